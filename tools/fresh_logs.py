@@ -70,6 +70,8 @@ _MESSAGES_AT_FIRST = (
     ("of clients' buffers and LPAI, held out", 40, 16, 0, 15),
     ("of a stranger", 70, 48, 1, 15),
     ("of a stranger, held out", 80, 48, 2, 21),
+    ("of a second stranger, short logs", 59, 54, 2, 0),
+    ("of a second stranger, held out", 61, 53, 3, 0),
 )
 # The frozen lot once the others were mended: sides told, told wrongly, passed over, of these
 # called healthy.
@@ -260,8 +262,9 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
     grades = graded_messages(knowledge)
     yield "## Messages in people's own words\n"
     yield (
-        f"{len(grades)} messages of one line, written the way people write to a forum: half a log "
-        "line, an exception, a sentence with mistakes. They were made up from what threads show, "
+        f"{len(grades)} short messages, most of one line, written the way people write to a forum: "
+        "half a log line, an exception, a sentence with mistakes. They were made up from what "
+        "threads show, "
         "with their labels, before the doctor was asked; each lot before anything was mended for "
         "it. The eighth is no such lot but what programs can print: messages in the sources of "
         "ONNX Runtime's QNN provider, ExecuTorch, LiteRT and the AI Engine Direct helper, with "
@@ -288,7 +291,8 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
         "doctor and had seen some of the answers before the lot was drawn; one label was changed "
         "to open afterwards, as a bare code decides nothing. Those of a stranger were written and "
         "labelled by somebody who had not seen the doctor; of its 30 healthy ones 5 were alarmed "
-        "at first, 4 of them among what is held out.\n"
+        "at first, 4 of them among what is held out. Those of a second one are 160 short logs, of "
+        "one to eight lines; of its 25 healthy ones 5 were alarmed at first, 2 of them held out.\n"
     )
     yield "| lot | failing, with a side | sides told | told wrongly | not taken for a failure |"
     yield "|---" + "|--:" * 4 + "|"

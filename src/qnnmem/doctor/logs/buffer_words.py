@@ -71,7 +71,7 @@ _GIVEN_BACK = (
     r"(?:freed|released|unmapped|deregistered|deallocated|destroyed|closed|reused|given back)"
 )
 _SMALL = r"(?:smaller|shorter|less) than|too (?:small|short)"
-_WANTS = r"(?:needs?|needed|wants?|requires?|required|expects?|expected|asks? for|queried)"
+_WANTS = r"(?:needs?|needed|wants?|requires?|required|expects?|expected|asks? for|queried|says)"
 _HAS = r"(?:is|was|has|have|holds?|got|given|handed|passed|provided|supplied|only|size)"
 _SIZE = r"[0-9][0-9,_]*(?: ?(?:[kmg]i?b|bytes?|elements?))?"
 # Where sizes are of what there is of memory, not of a buffer that somebody hands over.
@@ -85,6 +85,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            r"\b(?:before|while|early|soon|during|under|after|dangling)\b",
             rf"\b{_GIVEN_BACK}\b.{{0,24}}\b(?:before|while|too early|too soon|during|under)\b"
             r"|\bfree(?:d|s|ing)? (?:\w+ ){0,4}(?:before|while|too early|too soon)\b"
             r"|\b(?:us(?:e|ed|ing)|access\w*|execut\w+|touch\w*|writ\w+|read)\b.{0,24}\bafter\b"
@@ -98,6 +99,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            r"\btwice\b|\btwo times\b|\bsecond time\b|\bdouble\b",
             r"\b(?:regist\w+|free[ds]?|\w+_free|mapped|unmap\w*|deregist\w+|releas\w+)\b.{0,24}"
             r"\b(?:twice|two times|a second time)\b|\bdouble[- ](?:free|registr\w+|map\w*)\b",
         ),
@@ -107,13 +109,14 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("buffer_misuse", (r"\boverlap(?:s|ped|ping)?\b", _OF), r"\ballowed\b|\bno overlap"),
     (
         "buffer_misuse",
-        (r"\b(?:past|beyond|behind|over) the end\b", _OF),
+        (r"\bthe end\b", r"\b(?:past|beyond|behind|over) the end\b", _OF),
         r"\bindex\b|\bindices\b|\bop\b|operator|\bdim|\baxis\b",
     ),
     # Never handed over.
     (
         "buffer_misuse",
         (
+            r"\b(?:scratch|persistent|user|io|client)\b",
             r"\b(?:scratch|persistent|user|io|client) ?(?:buffers?|memory|mem|pointers?|pool)?\b",
             r"\bnot (?:been )?(?:set|given|provided|supplied|handed|configured|passed)\b|\bunset\b"
             r"|\bmissing\b|\bforg(?:o|e)t\w*|\bnever (?:\w+ )?(?:set|given|handed|registered)\b"
@@ -130,6 +133,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            r"multiple|align",
             r"\b(?:not (?:a )?|must be (?:a )?)multiples? of [0-9]+"
             r"|\balignment (?:of )?[0-9]+.{0,24}\b(?:but|required"
             r"|needed|wanted|must)|\b[0-9]+[- ]bytes? align\w*.{0,24}\b(?:required|needed|but)",
@@ -141,6 +145,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            _SMALL,
             rf"\b(?:scratch|persistent|(?:in|out)put|tensor|io|client|user)\b.{{0,48}}\b(?:{_SMALL})"
             rf"|\b(?:{_SMALL})\b.{{0,32}}\b(?:tensor|required|needed|queried|graph needs)\b",
             r"\b(?:buffers?|scratch|persistent|memory|clientbuf|size)\b",
@@ -150,6 +155,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            rf"\b{_WANTS}\b",
             r"\b(?:buffers?|scratch|persistent|io|clientbuf|(?:in|out)put)\b",
             rf"\b{_WANTS}\b.{{0,16}}{_SIZE}.{{0,32}}\b{_HAS}\b.{{0,16}}[0-9]"
             rf"|\b{_HAS}\b.{{0,16}}{_SIZE}.{{0,32}}\b{_WANTS}\b.{{0,16}}[0-9]"
@@ -166,6 +172,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            r"\bfd\b|\b(?:mem[ _]?)?handle\b",
             r"\bbad fd\b"
             r"|\bfd\b.{0,24}\b(?:is |was )?(?:no|not an?|isn.t an?)\b.{0,12}(?:dma|buffer)"
             r"|\b(?:mem ?)?handle\b.{0,24}\b(?:of|to|from) (?:another|other|a different)\b"
@@ -177,6 +184,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
+            r"\bmust\b",
             r"\bmust be (?:registered|allocated|set|handed over) (?:with|before|first|by|from)\b"
             r"|\bmust (?:first )?be registered\b",
             _OF,

@@ -28,6 +28,7 @@ CONFLICTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
+            r"(?<![\w.])v[0-9]{1,2}(?![\w.])",
             r"(?<![\w.])v(?P<arch>[0-9]{1,2})(?![\w.]).{1,60}(?<![\w.])v(?!(?P=arch)\b)[0-9]{1,2}(?![\w.])",
             r"\b(?:binary|model|skel|context|hexagon|dsp|htp|e?npu|lpai|library|blob|device|soc"
             r"|silicon|phone|board|target)\b",
@@ -39,6 +40,7 @@ CONFLICTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
+            rf"\b{CHIP}\b",
             rf"\b(?P<chip>{CHIP})\b.{{1,60}}\b(?!(?P=chip)\b){CHIP}\b",
             r"\b(?:built|compiled|prepared|made|generated|meant|for|binary|model|context)\b",
             r"\b(?:device|silicon|soc|phone|board|target|this|here|chip|part|run(?:s|ning)?)\b",
@@ -48,6 +50,7 @@ CONFLICTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
+            r"[0-9]\.[0-9]",
             rf"(?<![\w.])v?(?P<one>{_VERSION})\b{_UNIT}.{{1,60}}(?<![\w.])v?(?!(?P=one)\b){_VERSION}\b"
             rf"{_UNIT}",
             rf"{_OF_RELEASES}.{{0,80}}{_OF_RELEASES}|\bsame (?:version|release)\b",
@@ -58,6 +61,7 @@ CONFLICTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "vtcm_config",
         (
+            r"\bvtcm",
             r"\bvtcm\w*.{0,24}(?P<size>[0-9]+).{1,60}\b(?!(?P=size)\b)[0-9]+\b",
             r"\b(?:prepared|built|compiled|made|generated|binary|configured)\b",
             r"\b(?:grants?|has|have|gives?|provides?|offers?|device|part|soc|target)\b",
@@ -67,6 +71,7 @@ CONFLICTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_graph_limit",
         (
+            r"\b(?:cap|limit|maximum|budget|allowed)\b",
             r"\b(?:graph|arena|compiler|estimat\w+|finali[sz]\w*)\b",
             r"\b(?:over|above|beyond|exceed\w*)\b.{0,12}\b(?:cap|limit|maximum|budget)\b"
             r"|\bonly allowed\b"

@@ -15,7 +15,8 @@ _OURS = re.compile(
     rb"lpai|\be?npu\b.*\b(?:scratch|persistent|tcm)\b|\benpu|\beai[ _:]|\beaix\b|\btcm pool\b"
     rb"|\b(?:scratch|persistent) (?:buffers?|mem(?:ory)?|pool|size|pointer)\b"
 )
-_ALIGNED = re.compile(rb"align")
+_ALIGNED = re.compile(rb"(?<!mem)align(?!ed_alloc)")
+_NO_MEMORY = re.compile(rb"\benomem\b|out of memory|cannot allocate memory")
 _TCM = re.compile(rb"\btcm\b")
 _SLOTS = re.compile(
     rb"\b33rd\b|\bslots?\b|\b(?:max\w*|limit\w*|only|at most|more than|over)\b.{0,16}\b32\b"
@@ -55,6 +56,8 @@ def lpai_words(low: bytes) -> LpaiWords | None:
         return None
     wanted = _NEEDED.search(low) or _NEEDED_BEFORE.search(low)
     needed = _size(wanted or _ASKED.search(low) or _PLAIN.search(low))
+    if _NO_MEMORY.search(low):
+        return LpaiWords("memory", needed)
     if _ALIGNED.search(low):
         return LpaiWords("alignment")
     if _TCM.search(low) and _SLOTS.search(low):

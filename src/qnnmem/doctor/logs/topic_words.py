@@ -67,20 +67,3 @@ MEMORY_OF = r"\b(?:mem(?:ory|handles?)?|handles?|buffers?|fds?|tensors?|address(
 # Files that are no library: one of them may be what is missing.
 OTHER_FILES = r"\.(?:json|bin|dlc|onnx|txt|ya?ml|tflite|pte|gguf|raw)\b"
 OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
-
-# That memory is short, in Chinese, Japanese, Korean, German, French, Spanish and Russian.
-SHORT_ELSEWHERE = (
-    r"\u5185\u5b58(?:\u4e0d\u8db3|\u8017\u5c3d|\u6ea2\u51fa)"
-    r"|\u5185\u5b58.{0,6}(?:\u5206\u914d|\u7533\u8bf7).{0,6}\u5931\u8d25"
-    r"|(?:\u5206\u914d|\u7533\u8bf7).{0,12}\u5185\u5b58.{0,6}\u5931\u8d25"
-    r"|\u30e1\u30e2\u30ea(?:\u304c|\u306e)?(?:\u4e0d\u8db3|\u8db3\u308a\u306a)"
-    r"|\u30e1\u30e2\u30ea.{0,6}(?:\u78ba\u4fdd|\u5272\u308a\u5f53\u3066).{0,8}(?:\u5931\u6557|\u3067\u304d)"
-    r"|\uba54\ubaa8\ub9ac(?:\uac00|\uc774)? ?\ubd80\uc871"
-    r"|\uba54\ubaa8\ub9ac ?\ud560\ub2f9.{0,6}\uc2e4\ud328"
-    r"|\b(?:kein(?:en)?|nicht genug|zu wenig|nicht gen\xfcgend) (?:\w+)?speicher"
-    r"|\bm[e\xe9]moire insuffisante|\bmemoria insuficiente|\bsin memoria\b"
-    r"|(?:\u043d\u0435 \u0445\u0432\u0430\u0442\u0430\u0435\u0442"
-    r"|\u043d\u0435\u0445\u0432\u0430\u0442\u043a\u0430"
-    r"|\u043d\u0435\u0434\u043e\u0441\u0442\u0430\u0442\u043e\u0447\u043d\u043e)"
-    r" \u043f\u0430\u043c\u044f\u0442\u0438"
-)

@@ -31,7 +31,6 @@ from qnnmem.doctor.logs.topic_words import (
     OWN,
     REFUSED,
     REMOTE,
-    SHORT_ELSEWHERE,
     SIGNED,
 )
 
@@ -96,7 +95,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_spill_fill",
         (
             r"spill(?:[ _/-]?fill|[ _](?:space|buffer|area))",
-            rf"{LESS}|{OVER}|overflow|\bneeds?\b",
+            rf"{LESS}|{OVER}|overflow|\b(?:needs?|requires?)\b",
             NUMBER,
         ),
         "",
@@ -193,8 +192,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "dsp_crash",
         (
+            r"went away|vanished|disappeared|restarted|\breset\b|reboot|tlb ?miss|\bqurt\b|exited",
             rf"\b(?:{REMOTE}|npu|htp)\b.{{0,16}}\b(?:went away|vanished|disappeared|restarted|reset"
-            r"|reboot(?:s|ed))\b"
+            r"|reboot(?:s|ed)|process (?:exited|died))\b|\bqurt (?:exception|error)\b"
             r"|\btlb ?miss\b.*\b(?:frpc|dsp|qnn)|\b(?:frpc|dsp|qnn).*\btlb ?miss\b",
         ),
         r"\bsuccess|\bwas reset to\b",
@@ -211,6 +211,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "driver_firmware",
         (
+            r"\bdriver\b",
             r"\bdriver\b.{0,16}\b(?:not (?:installed|loaded|present|found|running)|missing|too old)"
             r"|\bno (?:\w+ )?driver\b",
             r"\bnpu\b|\b[acn]?(?:dsp|sp)\b|\bhtp\b|\bqnn|hexagon|fastrpc|adsprpc|qualcomm",
@@ -257,7 +258,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"adsp_library_path",
             r"\bpoint(?:s|ed)? (?:to|at)\b.{0,60}\binstead\b"
-            r"|\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b|\bempty\b",
+            r"|\bnot in\b|\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b"
+            r"|\bempty\b",
         ),
         "",
     ),
@@ -369,6 +371,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "session_limit",
         (
+            r"session|domains|\bpds\b|context bank|(?:owned|held|occupied|taken|locked) by\b",
             rf"\b(?:{REMOTE}|npu|htp|session)\b.{{0,16}}\b(?:owned|held|occupied|taken|locked) by\b"
             r"|\banother (?:app|process|program|client|owner) (?:holds|has|owns|took|locked)\b"
             r".{0,8}\b(?:[ac]?dsp|npu|htp|sessions?)\b|\btoo many (?:\w+ )?sessions"
@@ -403,7 +406,6 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
             r"|(?:memory|heap|pool|cma region|carve-?out) (?:is )?"
             r"(?:exhausted|insufficient|full|depleted)"
-            rf"|{SHORT_ELSEWHERE}"
             r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
             r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
             r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
@@ -462,6 +464,7 @@ def _any() -> re.Pattern[str]:
 
 def _named(text: str) -> Iterator[str]:
     for cause, needs, unless in _compiled():
-        refused = unless is not None and unless.search(text)
-        if not refused and all(need.search(text) for need in needs):
+        # The needs first: few lines hold them.
+        named = all(need.search(text) for need in needs)
+        if named and (unless is None or not unless.search(text)):
             yield cause
