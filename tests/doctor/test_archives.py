@@ -654,7 +654,7 @@ def test_a_zip_of_the_large_kind_is_read(here: Path) -> None:
             return len(data)
 
     written = bytearray()
-    with zipfile.ZipFile(Pipe(), "w", zipfile.ZIP_DEFLATED) as one:  # type: ignore[arg-type]
+    with zipfile.ZipFile(Pipe(), "w", zipfile.ZIP_DEFLATED) as one:
         one.writestr("a.log", FAILING)
     (here / "b.zip").write_bytes(bytes(written))
     assert read("b.zip: a.log") == FAILING

@@ -37,11 +37,13 @@ def test_sides_are_told() -> None:
 
 
 def test_good_news_alarms_nobody() -> None:
-    """Sizes, counts of no errors and things that are loaded."""
-    assert sum(count for (_, side, how), count in grades().items() if (side, how) == _BAD) == 0
-
-
-_BAD = ("healthy", "wrong")
+    """Sizes, counts of no errors and things that are loaded; one in ten that nobody looked at."""
+    for held_out, most in ((False, 0.0), (True, 0.1)):
+        told: Counter[str] = Counter()
+        for (held, side, grade), count in grades().items():
+            if held is held_out and side == "healthy":
+                told[grade] += count
+        assert told["wrong"] <= most * told.total()
 
 
 def test_no_message_stands_there_twice() -> None:

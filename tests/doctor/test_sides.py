@@ -55,6 +55,8 @@ def test_foreign_lines_are_left_alone() -> None:
         "nicht genug speicher für den kontext",
         "unable to allocate space for log handle",
         "mmap fails for the third part",
+        "a context binary larger than ~2 gb fails to load",
+        "rss keeps growing although sessions are released",
     ],
 )
 def test_shortage_in_whatever_words(text: str) -> None:
@@ -70,6 +72,10 @@ def test_shortage_in_whatever_words(text: str) -> None:
         "invalid memory handle, buffer already registered",
         "permission denied while mapping the dma heap",
         "failed to allocate new session on domain 3",
+        "failed to write the cache: no space left on device",
+        "the process was killed by the user, rss 2 gb",
+        "kernel size 65 exceeds limit 63 of the buffer",
+        "too many tensors for the memory plan, limit 2048",
     ],
 )
 def test_what_is_said_of_memory_and_is_no_shortage(text: str) -> None:
@@ -101,6 +107,7 @@ def test_a_side_by_words_is_a_guess(tmp_path: Path) -> None:
     [
         ("system is low on memory, QNN session closed by OS\n", True),
         ("blob is for QCS8550, this board is QCS6490\n", False),
+        ("QNNExecutionProvider not in available providers\n", False),
         ("oom_reaper: reaped process 6121 (snpe-net-run), now anon-rss:0kB\n", True),
         ("a\nb\nc\nd\nscratch memory 300000 bytes over HTP TCM budget 262144\n", True),
     ],
@@ -115,6 +122,8 @@ def test_a_message_needs_no_word_of_failure(tmp_path: Path, text: str, memory: b
     [
         ("QNN backend chosen by hand\nstep one\nstep two\nstep three\n", 3),
         ("QNN backend chosen by hand\nstep one\nstep two\ngraph finalize done\n", 0),
+        ("QNN: the provider is loaded, all nodes run on the CPU\n", 3),
+        ("QNN graph created, the execution never returns\n", 3),
     ],
 )
 def test_a_few_lines_without_an_outcome_are_not_healthy(

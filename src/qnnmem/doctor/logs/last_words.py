@@ -34,6 +34,10 @@ _NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
+_ALL_PASSED = re.compile(
+    rb"\ball (?:[0-9]+ )?(?:\w+ ){0,2}(?:passed|succeeded)\b|\btest result: ok\b"
+    rb"|\b[1-9][0-9]* passed[,;]? (?:and )?0 failed\b|^=* ?[1-9][0-9]* passed in [0-9.]+ ?s"
+)
 _MESSAGE = 3  # so few lines are one message that somebody copied
 _DEVICE = ("threadtime", "studio", "brief")  # heads of a log of all programs of a device
 _FEW = 20  # lines of a log that need not tell how things went
@@ -143,6 +147,12 @@ def named_anyhow(
         if failure and (sided or failure.cause.startswith("mem_")):
             yield low, number, text, told(knowledge, failure)
         low += len(line) + 1
+
+
+def ends_well(log: bytes) -> bool:
+    """Whether the last line of a log says that all tests, or all runs, passed."""
+    lines = [line for _, line in _lines(log)]
+    return bool(lines) and bool(_ALL_PASSED.search(lines[-1].lower()))
 
 
 def at_the_limit(tail: bytes) -> Iterator[LastWord]:

@@ -64,8 +64,10 @@ _SHORT: tuple[tuple[str, ...], ...] = (
         r"\b(?:not enough|no|no more|out of) free (?:\w+ )?(?:blocks|pages)\b"
         r"|exceed\w* (?:the )?available (?:blocks|pages)\b",
     ),
+    (r"\bcl_(?:out_of_\w+|mem_object_alloc\w*)",),
     (r"\bcache budget\b", r"too (?:small|little)|exceed"),
     (r"too (?:much|large|big)\b", _AMOUNT),
+    (rf"\b(?:larger|bigger|more) than ~? ?{_AMOUNT}", r"\bfail"),
     (r"\bkill", rf"mem|\bram\b|\brss\b|\boom|\bheap|{_AMOUNT}"),
     (
         r"(?:fail\w*|unable|can ?not|can.?t|could not|couldn.t|not able)(?: to)?(?: be)? (?:[mc]"
@@ -92,7 +94,15 @@ _NOT_SHORT = re.compile(
     r"|expected .{1,40}(?:got|but)|\bargument|parse|outdated|\bflags?\b|never (?:handed|given"
     r"|set)|\bdrivers?\b|map::|\bbitmap|\bf(?:read|write)\b|\billegal\b|not allocated"
     r"|overflow\w* (?:\w+ )?(?:while|occur)"
+    # A disk, a format of files, somebody at the screen.
+    r"|no space left on device|\benospc\b|\bdisk\b|\bstorage\b|protobuf|modelproto"
+    r"|\b(?:kernel|batch) size\b|too many (?:tensors|nodes|inputs|outputs|ops|dim|arg)"
+    r"|\bnumber of (?:tensors|nodes|inputs|outputs|ops|operators|layers)\b"
+    r"|\bby (?:the )?user\b|force.?stop|\bsegment from shared object(?!.*cannot alloc)"
 )
+
+# A leak is told by what is seen of it, whatever else is said.
+_GROWS = re.compile(rf"(?:{_KIND}|\brss\b).{{0,60}}\bkeeps? (?:growing|increasing|climbing)\b")
 
 
 @cache
@@ -107,6 +117,8 @@ def says_otherwise(text: str) -> bool:
 
 def speaks_of_shortage(text: str) -> bool:
     """Whether a failing line of small letters says, in whatever words, that memory is short."""
+    if "keep" in text and _GROWS.search(text):
+        return True
     if says_otherwise(text):
         return False
     return any(all(need.search(text) for need in needs) for needs in _compiled())

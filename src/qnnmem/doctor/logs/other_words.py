@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from qnnmem.doctor.logs.topics import HEAP_SPOILT
+from qnnmem.doctor.logs.topic_words import HEAP_SPOILT
 
 OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
@@ -122,7 +122,10 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (r"accuracy|results?\b|outputs?\b", r"garbage|gibberish|\bnans?\b|\bwrong\b|all zeros?"),
     (r"\bexpired\b|log ?in again|credential",),
     (r"\b(?:in use|used|owned|locked|held|occupied|taken) by (?:another|other|a different)",),
-    (r"\brequires? (?:\w+ ){1,4}(?:[0-9.]+|or)|not executable|exec format",),
+    (
+        r"\brequires? (?:\w+ ){1,4}(?:[0-9.]+|or)|\brequires? (?:hexagon )?v[0-9]{2}\b"
+        r"|not executable|exec format",
+    ),
     # What builds a model library.
     (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),
     (
@@ -189,6 +192,9 @@ _NOTHING = re.compile(r"\bnull|\bnil\b|\b0x0+\b")
 # What is said of memory, buffers and sizes that no shortage causes: how they are kept account of,
 # what they are asked for, where they end.
 _KEPT = (
+    r"no space left on device|\benospc\b|\b(?:disk|storage)\b.{0,24}\bfull\b"
+    r"|\bprotobuf\b.{0,40}\b(?:too large|size)|undefined reference"
+    r"|\bsegment from shared object(?!.*cannot alloc)|"
     r"\buninitiali[sz]ed\b|not (?:been )?initiali[sz]ed\b|\bno (?:\w+ )?handle found\b"
     r"|\b(?:un)?tracked\b|already (?:been )?(?:tracked|locked|unlocked|exists)\b"
     r"|\balloc\w* (?:info|record)\b"
@@ -215,10 +221,13 @@ _KEPT = (
 )
 # In a log such words follow from what failed before, or tell of what a good run does without.
 _ENDS: tuple[tuple[str, ...], ...] = (
+    (r"\bthermal (?:shut ?down|trip|emergency)",),
     (r"\binvalid [a-z]\w+",),
     (
         r"set_?power_?config|power config|perf(?:ormance)?[ _]?(?:mode|profile|config\w*|control"
         r"|boost|infra\w*)\b",
+        r"fail|err|unable|could ?n|can ?not|can.t|invalid|\bnot\b|denied|\bret|\brc\b|status|0x"
+        r"|unsupport|refus|reject|timed? ?out",
     ),
     (
         r"\bhas no (?!room|more|free)\w+|\bno \w+ (?:provided|specified|given|configured)\b"

@@ -22,6 +22,7 @@ import msgspec
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
+from qnnmem.doctor.logs.glossary import bytes_in_english
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.memory_words import speaks_of_shortage
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
@@ -100,7 +101,11 @@ _THINGS = (
     ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
     ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
     ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
-    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b|load\w* (?:[\w.-]+ ){0,3}model"),
+    (
+        "context",
+        rb"context|binary|deseriali|\bblob|\bshards?\b|load\w* (?:[\w.-]+ ){0,3}model"
+        rb"|\b(?:second|other|next|both|larger) models?\b|\bon-?device load\b",
+    ),
     ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
@@ -121,7 +126,6 @@ _QUIET = re.compile(
     rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
-_LPAI = re.compile(rb"lpai|enpu|\beai")
 _URI = re.compile(rb"\b[a-z]{2,8}://\S+")  # its parts say nothing of how things went
 _RELAYED = re.compile(rb"\b[acsm]dsp\d?:\[|<[we]>")
 _HEADS = 48  # of a message: a logger may relay what another has already given a head
@@ -178,8 +182,8 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not is_known(code)):
         return None
-    cause = "" if shape.cause == OTHER and code in _SHORT_CODES else shape.cause
-    lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
+    cause = "" if shape.cause in (OTHER, OPEN) and code in _SHORT_CODES else shape.cause
+    lpai = lpai_words(text.lower()) if shape.failing else None
     if lpai and code in (lpai.needed, lpai.limit):
         code = None
     return FailingLine(shape.stage, code, cause, lpai)
@@ -195,13 +199,17 @@ def _shape_of(text: bytes, chosen: Chosen) -> tuple[_Shape | None, bytes]:
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
-    return _shape(head.level, before, body.translate(_SHAPE), chosen), body
+    if chosen is not Chosen.NOT or not body.isascii():
+        body = bytes_in_english(body)
+    # Of a message also numbers tell: two versions, a size and a limit.
+    shape = body if chosen in (Chosen.EACH, Chosen.ASSUMED) else body.translate(_SHAPE)
+    return _shape(head.level, before, shape, chosen), body
 
 
 def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
-    body = _URI.sub(b" ", text[head.body :].lower())
+    body = _URI.sub(b" ", bytes_in_english(text[head.body :].lower()))
     if NONE.search(body) or MENDED.search(body):
         return True
     return bool(WELL.search(body)) and not UNWELL.search(body)

@@ -11,47 +11,28 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-_NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
-_OVER = r"exceed\w*|(?:larger|bigger|greater|more) than|above|over|beyond|too (?:large|big|much)"
-_LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enough"
-_LACKS = (
-    r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
-    r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
+from qnnmem.doctor.logs.buffer_words import MISMATCH, MISUSE, TCM
+from qnnmem.doctor.logs.conflict_words import CONFLICTS, VERSIONS
+from qnnmem.doctor.logs.topic_words import (
+    AMOUNT,
+    ASKED,
+    CHIP,
+    DIFFERS,
+    HEAP_SPOILT,
+    LACKS,
+    LESS,
+    LIBRARY,
+    MEMORY_OF,
+    NUMBER,
+    OPERATOR,
+    OPTIONAL,
+    OTHER_FILES,
+    OVER,
+    OWN,
+    REFUSED,
+    REMOTE,
+    SIGNED,
 )
-_REFUSED = (
-    r"not (?:be |yet |currently )?support\w*|unsupported|does(?: not|n.t) support"
-    r"|not implemented|unimplemented"
-    r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler)"
-    r"|cannot be (?:built|lowered)|\bunknown to\b"
-)
-_DIFFERS = (
-    r"mis-?match\w*|incompatib\w+|(?:not|n.t) compatible|(?:does|do)(?: not|n.t) match|not match\w*"
-    r"|differs?|different|wrong"
-)
-_LIBRARY = (
-    r"(?<![\w+.-])(?=[\w+.-]{0,60}?(?:qnn|htp|skel|stub|dsp|rpc|snpe|genie|hexagon|c\+\+))"
-    r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
-)
-
-_OPERATOR = (
-    r"\baten[.:]|conv(?:olution)?_?[1-3]d|tensor_quant|\b(?:matmul|softmax|gelu|relu|einsum"
-    r"|upscale)"
-    r"|\b(?:grid_?sample\w*|(?:batch|layer|rms|instance)_?norm\w*|(?:avg|max)_?pool\w*|resize\w*)"
-)
-_CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
-
-# What the C library says of a heap that a program overwrote.
-HEAP_SPOILT = (
-    r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
-    r"|corrupted size vs|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
-)
-# Of memory that a program has and keeps account of.
-_OWN = (
-    r"exceed\w* (?:the )?(?:pre-?)?allocated|alloc\w* (?:info|record)\b|\btracked alloc"
-    r"|\bbuffer type\b"
-)
-_OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
 # is meant, so the more telling come first.
@@ -60,7 +41,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_system_ram",
         (
             r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
-            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b"
+            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b|\blmkd? kill"
+            r"|\blow[- ]memory killer\b"
             r"|page allocation failure|\bmemoryerror\b",
         ),
         "",
@@ -75,8 +57,47 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "",
     ),
     (
+        "mem_leak",
+        (
+            r"\bleak(?:s|ed|ing)?\b",
+            rf"(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)\b.{{0,24}}\bleak"
+            rf"|\bleak\w*\b.{{0,24}}(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)",
+        ),
+        r"\b(?:no|without|0) (?:\w+ )?leak|\bleak (?:check|test|detector|detection|saniti)",
+    ),
+    (
+        "mem_leak",
+        (
+            r"\b(?:never|not)(?: being)? (?:given back|freed|released|returned)\b",
+            r"\b(?:mem(?:ory)?|ram)\b",
+        ),
+        "",
+    ),
+    (
+        "mem_concurrency",
+        (
+            r"\b(?:another|other|a second|different) (?:process|app|client|program|session|user)\b",
+            r"memory|\bv?tcm\b|\bheap\b",
+            r"fail|held|\bhas\b|\buses?\b|in use|took|taken|occup|not available|unavailable",
+        ),
+        r"permission|denied|not allowed|address|handle",
+    ),
+    (
+        "mem_activation",
+        (
+            r"\bactivations?\b|\bfeature maps?\b|\bintermediate tensors?\b",
+            rf"{ASKED}|{OVER}|(?:not|n.t) fit|out of|refus|blows? up",
+            AMOUNT,
+        ),
+        r"\bbit|quanti|encoding|dtype|\bv?tcm\b|spill",
+    ),
+    (
         "mem_spill_fill",
-        (r"spill[ _/-]?fill", rf"{_LESS}|{_OVER}|overflow", _NUMBER),
+        (
+            r"spill(?:[ _/-]?fill|[ _](?:space|buffer|area))",
+            rf"{LESS}|{OVER}|overflow|\b(?:needs?|requires?)\b",
+            NUMBER,
+        ),
         "",
     ),
     (
@@ -88,54 +109,95 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "",
     ),
+    *TCM,
     (
         "vtcm_config",
-        (r"\bvtcm\b", r"request|ask|feature|config|size", _REFUSED),
+        (r"\bvtcm\b", r"request|ask|feature|config|size", REFUSED),
         r"\bops?\b|operator",
     ),
     (
         "mem_vtcm",
         (
             r"\bv?tcm\b",
-            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
-            _NUMBER,
+            rf"{OVER}|{LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
+            NUMBER,
         ),
-        r"version|limit of [0-9]+ \w+s\b",
+        r"version|limit of [0-9]+ \w+s\b|\b[0-9]+ (?:graphs?|contexts?|threads?|cores?)\b",
+    ),
+    ("mem_vtcm", (r"\bv?tcm\b", rf"{ASKED}.{{0,40}}(?:{AMOUNT}).{{0,40}}(?:{AMOUNT})"), r"version"),
+    (
+        "mem_multi_context",
+        (
+            r"too many (?:\w+ )?(?:contexts?|graphs?|models)"
+            r"|max\w* (?:number of )?(?:contexts|graphs)"
+            r"|\b(?:graphs?|contexts?|models?|loras?)\b.{0,40}\bthe [0-9]+(?:st|nd|rd|th)\b.{0,24}"
+            r"\b(?:could not|cannot|can.t|fail\w*)\b.{0,16}\b(?:alloc\w*|load\w*|map\w*|fit)",
+        ),
+        "",
     ),
     (
         "mem_dsp_va",
         (
-            r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain",
-            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
-            r"|limit (?:is |was )?reached",
+            r"\b(?:can|could|may) (?:only )?map (?:at most|up to|only|no more than)\b",
+            rf"\b{REMOTE}\b|\bpd\b|\bhtp\b|\bnpu\b",
+            AMOUNT,
         ),
         "",
     ),
     (
-        "mem_multi_context",
-        (r"too many (?:\w+ )?(?:contexts?|graphs?)|max\w* (?:number of )?(?:contexts|graphs)",),
-        "",
+        "mem_dsp_va",
+        (
+            r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain"
+            r"|\b(?:user )?pd\b",
+            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
+            rf"|limit (?:is |was )?reached|\bonly (?:{AMOUNT}) (?:left|free|available)|will not map"
+            r"|(?:unable|fail\w*|cannot|could not|can.t)(?: to)? (?:reserve|map|find room)",
+        ),
+        r"\bsessions?\b",
     ),
     (
         "dsp_crash",
         (
             r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
-            r"|fatal error received|\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b.*\bcrash\w*"
-            r"|\bcrash\w*\b.*\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b"
+            rf"|fatal error received|\b{REMOTE}\b.*\bcrash\w*|\bcrash\w*\b.*\b{REMOTE}\b"
+            r"|\bnpu (?:has |had )?crash(?:ed|es)?\b"
             r"|\bq6 fatal|\b[acs]dsp\d? (?:fatal|exception)|\b[acs]dsp\d?:ex:"
             r"|unhandled context fault",
         ),
-        "",
+        # An app crashes for many reasons, also one that uses the DSP; a heap that is used up is
+        # the reason of a crash.
+        r"\b(?:apps?|application|activity|program)\b[^.;]{0,24}\bcrash"
+        r"|\bcrash\w* (?:of )?(?:my |the )?(?:apps?|application)\b|\bnot crash"
+        r"|\w(?:error|exception):|out of (?:memory|heap)\b|\u5185\u5b58\u4e0d\u8db3"
+        r"|\bheap (?:alloc\w* )?(?:fail|exhaust|is full)|restart level"
+        r"|\bcrash (?:recovery|handler)\b"
+        r"|\bcrash\w* (?:is |was |are |were )?(?:fixed|gone|solved)\b",
     ),
     # A query that a device does not answer is refused, too; it says so as a warning.
     (
         "access_denied",
         (
-            r"permission denied|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
-            r"|\baccess\b[^.;]{0,40}\bnot allowed\b"
+            r"permission denied|\bpermission (?:to|for|on)\b.{0,40}\b(?:refused|denied|missing)"
+            r"|not allowed to (?:talk|speak) to"
+            r"|\bwithout (?:sudo|root)\b.{0,60}\b(?:not|fail\w*|denied)"
+            r"|\bselinux\b.{0,40}\b(?:blocks?|blocked|refus\w+|permission denied)"
+            r"|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
+            r"|\baccess\b[^.;]{0,40}\bnot allowed\b|\u6743\u9650(?:\u4e0d\u8db3|\u88ab\u62d2)"
+            r"|\u6ca1\u6709.{0,40}\u6743\u9650|\uad8c\ud55c(?:\uc774)? ?(?:\uc5c6|\uac70\ubd80)"
+            r"|\u6a29\u9650\u304c(?:\u306a|\u3042\u308a\u307e\u305b)"
             r"|operation not permitted",
         ),
         r"\bwarning\b.*(?:attribute|capabilit)",
+    ),
+    (
+        "dsp_crash",
+        (
+            r"went away|vanished|disappeared|restarted|\breset\b|reboot|tlb ?miss|\bqurt\b|exited",
+            rf"\b(?:{REMOTE}|npu|htp)\b.{{0,16}}\b(?:went away|vanished|disappeared|restarted|reset"
+            r"|reboot(?:s|ed)|process (?:exited|died))\b|\bqurt (?:exception|error)\b"
+            r"|\btlb ?miss\b.*\b(?:frpc|dsp|qnn)|\b(?:frpc|dsp|qnn).*\btlb ?miss\b",
+        ),
+        r"\bsuccess|\bwas reset to\b",
     ),
     (
         "driver_firmware",
@@ -146,64 +208,66 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "",
     ),
+    (
+        "driver_firmware",
+        (
+            r"\bdriver\b",
+            r"\bdriver\b.{0,16}\b(?:not (?:installed|loaded|present|found|running)|missing|too old)"
+            r"|\bno (?:\w+ )?driver\b",
+            r"\bnpu\b|\b[acn]?(?:dsp|sp)\b|\bhtp\b|\bqnn|hexagon|fastrpc|adsprpc|qualcomm",
+        ),
+        r"\.so\b|\.dll\b|version",
+    ),
+    (
+        "driver_firmware",
+        (r"\bkernel panic\b|\bunable to handle kernel\b|\binternal error: oops",),
+        r"\boom\b|out of memory|no killable|no working init|root fs",
+    ),
+    (
+        "driver_firmware",
+        (
+            r"\bfirmware\b",
+            r"\b(?:[acs]?dsp\d?|npu|htp|hexagon|remoteproc)\b.{0,24}\bfirmware\b",
+            rf"fail\w* to (?:load|boot|start)|not (?:be )?loaded|{LACKS}",
+        ),
+        r"version|too (?:old|new)|\bsign",
+    ),
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
         (
-            r"\bsignature|\bsigned\b|unsigned|test-?sig",
+            r"signature|signed|test-?sig",
+            SIGNED,
             r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)",
         ),
-        r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
+        r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
+        # Those of a function, of a model's entry, of a pattern of failures.
+        r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
+        r"|error|failure|same|call|op|model)[ -]signatures?\b",
     ),
+    *VERSIONS,
+    ("skel_missing", (LIBRARY, LACKS), rf"{OPTIONAL}|{OTHER_FILES}"),
     (
-        "version_mismatch",
+        "skel_missing",
+        (LIBRARY, r"cannot open shared object file"),
+        rf"{OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
+    ),
+    ("skel_missing", (r"dllnotfoundexception: (?:\S+ ){0,5}?\S*(?:qnn|htp|snpe|genie)",), ""),
+    (
+        "skel_missing",
         (
-            r"cannot locate symbol|undefined (?:\w+ )?symbol|symbol not found"
-            r"|fail\w*(?: to)? dlsym|dlsym fail|\brelocation (?:fail|error)",
+            r"adsp_library_path",
+            r"\bpoint(?:s|ed)? (?:to|at)\b.{0,60}\binstead\b"
+            r"|\bnot in\b|\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b"
+            r"|\bempty\b",
         ),
         "",
     ),
     (
-        "version_mismatch",
-        (
-            r"(?:newer|older|future|outdated) (?:\w+ ){0,2}(?:binary|blob|cache|sdk|librar|driver)"
-            r"|(?:binary|blob|cache|sdk|library|driver|firmware)(?: is)?(?: too)?"
-            r" (?:newer|older|old|new|outdated)\b"
-            r"|\b(?:driver|sdk|firmware|runtime)\b.{0,40}\btoo (?:old|new)\b",
-        ),
-        r"\bsoc\b|\barch",
+        "skel_missing",
+        (r"\bskel(?:eton)?s?\b", LACKS),
+        rf"{OPTIONAL}|{OTHER_FILES}|not the problem",
     ),
-    (
-        "version_mismatch",
-        (r"\b(?:stub|skel|runtime|librar\w+|sdk)\b.*[0-9]\.[0-9].*[0-9]\.[0-9]", _DIFFERS),
-        r"\bsoc\b|\barch",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"(?:made|created|built|generated|compiled|exported|converted) (?:by|with|using|in)\b"
-            r".*[0-9]\.[0-9].*\b(?:can.?t|cannot|not|but|on)\b.*[0-9]\.[0-9]",
-        ),
-        r"\bsoc\b|\barch",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"\b(?:only (?:supported|available|works?)|requires?|needs?|minimum)\b.{0,60}"
-            r"(?:>=|\bat least|\bfrom) ?v?[0-9]+\.[0-9]",
-        ),
-        r"\bsoc\b|\barch|\b[kmg]i?b\b|bytes",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"\b(?:binary|blob|cache|library|model)\b.{0,24}(?:(?:not|n.t) compatible|incompatible)"
-            r" with .{0,24}\b(?:sdk|runtime|release|driver|version)\b",
-        ),
-        r"\bsoc\b|\barch",
-    ),
-    ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
-    ("skel_missing", (r"\bskel(?:eton)?s?\b", _LACKS), _OPTIONAL),
     (
         "skel_missing",
         (r"\bdll\b|\.so\b|librar(?:y|ies)\b", r"specified module could not be found|8007007e"),
@@ -215,22 +279,34 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\b(?:qnn|htp|snpe|genie|hexagon|fastrpc)\b(?: \w+){0,2} librar(?:y|ies)\b",
             r"not (?:be )?found|cannot (?:be found|find)|could not (?:be found|find)|\bmissing\b",
         ),
-        rf"{_OPTIONAL}|symbol|function",
+        rf"{OPTIONAL}|symbol|function",
     ),
+    *MISUSE,
+    *CONFLICTS,
     (
         "mem_graph_limit",
-        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _NUMBER),
+        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{OVER}|limit|max", AMOUNT),
         r"op ?package|version",
     ),
     (
         "mem_buffer_cap",
         (
             r"buffer|allocat\w+|\bbufsize|tensor",
-            _OVER,
+            OVER,
             r"max\w*|limit\w*|\bcap\b",
-            rf"{_NUMBER}.*{_NUMBER}",
+            rf"{NUMBER}.*{NUMBER}",
         ),
-        r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b",
+        r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b|\b(?:number|count) of\b|\bcount\b"
+        r"|\bbatch|\bkernel size|\bchannels?\b",
+    ),
+    (
+        "mem_buffer_cap",
+        (
+            r"\b(?:buffer|allocation)s?\b",
+            r"\bmax\w*[ _](?:\w+[ _])?(?:buffer|alloc\w*)[ _]?(?:size)?\b|\bsingle[ -]buffer limit",
+            rf"(?:{AMOUNT}).*(?:{AMOUNT})",
+        ),
+        r"vtcm|\btcm\b",
     ),
     (
         "mem_buffer_cap",
@@ -241,24 +317,25 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "version_mismatch",
         (
             r"(?<![a-z])version(?!_[0-9])|\bbuild[ _-]?ids?\b",
-            rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
+            rf"{DIFFERS}|{REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
             r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
             r"|!=|format version (?:detected|found)",
         ),
-        r"soc|\barch|opset|version in \S+ format",
+        r"soc|\barch|opset|version in \S+ format|\b(?:hexagon|dsp|htp) version|find a version that",
     ),
     (
         "soc_mismatch",
         (
             r"\bsoc\b|\bsoc_?(?:model|id)|\barch\w*\b|chipset|\bdsp version|hexagon version|-bit\b",
-            rf"instead of|{_DIFFERS}|{_REFUSED}|compiled for|built for|generated for|invalid",
+            rf"instead of|{DIFFERS}|{REFUSED}|compiled for|built for|generated for|invalid",
         ),
-        r"search|archive",
+        r"search|archive|\b(?:model|network|llm)'?s? arch"
+        r"|arch\w* of (?:the|this|an?) (?:model|net)",
     ),
     (
         "soc_mismatch",
         (
-            rf"(?:generated|compiled|built|prepared|made|meant|is) for (?:{_CHIP}|v[0-9]{{2}}"
+            rf"(?:generated|compiled|built|prepared|made|meant|is) for (?:{CHIP}|v[0-9]{{2}}"
             rf"|x[0-9]+_[0-9]+|aarch[0-9]+|arm\w*"
             rf"|x[0-9]?)\b",
             r"\bbut\b|\bwe are\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)"
@@ -271,32 +348,41 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "soc_mismatch",
         (
             r"(?<![\w.])v[0-9]{2}(?![\w.]).*(?<![\w.])v[0-9]{2}(?![\w.])",
-            rf"\bbut\b|cannot|can ?not|can.t|{_DIFFERS}|instead|\bfound\b",
+            rf"\bbut\b|cannot|can ?not|can.t|{DIFFERS}|instead|\bfound\b",
         ),
-        _LACKS,
+        LACKS,
     ),
     (
         "op_unsupported",
         (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
             r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)|isopsupported|op ?builder"
-            rf"|{_OPERATOR}",
-            rf"{_REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
+            rf"|{OPERATOR}",
+            rf"{REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
             rf"|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
         ),
         # The refusal of any node ends in this, whatever the reason above it.
-        r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node",
+        r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node"
+        r"|\bnode ?(?:js\b|v[0-9])",
     ),
     (
         "session_limit",
         (
-            r"no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
-            r"|left)|too many sessions"
-            r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?sessions"
-            r"|all sessions (?:are )?in use",
+            r"session|domains|\bpds\b|context bank|(?:owned|held|occupied|taken|locked) by\b",
+            rf"\b(?:{REMOTE}|npu|htp|session)\b.{{0,16}}\b(?:owned|held|occupied|taken|locked) by\b"
+            r"|\banother (?:app|process|program|client|owner) (?:holds|has|owns|took|locked)\b"
+            r".{0,8}\b(?:[ac]?dsp|npu|htp|sessions?)\b|\btoo many (?:\w+ )?sessions"
+            r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)"
+            r"|\ball (?:\w+ ){0,2}sessions\b.{0,16}\b(?:taken|busy|in use|used|gone)"
+            r"|\bno (?:free )?context banks?\b"
+            r"|\bno\b.{0,16}\bsessions?\b.{0,16}\b(?:left|in use|mehr)"
+            r"|no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
+            r"|left)"
+            r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?(?:\w+ ){0,2}sessions\b"
+            r"|all (?:\w+ ){0,2}sessions (?:are )?(?:in use|taken|busy)",
         ),
         "",
     ),
@@ -306,30 +392,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"tim(?:ed|e)[ -]?out\b|\betimedout\b|took (?:longer than|too long)|(?:did"
             r"|does) not (?:respond|answer)|deadline exceeded|exceeded (?:\w+ )?deadline",
         ),
-        r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
+        # A wait that polls gives up soon and goes on with interrupts.
+        r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d|\bpoll mode\b",
     ),
-    (
-        "buffer_misuse",
-        (
-            r"already registered|registered already|not registered|was never registered"
-            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
-            r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
-            rf"|(?:needs?|has) {_NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
-            r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
-            r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
-            r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
-            r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
-            r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
-            r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
-            r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
-            r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
-            r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
-            rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
-        ),
-        # What a model asks of an operator is no buffer.
-        rf"{HEAP_SPOILT}|\b(?:unary|binary)? ?op\b|\boperators?\b|\bbias\b|quanti[sz]e\b"
-        r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b",
-    ),
+    *MISMATCH,
     (
         "mem_unknown",
         (
@@ -338,15 +404,16 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\benomem\b|nomemory|(?<!rpc)mem_alloc\b|\boom\b"
             r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
             r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
-            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)"
+            r"|(?:memory|heap|pool|cma region|carve-?out) (?:is )?"
+            r"(?:exhausted|insufficient|full|depleted)"
             r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
             r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
             r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
             r"|\bmemory\b[^;.]{0,40}\b(?:over|above) (?:the |its )?limit"
             r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew"
-            r"|is) beyond|memory leak",
+            r"|is) beyond",
         ),
-        _OWN,
+        OWN,
     ),
     (
         "mem_unknown",
@@ -367,7 +434,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
-        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}",
+        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{OWN}"
+        rf"|{HEAP_SPOILT}|\bsegment from shared object(?!.*cannot alloc)",
     ),
 )
 
@@ -396,6 +464,7 @@ def _any() -> re.Pattern[str]:
 
 def _named(text: str) -> Iterator[str]:
     for cause, needs, unless in _compiled():
-        refused = unless is not None and unless.search(text)
-        if not refused and all(need.search(text) for need in needs):
+        # The needs first: few lines hold them.
+        named = all(need.search(text) for need in needs)
+        if named and (unless is None or not unless.search(text)):
             yield cause
