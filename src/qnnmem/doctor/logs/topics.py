@@ -57,6 +57,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "",
     ),
     (
+        "mem_system_ram",
+        (
+            r"\bram\b|\bcommitted\b|\bswap\b",
+            r"[0-9] ?(?:gi?b|mi?b)\b.{0,24}\b(?:used|committed|in use|taken)\b",
+            r"fail|cannot|could not|can.t|nothing left|refus|killed|unable",
+        ),
+        r"\bvtcm\b|\btcm\b",
+    ),
+    (
         "mem_leak",
         (
             r"\bleak(?:s|ed|ing)?\b",
@@ -103,8 +112,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_map_layer",
         (
-            r"hypervisor|virtio|page[ -]?tables?\b|\bh?v?fastrpc_mem_map|paravirt",
-            r"fail|invalid|exhaust|can.t|cannot|no (?:more )?(?:memory|space)|full",
+            r"hypervisor|virtio|page[ -]?tables?\b|pgtable|\bh?v?fastrpc_mem_map|paravirt",
+            r"fail|invalid|exhaust|can.t|cannot|no (?:more )?(?:memory|space)|full|refus|exceed"
+            r"|drain",
             r"\bda\b|\w*map\b|mapp(?:ing|ed)|pool",
         ),
         "",
@@ -303,7 +313,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_buffer_cap",
         (
             r"\b(?:buffer|allocation)s?\b",
-            r"\bmax\w*[ _](?:\w+[ _])?(?:buffer|alloc\w*)[ _]?(?:size)?\b|\bsingle[ -]buffer limit",
+            r"\bmax\w*[ _](?:\w+[ _])?(?:buffer|alloc\w*)[ _]?(?:size)?\b|\bsingle[ -]buffer limit"
+            r"|\blimit (?:per|of (?:a|one|each)) (?:single )?(?:buffer|allocation)",
             rf"(?:{AMOUNT}).*(?:{AMOUNT})",
         ),
         r"vtcm|\btcm\b",
@@ -360,13 +371,25 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"|{OPERATOR}",
             rf"{REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
             rf"|could (?:not )?validate"
-            r"|could not create op|invalid_?(?:op|param)|_op_config"
+            r"|could not create op|invalid_?(?:op|param)|_op_config|\bno such op\b"
+            r"|\btakes? (?:[\w/]+ ){1,4}only\b|\bonly (?:takes?|accepts?)\b"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
         ),
         # The refusal of any node ends in this, whatever the reason above it.
         r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node"
         r"|\bnode ?(?:js\b|v[0-9])",
+    ),
+    (
+        "framework_bug",
+        (
+            r"\bbugs?\b|\bregression\b|\bfixed\b|\bknown issue\b",
+            r"\b(?:known|confirmed|upstream|reported) (?:\w+ ){0,2}(?:bug|issue)\b"
+            r"|\bregression in\b"
+            r"|\bfixed (?:upstream )?(?:in|by|with) (?:pr |release |version |#|v)?#?[0-9]",
+            r"fail|crash|error|exception|wrong|null|mismatch|reuses",
+        ),
+        r"\bdriver\b|\bfirmware\b|\bbug ?check|\bmemory\b|\bleak",
     ),
     (
         "session_limit",
