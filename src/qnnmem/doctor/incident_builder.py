@@ -106,7 +106,7 @@ class IncidentBuilder:
 def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> bool:
     """Whether nothing but a line in words that no entry knows stands for the failure."""
     judgement = judged.judgement
-    if judged.conclusion.verdict != "undecided" or judgement.candidates:
+    if judged.conclusion.verdict != "undecided":
         return False
     return judgement.deciding < 0 or seen[judgement.deciding][0] in knowledge.read
 
