@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+SEARCH := .venv/.compiled
 # Whole files of tests for each process: what a file sets up is set up once. Not those with most tests
 # first, but the long ones, as tests/conftest.py says. One process more than two cores, as many tests
 # wait for programs that they start.
@@ -10,20 +11,25 @@ SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test ready browser fuzz mutants lint docs coverage bench models wheels clean
 
-install: $(STAMP)
+install: $(STAMP) $(SEARCH)
 
 # Ready when the environment matches pyproject.toml and constraints.txt; then nothing is done again.
 # Compiled ahead: where Python may not write bytecode, each start would cost half as much again. On all
-# cores, which pip would not do.
+# cores, which pip would not do. Without sympy, a fifth of it all, for tools of ONNX Runtime that nobody
+# starts here.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qnnmem needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev]'
-	-@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv # some are for other versions of Python
+	-@$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|sympy|mpmath)/' .venv # some are for other versions of Python
 	$(BIN)/python -m compileall -q -j 0 src
+	@touch $(STAMP)
+
+# One core for 40 s: what does not plan need not wait for it.
+$(SEARCH): $(STAMP)
 	@echo "Compiling the planner's inner loops, once"
 	$(BIN)/python -m qnnmem.plan.warm
-	@touch $(STAMP)
+	@touch $(SEARCH)
 
 demo: install
 	@$(BIN)/python tools/demo.py
@@ -35,7 +41,7 @@ test: install models browser
 # and, by one test of any text, Hypothesis learns all characters and the constants of the package. It
 # is kept beside the files and in .hypothesis, also where Python may write no bytecode. What is wrong,
 # `test` says.
-ready: install
+ready: $(STAMP)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -qq -k test_colour_changes_no_text >/dev/null 2>&1 || true
 
 # Pages are tested in Chromium. A machine that is there for tests (CI is set, we are root, Debian) gets
@@ -62,10 +68,10 @@ mutants: install
 	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) $(MODULE)
 
 # Real models, by package name and version; what cannot be had is said and its tests are skipped.
-models: install
+models: $(STAMP)
 	@$(BIN)/python tools/models.py --tests
 
-lint: install
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import consoles
 import pytest
-from consoles import Block, Command, Ran
+from consoles import Block, Command, Ran, Run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in consoles.pages()}
@@ -20,12 +22,32 @@ BLOCKS = [
     for number, block in enumerate(consoles.blocks(page))
 ]
 
-run_once = cache(consoles.run_page)
+RunPage = Callable[[Path], list[Ran]]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """What runs a command, sooner than a shell where nobody can tell."""
+    if sys.platform != "linux":
+        yield consoles.run_in_shell
+        return
+    from warm_command import warm_commands
+
+    with warm_commands() as warm:
+        yield warm
+
+
+@pytest.fixture(scope="module")
+def run_once(run: Run) -> RunPage:
+    """What runs a page if no test has before."""
+    return cache(partial(consoles.run_page, run=run))
 
 
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="the pages are written for a shell")
 @pytest.mark.parametrize(("name", "number"), BLOCKS)
-def test_a_console_block_shows_what_its_commands_say(name: str, number: int) -> None:
+def test_a_console_block_shows_what_its_commands_say(
+    name: str, number: int, run_once: RunPage
+) -> None:
     """The commands of a page run in order in a folder of a fresh clone."""
     ran = run_once(PAGES[name])[number]
     if ran.missing:
@@ -127,8 +149,35 @@ def test_a_page_knows_nothing_of_earlier_runs(tmp_path: Path) -> None:
     """Results that are kept between runs are those of the page itself."""
     here = tmp_path / "clone"
     here.mkdir()
-    said, code = consoles._run(Command(('echo "$XDG_CACHE_HOME"',), ()), here, tmp_path)
+    said, code = consoles.run_in_shell(Command(('echo "$XDG_CACHE_HOME"',), ()), here, tmp_path)
     assert (said, code) == ((str(tmp_path / "cache"),), 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize(
+    ("text", "is_forked", "code"),
+    [
+        ("qnnmem plan examples/small.onnx \\\n    --dim N=1", True, 0),  # reads it in a child
+        ("qnnmem plan 'no file.csv'", True, 2),
+        ("qnnmem plan examples/keyword_spotting.csv --capacity 15K || exit 5", False, 5),
+        ("python -c 'print(1)'", False, 0),
+    ],
+)
+def test_a_forked_command_says_what_a_shell_would_show(
+    text: str, is_forked: bool, code: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that need no shell are forked, children and all, with the same words and code."""
+    here, programs = tmp_path / "clone", tmp_path / "bin"
+    consoles._furnish(here)
+    consoles._programs(programs)
+    command = Command(tuple(text.splitlines()), ())
+    shown = consoles.run_in_shell(command, here, programs)
+    in_shell = Mock(return_value=shown)
+    monkeypatch.setattr(consoles, "run_in_shell", in_shell)
+    assert run(command, here, programs) == shown
+    assert in_shell.called is not is_forked
+    assert shown[0]
+    assert shown[1] == code
 
 
 def test_a_page_is_run_and_put_right(

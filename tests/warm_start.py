@@ -3,7 +3,8 @@
 A child is a process of its own as ever, with the session, folder, environment, pipes and limits
 that it is started with; only the half second that Python and its libraries take to start is spent
 once. One whose start would differ (other programs or limits) starts the usual way, and so do the
-first with its settings and all where tests start the whole command line.
+first with its settings and all where tests start the whole command line; that of pages is forked,
+too, see `warm_command`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +47,8 @@ def _limits() -> list[tuple[int, int]]:
     return [resource.getrlimit(one) for one in _LIMITS]
 
 
-def _fixed(environment: Mapping[str, str]) -> Settings:
+def fixed(environment: Mapping[str, str]) -> Settings:
+    """Settings that cannot be changed in a process that runs."""
     return frozenset(one for one in environment.items() if one[0].startswith(_READ_AT_START))
 
 
@@ -98,15 +100,37 @@ class WarmProcess(subprocess.Popen[bytes]):
         """The keeper collects it when nobody can ask any more."""
 
 
-class WarmServer:
+class WarmLine:
+    """The way to a process that forks children."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self.line = line
+        self._asking = threading.Lock()
+
+    def start(self, command: list[str], descriptors: dict[int, int], **more: Any) -> WarmProcess:
+        """Have a child forked that has these descriptors under these numbers."""
+        report, theirs = socket.socketpair()
+        request = {"module": command[3], "words": command[4:], "descriptors": [*descriptors]}
+        message = json.dumps(request | more).encode()
+        try:
+            with theirs, self._asking:
+                all_of_them = [theirs.fileno(), *descriptors.values()]
+                socket.send_fds(self.line, [message], all_of_them)
+            return WarmProcess(command, report)
+        except BaseException:
+            report.close()
+            raise
+
+
+class WarmServer(WarmLine):
     """The process that forks children; it goes when this one does."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], more: Sequence[str] = ()) -> None:
         self.owner = os.getpid()
-        self._asking = threading.Lock()
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(ours)
         with theirs:
-            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS)
+            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS, *more)
             self.process = _POPEN(
                 [_PYTHON, "-P", "-m", "warm_server", *words],
                 env=dict(environment),
@@ -120,23 +144,9 @@ class WarmServer:
         """Let it go, and collect it."""
         if self.owner == os.getpid():
             with suppress(OSError):  # it has gone already
-                self._line.shutdown(socket.SHUT_RDWR)  # whoever else was forked with it
-            self._line.close()
+                self.line.shutdown(socket.SHUT_RDWR)  # whoever else was forked with it
+            self.line.close()
             self.process.wait()
-
-    def start(self, command: list[str], descriptors: dict[int, int], **more: Any) -> WarmProcess:
-        """Have a child forked that has these descriptors under these numbers."""
-        report, theirs = socket.socketpair()
-        request = {"module": command[3], "words": command[4:], "descriptors": [*descriptors]}
-        message = json.dumps(request | more).encode()
-        try:
-            with theirs, self._asking:
-                all_of_them = [theirs.fileno(), *descriptors.values()]
-                socket.send_fds(self._line, [message], all_of_them)
-            return WarmProcess(command, report)
-        except BaseException:
-            report.close()
-            raise
 
 
 _SERVERS: dict[Settings, WarmServer] = {}
@@ -149,16 +159,16 @@ def start(
     command: list[str], folder: child.ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
     """What `qnnmem.child.start` does, sooner where nobody can tell."""
-    server = _server(environment) if _is_usual(command) else None
+    server = _server(environment) if is_usual(command) else None
     if server is not None:
         with suppress(OSError):
-            return _start(server, command, str(folder.empty), environment, pipes)
+            return start_through(server, command, str(folder.empty), environment, pipes)
     return cold_start(command, folder, environment, **pipes)
 
 
 def _server(environment: Mapping[str, str]) -> WarmServer | None:
     """The one that started with these settings; the second child with them has it made."""
-    settings = _fixed(environment)
+    settings = fixed(environment)
     server = _SERVERS.get(settings)
     if server is None and settings in _SEEN and len(_SERVERS) < _MOST_SERVERS:
         server = _SERVERS[settings] = WarmServer(environment)
@@ -166,18 +176,20 @@ def _server(environment: Mapping[str, str]) -> WarmServer | None:
     return server if server is not None and server.owner == os.getpid() else None
 
 
-def _is_usual(command: list[str]) -> bool:
+def is_usual(command: list[str]) -> bool:
+    """Whether a child of ours is started as ever."""
     plain = command[:3] == [_PYTHON, "-P", "-m"] and command[3] in PROGRAMS
     return plain and subprocess.Popen is _POPEN and _limits() == _LIMITS_AT_FIRST
 
 
-def _start(
-    server: WarmServer,
+def start_through(
+    server: WarmLine,
     command: list[str],
     folder: str,
     environment: Mapping[str, str],
     pipes: Mapping[str, Any],
 ) -> WarmProcess:
+    """A child with its pipes, as `subprocess.Popen` would make them."""
     ours: dict[str, int] = {}
     theirs: list[int] = []
     given = {number: number for number in pipes.get("pass_fds", ())}

@@ -28,7 +28,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -92,6 +92,10 @@ class Block:
         return f"needs {', '.join(gone)}, which tools/models.py fetches" if gone else ""
 
 
+Said = tuple[tuple[str, ...], int]
+Run = Callable[[Command, Path, Path], Said]
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What became of a block: its commands with what they said, or why it did not run."""
@@ -142,8 +146,8 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def run_page(page: Path) -> list[Ran]:
-    """Run the blocks of a page in order, in a folder of their own."""
+def run_page(page: Path, run: Run | None = None) -> list[Ran]:
+    """Run the blocks of a page in order, in a folder of their own, by a shell or as `run` does."""
     found = blocks(page)
     if not found:
         return []
@@ -151,7 +155,7 @@ def run_page(page: Path) -> list[Ran]:
         here, programs = Path(scratch, "clone"), Path(scratch, "bin")
         _furnish(here)
         _programs(programs)
-        return [_run_block(block, here, programs) for block in found]
+        return [_run_block(block, here, programs, run or run_in_shell) for block in found]
 
 
 def corrected(page: Path, ran: Sequence[Ran]) -> str:
@@ -234,30 +238,41 @@ def _programs(folder: Path) -> None:
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
 
 
-def _run_block(block: Block, here: Path, programs: Path) -> Ran:
+def _run_block(block: Block, here: Path, programs: Path, run: Run) -> Ran:
     if missing := block.missing:
         return Ran(block, missing)
-    done = [_run(command, here, programs) for command in block.commands]
+    done = [run(command, here, programs) for command in block.commands]
     return Ran(block, "", tuple(said for said, _ in done), tuple(code for _, code in done))
 
 
-def _run(command: Command, here: Path, programs: Path) -> tuple[tuple[str, ...], int]:
-    source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
-    path = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
-    settings = {"PATH": path, "PYTHONPATH": source, "NO_COLOR": "1", "COLUMNS": "80"}
-    # What an earlier run has kept is said in the output; a reader's first run has nothing.
-    settings["XDG_CACHE_HOME"] = str(here.parent / "cache")
+def run_in_shell(command: Command, here: Path, programs: Path) -> Said:
+    """What a command says in a folder, with these programs before all others, and its exit code."""
     done = subprocess.run(  # noqa: S603 - the commands of our own pages
         ["/bin/sh", "-c", command.text],
         cwd=here,
-        env={**os.environ, **settings, "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"},
+        env=environment(here, programs),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         timeout=SECONDS,
         check=False,
     )
-    return tuple(done.stdout.decode("utf-8", "replace").rstrip("\n").splitlines()), done.returncode
+    return lines(done.stdout), done.returncode
+
+
+def environment(here: Path, programs: Path) -> dict[str, str]:
+    """What the commands of a page find set."""
+    source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+    path = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
+    settings = {"PATH": path, "PYTHONPATH": source, "NO_COLOR": "1", "COLUMNS": "80"}
+    # What an earlier run has kept is said in the output; a reader's first run has nothing.
+    settings["XDG_CACHE_HOME"] = str(here.parent / "cache")
+    return {**os.environ, **settings, "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"}
+
+
+def lines(said: bytes) -> tuple[str, ...]:
+    """What a command said, line by line."""
+    return tuple(said.decode("utf-8", "replace").rstrip("\n").splitlines())
 
 
 def _htp_is_here() -> bool:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ESCAPE = "\x1b["
 WORDS = ["NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR", "TERM", "COLUMNS"]
 BINARY = "examples/small_htp.bin"
+QUICK = ("inspect", "examples/small_lpai.bin")  # a report that takes least to make
 
 
 def environment(**chosen: str) -> dict[str, str]:
@@ -106,7 +107,7 @@ def test_a_pipe_gets_whole_lines_without_colour() -> None:
 )
 def test_a_terminal_with_a_wish(words: list[str], chosen: dict[str, str], coloured: bool) -> None:
     """Option before variables, `no` before `yes`, variables before the terminal."""
-    assert (ESCAPE in terminal("explain", "1002", *words, chosen=chosen)) == coloured
+    assert (ESCAPE in terminal(*QUICK, *words, chosen=chosen)) == coloured
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,8 @@ def test_a_pipe_with_a_wish(words: list[str], chosen: dict[str, str], coloured: 
 
 def test_the_option_may_stand_before_the_verb() -> None:
     """`qnnmem --color always VERB` is the same wish."""
-    assert ESCAPE in piped("--color", "always", "explain", "1002")
-    assert ESCAPE not in piped("--color", "always", "explain", "1002", "--color", "never")
+    assert ESCAPE in piped("--color", "always", *QUICK)
+    assert ESCAPE not in piped("--color", "always", *QUICK, "--color", "never")
 
 
 def test_help_has_bold_titles_where_there_is_colour() -> None:
@@ -148,8 +149,8 @@ def test_json_on_a_terminal_is_left_alone() -> None:
 def test_a_file_gets_neither_colour_nor_breaks(tmp_path: Path) -> None:
     """What is written to a file is the report."""
     file = tmp_path / "out.txt"
-    terminal("explain", "1002", "-o", str(file), "--color", "always")
-    assert file.read_text("utf-8") == piped("explain", "1002")
+    terminal(*QUICK, "-o", str(file), "--color", "always")
+    assert file.read_text("utf-8") == piped(*QUICK)
 
 
 def test_a_sentence_ends_at_words_on_a_terminal() -> None:

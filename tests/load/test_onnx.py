@@ -6,7 +6,7 @@ import pytest
 
 from qnnmem.errors import FreeDimensions, LoadError, UsageError
 from qnnmem.ir import DType, Effect, Model
-from qnnmem.load.onnx import executable, read
+from qnnmem.load.onnx import executable, read, read_with_graph
 from qnnmem.report.flags import flag
 
 
@@ -241,7 +241,9 @@ def test_sources_point_into_the_executable_graph(tmp_path: Path) -> None:
         "g (float[N,4] x) => (float[A,B] y) <int64[2] s = {2,-1}>"
         "{ n = Shape(x) h = Exp(x) r = Reshape(h, s) y = Reshape(r, n) }",
     )
-    model, graph = read(path, dims={"N": 3}), executable(path, dims={"N": 3}).graph
+    model, proto = read(path, dims={"N": 3}), executable(path, dims={"N": 3})
+    assert read_with_graph(path, dims={"N": 3}) == (model, proto)
+    graph = proto.graph
     made = {op.outputs[0]: graph.node[op.sources[-1]].output[0] for op in model.ops}
     assert made == {name: name for name in ("h", "r", "y")}
     onnx.checker.check_graph(graph, _context(graph))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from qnnmem import lpai
 from qnnmem.errors import QnnError
 from qnnmem.ir import Model
-from qnnmem.load import load
-from qnnmem.load.onnx import executable
+from qnnmem.load import kind_of, load
+from qnnmem.load.onnx import read_with_graph
 from qnnmem.lpai.binary import pack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions, plan_model, verify
@@ -55,7 +55,18 @@ def path_of(name: str) -> Path:
 def read(name: str) -> Model:
     """Load a model with its free dimensions fixed as listed."""
     entry = ENTRIES[name]
+    if entry.suffix == ".onnx":
+        return both_of(name)[0]
     return load(path_of(name), dims=entry.dims, shapes=entry.shapes)
+
+
+@functools.cache
+def both_of(name: str) -> tuple[Model, Any]:
+    """Read a model once for what is planned and what is run; nobody changes either."""
+    entry = ENTRIES[name]
+    shapes = {key: tuple(shape) for key, shape in entry.shapes.items()}
+    assert kind_of(path_of(name)) == "onnx"
+    return read_with_graph(path_of(name), dims=entry.dims, shapes=shapes)
 
 
 def feeds_of(model: Model, values: Mapping[str, int]) -> dict[str, Array]:
@@ -83,12 +94,9 @@ def plan_of(name: str, **options: Any) -> MemoryPlan:
     return plan
 
 
-@functools.cache
 def graph_of(name: str) -> Any:
-    """Build the graph that a model's ops point into; nobody changes it."""
-    entry = ENTRIES[name]
-    shapes = {key: tuple(shape) for key, shape in entry.shapes.items()}
-    return executable(path_of(name), dims=entry.dims, shapes=shapes)
+    """The graph that a model's ops point into."""
+    return both_of(name)[1]
 
 
 def plain_session(proto: Any) -> Any:

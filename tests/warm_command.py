@@ -1,0 +1,108 @@
+"""Commands of pages as tests run them: forked from a process that has done their imports.
+
+A command is a process of its own, with the folder, environment and output that a shell would give
+it, and so are the children that it starts. What needs a shell, or is no command of ours, starts the
+usual way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import consoles
+import warm_start
+from consoles import Command, Run, Said
+
+import qnnmem
+from qnnmem import child, cli
+from qnnmem.quiet_onnxruntime import SILENCE
+
+HERE = Path(__file__).parent
+_LINE = 500  # the descriptor through which a command has its children forked
+_SHELL = re.compile(r"[|&;<>()$`*?\[\]{}#~!]")
+_LIBRARIES = ("numpy", "rich.console", "rich.table", "tflite", "ssl", "urllib.request")
+_OTHERS = ("__main__", "pytest_plugin", "workbench")
+# Of the process that commands are forked from. Paths are as they are for all of them.
+_AT_START = {name: value for name, value in warm_start.fixed(os.environ) if name != "PYTHONPATH"}
+
+
+@contextmanager
+def warm_commands() -> Iterator[Run]:
+    """What runs a command of a page."""
+    settings = consoles.environment(Path("/"), Path("/"))
+    settings |= {**SILENCE, **child._ONE_THREAD}  # as children have it
+    settings["PYTHONPATH"] = os.pathsep.join(
+        (settings["PYTHONPATH"], str(HERE), str(HERE.parent / "tools"))
+    )
+    server = warm_start.WarmServer(settings, ["warm_command", *_LIBRARIES, *_modules()])
+    try:
+        yield partial(_run, server)
+    finally:
+        server.end()
+
+
+def _modules() -> Iterator[str]:
+    """All of ours but those that are programs or need what is not installed everywhere."""
+    source = Path(qnnmem.__file__).parent
+    for path in sorted(source.rglob("*.py")):
+        words = path.relative_to(source.parent).with_suffix("").parts
+        if words[-1] not in _OTHERS and words[1] not in _OTHERS and "compiled" not in words:
+            yield ".".join(words).removesuffix(".__init__")
+
+
+def _run(server: warm_start.WarmServer, command: Command, here: Path, programs: Path) -> Said:
+    text = command.text.replace("\\\n", " ")
+    words = [] if _SHELL.search(text) else shlex.split(text)
+    if words[:1] != ["qnnmem"]:
+        return consoles.run_in_shell(command, here, programs)
+    with tempfile.TemporaryFile() as said, Path(os.devnull).open("rb") as nothing:
+        output, line = said.fileno(), server.line.fileno()
+        started = server.start(
+            ["", "", "", "warm_command", *words[1:]],
+            {0: nothing.fileno(), 1: output, 2: output, _LINE: line},
+            folder=str(here),
+            environment=consoles.environment(here, programs),
+        )
+        try:
+            code = started.wait(consoles.SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill_group(started)
+            raise
+        said.seek(0)
+        return consoles.lines(said.read()), code
+
+
+def _start(
+    server: warm_start.WarmLine,
+    command: list[str],
+    folder: child.ChildFolder,
+    environment: Mapping[str, str],
+    **pipes: Any,
+) -> subprocess.Popen[bytes]:
+    """What `qnnmem.child.start` does in such a command."""
+    settings = dict(warm_start.fixed(environment))
+    settings.pop("PYTHONPATH", None)
+    if settings == _AT_START and warm_start.is_usual(command):
+        with suppress(OSError):
+            return warm_start.start_through(server, command, str(folder.empty), environment, pipes)
+    return warm_start.cold_start(command, folder, environment, **pipes)
+
+
+def main() -> None:
+    """Be the command line."""
+    os.set_inheritable(_LINE, False)
+    for place in (HERE, HERE.parent / "tools"):  # which no command has
+        sys.path.remove(str(place))
+    child.start = partial(_start, warm_start.WarmLine(socket.socket(fileno=_LINE)))
+    cli.main()
