@@ -72,6 +72,8 @@ _MESSAGES_AT_FIRST = (
     ("of a stranger, held out", 80, 48, 2, 21),
     ("of a second stranger, short logs", 59, 54, 2, 0),
     ("of a second stranger, held out", 61, 53, 3, 0),
+    ("of a third stranger, after threads", 57, 55, 1, 0),
+    ("of a third stranger, held out", 53, 51, 0, 0),
 )
 # The frozen lot once the others were mended: sides told, told wrongly, passed over, of these
 # called healthy.
@@ -292,7 +294,9 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
         "to open afterwards, as a bare code decides nothing. Those of a stranger were written and "
         "labelled by somebody who had not seen the doctor; of its 30 healthy ones 5 were alarmed "
         "at first, 4 of them among what is held out. Those of a second one are 160 short logs, of "
-        "one to eight lines; of its 25 healthy ones 5 were alarmed at first, 2 of them held out.\n"
+        "one to eight lines; of its 25 healthy ones 5 were alarmed at first, 2 of them held out. "
+        "Those of a third one are 140 pieces worded as threads word them, asked when the others "
+        "were mended; of its 18 healthy ones 3 were alarmed at first, all of them held out.\n"
     )
     yield "| lot | failing, with a side | sides told | told wrongly | not taken for a failure |"
     yield "|---" + "|--:" * 4 + "|"

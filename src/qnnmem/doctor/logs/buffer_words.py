@@ -22,7 +22,8 @@ TCM: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"\btcm\b",
             r"alloc\w*|slots?|buffers?",
-            r"\b[0-9]{2}(?:rd|st|nd|th) alloc|\bno (?:more |free )?(?:slots?|allocations?)\b"
+            r"\b[0-9]{2}(?:rd|st|nd|th) (?:\w+ )?alloc"
+            r"|\bno (?:more |free )?(?:slots?|allocations?)\b"
             rf"|\b(?:max\w*|limit\w*|only|at most|more than|over|beyond)\b.{{0,16}}{_COUNT}"
             rf"|{_COUNT}.{{0,24}}\b(?:max\w*|limit|at most|refus\w+|reached|used up|exceeded)",
         ),
@@ -56,8 +57,9 @@ TCM: tuple[tuple[str, tuple[str, ...], str], ...] = (
             _POOL,
             r"exceed\w*|(?:larger|bigger|greater|more) than|\babove\b|\bover\b|\bbeyond\b|\btoo "
             r"|(?:not|n.t) fit|exhaust\w*|\bfull\b|\bno (?:more )?(?:room|space|memory)|\bout of\b"
-            r"|not enough|insufficient|alloc\w*.{0,24}\b(?:fail|refus)|(?:fail|unable|cannot|could"
-            r" not)\w*.{0,24}\balloc|\bleft\b.{0,40}\bneeds?\b|\bneeds?\b.{0,40}\bleft\b",
+            r"|not enough|insufficient|alloc\w*.{0,24}\b(?:fail|refus|returned null)"
+            r"|(?:fail|unable|cannot|could not)\w*.{0,24}\balloc"
+            r"|\bleft\b.{0,40}\bneeds?\b|\bneeds?\b.{0,40}\bleft\b",
         ),
         r"\bvtcm\b|\bmem(?:ory)?[ _-]?type",
     ),

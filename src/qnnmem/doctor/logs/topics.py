@@ -222,7 +222,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "driver_firmware",
         (
             r"\bdriver\b",
-            r"\bdriver\b.{0,16}\b(?:not (?:installed|loaded|present|found|running)|missing|too old)"
+            r"\bfail\w* to (?:get|open|load|start)\b.{0,16}\bdriver\b"
+            r"|\bupdate (?:the |your )?(?:\w+ )?driver|\bdriver\b.{0,24}\bdoes not export\b"
+            r"|\bdriver\b.{0,16}\b(?:not (?:installed|loaded|present|found|running)|missing"
+            r"|too old)"
             r"|\bno (?:\w+ )?driver\b",
             r"\bnpu\b|\b[acn]?(?:dsp|sp)\b|\bhtp\b|\bqnn|hexagon|fastrpc|adsprpc|qualcomm",
         ),
@@ -301,7 +304,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_buffer_cap",
         (
-            r"buffer|allocat\w+|\bbufsize|tensor",
+            r"buffer|allocat\w+|\bbufsize|tensor|\b\w*mmap\b",
             OVER,
             r"max\w*|limit\w*|\bcap\b",
             rf"{NUMBER}.*{NUMBER}",
