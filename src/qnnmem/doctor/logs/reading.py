@@ -115,7 +115,12 @@ _PLACE = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
     rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
 )
-_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
+_RELAYED_ERROR = rb"<e>|\[ ?err(?:or)? ?\]|level=error|\[e:| - error - "
+_ERROR = {
+    # What is told for those who look for faults tells `error: 0x4b` of much that is none.
+    True: re.compile(_RELAYED_ERROR),
+    False: re.compile(_RELAYED_ERROR + rb"|\berror[:\]]"),
+}
 _CALM = re.compile(
     rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:"
     rb"| - (?:info|debug|warning) - |^(?:verbose|debug|info|warning): ?(?:\[|[\w.]{1,40}:)"
@@ -321,7 +326,7 @@ def _is_ours(low: bytes) -> bool:
 
 def _level(level: str, before: bytes, body: bytes) -> str:
     """What is relayed counts more than the level at which it is relayed."""
-    if b"<e>" in before + body or _ERROR.search(body[:80]):
+    if b"<e>" in before + body or _ERROR[level in ("V", "D")].search(body[:80]):
         return "error"
     if level == "D":
         return "calm"
