@@ -92,6 +92,12 @@ def test_a_shape_is_looked_at_once(knowledge: Knowledge, monkeypatch: pytest.Mon
     assert looks < 10
 
 
+def test_no_built_in_template_may_begin_in_the_head_of_a_line(knowledge: Knowledge) -> None:
+    """One would be asked for in every line, and no line would be known by its letters again."""
+    made = LineShapes(knowledge, engine_named(knowledge, "plain"))
+    assert [knowledge.texts[index] for index in made._numbered._of_head] == []
+
+
 def test_numbers_in_a_template_are_asked_for_in_every_line() -> None:
     """A template with a number in its fixed text, also one that stands in the head of a line."""
     lines = [
