@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,16 @@ LINES = st.sampled_from(
 )
 
 
+def script_of(log: bytes, cuts: Sequence[tuple[int, float]]) -> Script:
+    """A log that comes in pieces, with pauses between them."""
+    steps: list[bytes | float] = []
+    left = log
+    for size, pause in cuts:
+        steps += [left[:size], pause] if left else []
+        left = left[size:]
+    return Script([*steps, left])
+
+
 @settings(max_examples=60)
 @given(
     log=st.lists(LINES, max_size=12).map(b"".join),
@@ -131,12 +141,7 @@ def test_the_end_is_that_of_the_finished_log(
     cuts: list[tuple[int, float]],
 ) -> None:
     """However the bytes came, the diagnosis is that of reading the file at once."""
-    steps: list[bytes | float] = []
-    left = log
-    for size, pause in cuts:
-        steps += [left[:size], pause] if left else []
-        left = left[size:]
-    script = Script([*steps, left])
+    script = script_of(log, cuts)
     path = tmp_path_factory.mktemp("follow") / "log"
     path.write_bytes(log)
     told: list[Any] = []
@@ -250,12 +255,7 @@ def test_the_end_is_that_of_the_finished_log_in_json(
     cuts: list[tuple[int, float]],
 ) -> None:
     """However the bytes came."""
-    steps: list[bytes | float] = []
-    left = log
-    for size, pause in cuts:
-        steps += [left[:size], pause] if left else []
-        left = left[size:]
-    script = Script([*steps, left])
+    script = script_of(log, cuts)
     path = tmp_path_factory.mktemp("follow") / "log"
     path.write_bytes(log)
     live = Follower(str(path), knowledge, lambda _: None, script, script.clock).run()

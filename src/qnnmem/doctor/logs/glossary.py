@@ -75,8 +75,10 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (
         "permission denied",
-        "权限不足|没有权限|权限被拒|权限拒绝|拒绝访问|無權限|権限がありません|許可されていません"
-        "|アクセスが拒否|권한이 없|권한 거부|zugriff verweigert|keine berechtigung|nicht erlaubt"
+        "权限不足|没有权限|权限被拒|权限拒绝|拒绝访问|無權限|権限がありません"
+        "|権限がない|権限がなく|許可されていません"
+        "|アクセスが拒否|권한이 없|권한 거부|권한이 거부|권한거부|권한 없|권한없"
+        "|zugriff verweigert|keine berechtigung|nicht erlaubt"
         "|lässt nicht|accès refusé|permission refusée|acceso denegado|permiso denegado"
         "|отказано в доступе|доступ запрещ",
     ),

@@ -178,7 +178,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         # the reason of a crash.
         r"\b(?:apps?|application|activity|program)\b[^.;]{0,24}\bcrash"
         r"|\bcrash\w* (?:of )?(?:my |the )?(?:apps?|application)\b|\bnot crash"
-        r"|\w(?:error|exception):|out of (?:memory|heap)\b|\u5185\u5b58\u4e0d\u8db3"
+        r"|\w(?:error|exception):|out of (?:memory|heap)\b"
         r"|\bheap (?:alloc\w* )?(?:fail|exhaust|is full)|restart level"
         r"|\bcrash (?:recovery|handler)\b"
         r"|\bcrash\w* (?:is |was |are |were )?(?:fixed|gone|solved)\b",
@@ -192,9 +192,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\bwithout (?:sudo|root)\b.{0,60}\b(?:not|fail\w*|denied)"
             r"|\bselinux\b.{0,40}\b(?:blocks?|blocked|refus\w+|permission denied)"
             r"|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
-            r"|\baccess\b[^.;]{0,40}\bnot allowed\b|\u6743\u9650(?:\u4e0d\u8db3|\u88ab\u62d2)"
-            r"|\u6ca1\u6709.{0,40}\u6743\u9650|\uad8c\ud55c(?:\uc774)? ?(?:\uc5c6|\uac70\ubd80)"
-            r"|\u6a29\u9650\u304c(?:\u306a|\u3042\u308a\u307e\u305b)"
+            r"|\baccess\b[^.;]{0,40}\bnot allowed\b"
+            r"|\bno (?:\S+ ){0,6}permission\b(?! (?:is |are )?(?:needed|required))|\u6ca1\u6709.{0,40}\u6743\u9650"
             r"|operation not permitted",
         ),
         r"\bwarning\b.*(?:attribute|capabilit)",
@@ -425,7 +424,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|resources|heap)\b|\u5185\u5b58\u4e0d\u8db3"
+            r"out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|resources|heap)\b"
             r"|\bno (?:more )?mem(?:ory)?\b(?! (?:pressure|leak|issue|handle|info|type))"
             r"|\benomem\b|nomemory|(?<!rpc)mem_alloc\b|\boom\b"
             r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
