@@ -193,7 +193,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\bselinux\b.{0,40}\b(?:blocks?|blocked|refus\w+|permission denied)"
             r"|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
             r"|\baccess\b[^.;]{0,40}\bnot allowed\b"
-            r"|\bno (?:\S+ ){0,6}permission\b(?! (?:is |are )?(?:needed|required))|\u6ca1\u6709.{0,40}\u6743\u9650"
+            r"|\bno (?:\S+ ){0,6}permission\b(?! (?:is |are )?(?:needed|required))"
+            r"|\u6ca1\u6709.{0,40}\u6743\u9650"
             r"|operation not permitted",
         ),
         r"\bwarning\b.*(?:attribute|capabilit)",
