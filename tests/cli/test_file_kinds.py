@@ -245,3 +245,11 @@ def test_noise_is_no_text() -> None:
 def test_text_of_any_code_page_is_text(text: str, coding: str) -> None:
     """Also with what a crash leaves at the end."""
     assert kind_of_bytes(text.encode(coding)).name == "text"
+
+
+@pytest.mark.parametrize("end", range(6))
+def test_a_short_message_without_latin_letters_is_text(end: int) -> None:
+    """Wherever it ends: letters of two and three bytes are not cut by looking at them."""
+    for text in ("не удалось создать контекст, недостаточно памяти", "内存不足无法创建上下文"):
+        assert kind_of_bytes((text + "!" * end).encode()).name == "text"
+        assert kind_of_bytes(text.encode()[: -1 - end]).name == "text"

@@ -8,6 +8,7 @@ the names in it.
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -280,7 +281,7 @@ def _is_text(head: bytes) -> bool:
     if 10 * _count(head, _CONTROLS) > len(head):
         return False
     try:
-        head[: max(1, len(head) - 4)].decode("utf-8-sig")  # the last letter may be cut
+        getincrementaldecoder("utf-8-sig")().decode(head)  # the last letter may be cut
     except UnicodeDecodeError:
         # Other code pages have as few controls; NUL is what a crash leaves. Noise has more.
         controls = _count(head, _CONTROLS.replace(b"\0", b""))
