@@ -311,6 +311,7 @@ _NARROWED = {
     b"fault": (rb"(?:[^e ]|[^d]e|[^o] |[^n]o |\wno )fault", rb"^(?:e|o? )?fault"),
     b" ret": (rb" ret(?:[uv0-9_]|\b)",),
 }
+_PLAIN_FAILING = re.compile(b"|".join(re.escape(one) for one in FAILING if one not in _NARROWED))
 
 
 def first_texts(knowledge: Knowledge) -> list[bytes]:
@@ -325,10 +326,11 @@ def first_texts(knowledge: Knowledge) -> list[bytes]:
 
 def is_failing(low: bytes) -> bool:
     """Whether a line of small letters holds a word of failure."""
+    if _PLAIN_FAILING.search(low):
+        return True
     return any(
-        word in low
-        and (word not in _NARROWED or any(re.search(one, low) for one in _NARROWED[word]))
-        for word in FAILING
+        word in low and any(re.search(one, low) for one in narrowed)
+        for word, narrowed in _NARROWED.items()
     )
 
 

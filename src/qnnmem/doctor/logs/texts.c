@@ -266,6 +266,22 @@ SHOWN int texts_any(const struct texts *t, const uint8_t *data, size_t end)
     return 0;
 }
 
+/* The same of a line with other bytes behind it: they are read, so that no rest is looked at alone. */
+static int any_in_line(const struct texts *t, const uint8_t *line, size_t length, size_t behind)
+{
+    if (behind < 8 + WINDOW)
+        return texts_any(t, line, length);
+    for (size_t at = 0; at < length; at += 8) {
+        const uint8_t *here = line + at;
+        if (!(cell_at(t, here) | cell_at(t, here + 2) | cell_at(t, here + 4) | cell_at(t, here + 6)))
+            continue;
+        for (size_t place = at; place < at + 8 && place < length; place += 2)
+            if (bit_at(t, line + place))
+                FOR_TEXTS_AT(t, line, place, length, w, return 1;);
+    }
+    return 0;
+}
+
 /* Messages of logcat that were met before, by their letters: dull ones, which need not be told of
    again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
    which may mean that nothing failed; the others with a 1 for every digit but the 0 of 0x. */
@@ -464,7 +480,7 @@ SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct
         const uint8_t *behind = memchr(data + inside, '\n', end - inside);
         size_t start = before ? (size_t)(before - data) + 1 : 0;
         size_t stop = behind ? (size_t)(behind - data) : end;
-        if (!(kinds & KNOWN) && !texts_any(ours, data + start, stop - start)) {
+        if (!(kinds & KNOWN) && !any_in_line(ours, data + start, stop - start, end - stop)) {
             strange = stop;
             at += 2;
             continue;
