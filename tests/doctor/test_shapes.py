@@ -52,7 +52,7 @@ def test_texts_that_hold_another_are_not_asked_for() -> None:
 
 
 def test_devices_of_others_that_are_busy_are_asked_about_once(knowledge: Knowledge) -> None:
-    """The text that leads to a template has the name of ours in it, or each such line is matched."""
+    """The text that leads to a template has a name of ours in it, or each such line is matched."""
     engine = choose_engine(knowledge, 0, "plain")
     known = LineShapes(knowledge, engine)
     assert known.of(b"E audio_hw: stream 3 not opened: device busy, next try in 40 ms") is None
