@@ -218,9 +218,12 @@ MISMATCH: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"|\b(?:has|holds) {NUMBER} bytes\b.{{0,40}}\bexpects? {NUMBER}"
             r"|\bnot [\w-]{1,12}[ -]aligned"
             r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
-            r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
+            r"|(?:size|shape|dimension\w*|rank|bytes?|length) (?:mis-?match|differ|does not match)"
+            r"|\bhas (?:shape|dimensions?|size|rank)\b.{0,60}\bbut\b.{0,60}"
+            r"\b(?:shape|dimensions?|size|rank)\b"
             rf"|\b(?:size|length|bytes) (?:of )?{NUMBER} != (?:expected )?{NUMBER}"
             r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
+            r"|\b(?:has|got|found) (?:an? )?(?:in|out)puts? \S+ but expected\b"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {NUMBER} (?:bytes|elements|dim\w*).*{NUMBER}",

@@ -37,6 +37,7 @@ _STOPPED = b"lpai: terminated"
 _ALL_PASSED = re.compile(
     rb"\ball (?:[0-9]+ )?(?:\w+ ){0,2}(?:passed|succeeded)\b|\btest result: ok\b"
     rb"|\b[1-9][0-9]* passed[,;]? (?:and )?0 failed\b|^=* ?[1-9][0-9]* passed in [0-9.]+ ?s"
+    rb"|(?<![0-9/])([1-9][0-9]*)/\1 (?:tests? )?passed\b|^\s*unit test\b[^:]*: *passed\b"
 )
 _MESSAGE = 3  # so few lines are one message that somebody copied
 _DEVICE = ("threadtime", "studio", "brief")  # heads of a log of all programs of a device
@@ -150,9 +151,12 @@ def named_anyhow(
 
 
 def ends_well(log: bytes) -> bool:
-    """Whether the last line of a log says that all tests, or all runs, passed."""
-    lines = [line for _, line in _lines(log)]
-    return bool(lines) and bool(_ALL_PASSED.search(lines[-1].lower()))
+    """Whether a log ends with the news that all tests or runs passed, or with good news behind."""
+    lines = [line for _, line in _lines(log)][-2:]
+    passed = [bool(_ALL_PASSED.search(line.lower())) for line in lines]
+    if any(passed[-1:]):
+        return True
+    return any(passed) and says_well(lines[-1]) and read(lines[-1], Chosen.TOGETHER) is None
 
 
 def at_the_limit(tail: bytes) -> Iterator[LastWord]:

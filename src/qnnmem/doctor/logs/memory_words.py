@@ -54,6 +54,7 @@ _SHORT: tuple[tuple[str, ...], ...] = (
     (_ASKED, _AMOUNT, _HAD),
     (_KIND, _ASKED, rf"{_AMOUNT}.*{_AMOUNT}"),
     (_KIND, rf"{_AMOUNT} vs\.? {_AMOUNT}"),
+    (r"\b(?:due to|because of) (?:\w+ ){0,2}memory (?:issue|problem|constraint|limit|short)",),
     (
         r"\b(?:\w+_)?(?:mmap|[mc]alloc|mem_?alloc\w*|dma_map\w*)\w*\b[^;.]{0,24}\b(?:fails?|failed|failure)\b",
     ),
@@ -87,6 +88,7 @@ _NOT_SHORT = re.compile(
     r"|exceed\w* (?:the )?(?:pre-?)?allocated|(?:seq\w*[_ ]len\w*|context_len\w*|max[_ ]length)\b"
     r".{0,60}\bexceed|\bexceed.{0,60}\b(?:seq\w*[_ ]len\w*|\w*context_len|max[_ ]length)\b"
     r"|\bsmaller than (?:the )?(?:given|registered)|outside (?:of )?the (?:mapped|shared|model)"
+    r"|\b(?:udo|op) ?package"
     r"|dlopen|static tls|tim(?:ed|e)[- ]?out|\bshapes?\b|\bdims?\b|dimension|\brank\b"
     r"|\btokens? limit"
     r"|context length|\bsymbol|segv|segfault|violation|\bfloat\w* range|out of (?:range|bounds)"

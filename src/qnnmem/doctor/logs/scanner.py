@@ -136,7 +136,7 @@ class LogScanner:
             if found and (long or any(hit.offset >= SHORT_LOG for hit in found)):
                 yield from waiting
                 waiting.clear()
-        if waiting and not self._start and self._end is None and self._ends_well():
+        if not self._start and self._end is None and self._ends_well():
             return
         first = next((hit.number for hit in waiting if hit.opens), 0)
         yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)

@@ -30,7 +30,7 @@ DIFFERS = (
 )
 LIBRARY = (
     r"(?<![\w+.-])(?=[\w+.-]{0,60}?(?:qnn|htp|skel|stub|dsp|rpc|snpe|genie|hexagon|c\+\+))"
-    r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
+    r"[\w+.-]{3,80}\.(?:so|dll|sys)\b|\blib(?:qnn|snpe|genie|[acs]dsprpc)\w*"
 )
 
 OPERATOR = (

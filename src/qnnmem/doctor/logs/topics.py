@@ -13,6 +13,7 @@ from functools import cache
 
 from qnnmem.doctor.logs.buffer_words import MISMATCH, MISUSE, TCM
 from qnnmem.doctor.logs.conflict_words import CONFLICTS, VERSIONS
+from qnnmem.doctor.logs.library_words import MISSING
 from qnnmem.doctor.logs.topic_words import (
     AMOUNT,
     ASKED,
@@ -21,12 +22,9 @@ from qnnmem.doctor.logs.topic_words import (
     HEAP_SPOILT,
     LACKS,
     LESS,
-    LIBRARY,
     MEMORY_OF,
     NUMBER,
     OPERATOR,
-    OPTIONAL,
-    OTHER_FILES,
     OVER,
     OWN,
     REFUSED,
@@ -77,10 +75,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_leak",
         (
-            r"\b(?:never|not)(?: being)? (?:given back|freed|released|returned)\b",
-            r"\b(?:mem(?:ory)?|ram)\b",
+            r"\b(?:never|not)(?: being)? (?:given back|freed|released|returned)\b"
+            r"|\b(?:grow|increas|climb|ris)(?:s|es|ing)? (?:steadily|over time"
+            r"|(?:on|with|after) (?:each|every))\b"
+            r"|\bkeeps? (?:growing|increasing|climbing|rising)\b"
+            rf"|\b(?:{AMOUNT})(?: \w+){{0,3}} (?:is|are|remains?|stays?) (?:still )?"
+            r"(?:left|allocated|held|resident|in use)\b(?= (?:after|behind|until|even|used)|[,.]|$)",
+            r"\b(?:mem(?:ory)?|ram|rss)\b",
         ),
-        "",
+        r"\bneeds?\b|\bonly\b|\bexceed",
     ),
     (
         "mem_concurrency",
@@ -170,7 +173,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
             rf"|fatal error received|\b{REMOTE}\b.*\bcrash\w*|\bcrash\w*\b.*\b{REMOTE}\b"
-            r"|\bnpu (?:has |had )?crash(?:ed|es)?\b"
+            r"|\bnpu (?:has |had )?crash(?:ed|es)?\b|\b(?:[acs]?dsp\w{0,8}) (?:has |just )?died\b"
             r"|\bq6 fatal|\b[acs]dsp\d? (?:fatal|exception)|\b[acs]dsp\d?:ex:"
             r"|unhandled context fault",
         ),
@@ -187,7 +190,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "access_denied",
         (
-            r"permission denied|\bpermission (?:to|for|on)\b.{0,40}\b(?:refused|denied|missing)"
+            r"permission denied|\bpermission errors?\b|\b(?:root|sudo) only\b"
+            r"|\bonly (?:\w+ ){0,3}(?:with sudo|as root)\b|\bdenied \(eperm\)"
+            r"|\bpermission (?:to|for|on)\b.{0,40}\b(?:refused|denied|missing)"
             r"|not allowed to (?:talk|speak) to"
             r"|\bwithout (?:sudo|root)\b.{0,60}\b(?:not|fail\w*|denied)"
             r"|\bselinux\b.{0,40}\b(?:blocks?|blocked|refus\w+|permission denied)"
@@ -213,7 +218,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "driver_firmware",
         (
             r"\b(?:remoteproc|rproc|subsystem|q6v5)",
-            r"(?:can.t|cannot|could not|fail\w*|unable)(?: to)? (?:start|boot|load|power)"
+            r"\binvalid domain id\b"
+            r"|(?:can.t|cannot|could not|fail\w*|unable)(?: to)? (?:start|boot|load|power)"
             r"|(?:start|boot|load) (?:timed out|failed)",
         ),
         "",
@@ -230,6 +236,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\bnpu\b|\b[acn]?(?:dsp|sp)\b|\bhtp\b|\bqnn|hexagon|fastrpc|adsprpc|qualcomm",
         ),
         r"\.so\b|\.dll\b|version",
+    ),
+    (
+        "driver_firmware",
+        (r"\bno (?:\w+ ){0,3}(?:device nodes?\b|/dev/)", r"fastrpc|[acs]dsp|\bnpu\b|\bdsp\b"),
+        "",
     ),
     (
         "driver_firmware",
@@ -254,46 +265,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)",
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
+        r"|\bmissing\b.{0,24}\bfastrpc_shell"
+        r"|\(unsigned pd\)"
         # Those of a function, of a model's entry, of a pattern of failures.
         r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
         r"|error|failure|same|call|op|model)[ -]signatures?\b",
     ),
     *VERSIONS,
-    ("skel_missing", (LIBRARY, LACKS), rf"{OPTIONAL}|{OTHER_FILES}"),
-    (
-        "skel_missing",
-        (LIBRARY, r"cannot open shared object file"),
-        rf"{OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
-    ),
-    ("skel_missing", (r"dllnotfoundexception: (?:\S+ ){0,5}?\S*(?:qnn|htp|snpe|genie)",), ""),
-    (
-        "skel_missing",
-        (
-            r"adsp_library_path",
-            r"\bpoint(?:s|ed)? (?:to|at)\b.{0,60}\binstead\b"
-            r"|\bnot in\b|\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b"
-            r"|\bempty\b",
-        ),
-        "",
-    ),
-    (
-        "skel_missing",
-        (r"\bskel(?:eton)?s?\b", LACKS),
-        rf"{OPTIONAL}|{OTHER_FILES}|not the problem",
-    ),
-    (
-        "skel_missing",
-        (r"\bdll\b|\.so\b|librar(?:y|ies)\b", r"specified module could not be found|8007007e"),
-        "",
-    ),
-    (
-        "skel_missing",
-        (
-            r"\b(?:qnn|htp|snpe|genie|hexagon|fastrpc)\b(?: \w+){0,2} librar(?:y|ies)\b",
-            r"not (?:be )?found|cannot (?:be found|find)|could not (?:be found|find)|\bmissing\b",
-        ),
-        rf"{OPTIONAL}|symbol|function",
-    ),
+    *MISSING,
     *MISUSE,
     *CONFLICTS,
     (
@@ -397,10 +376,12 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "session_limit",
         (
-            r"session|domains|\bpds\b|context bank|(?:owned|held|occupied|taken|locked) by\b",
+            r"session|domains|\bpds\b|context bank|\banother \w+ already"
+            r"|(?:owned|held|occupied|taken|locked) by\b",
             rf"\b(?:{REMOTE}|npu|htp|session)\b.{{0,16}}\b(?:owned|held|occupied|taken|locked) by\b"
-            r"|\banother (?:app|process|program|client|owner) (?:holds|has|owns|took|locked)\b"
-            r".{0,8}\b(?:[ac]?dsp|npu|htp|sessions?)\b|\btoo many (?:\w+ )?sessions"
+            r"|\banother (?:app|process|program|client|owner) (?:already )?"
+            r"(?:holds|has|owns|took|locked)\b.{0,8}\b(?:[ac]?dsp|npu|htp|qnn|sessions?)\b"
+            r"|\btoo many (?:\w+ )?sessions"
             r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)"
             r"|\ball (?:\w+ ){0,2}sessions\b.{0,16}\b(?:taken|busy|in use|used|gone)"
             r"|\bno (?:free )?context banks?\b"
