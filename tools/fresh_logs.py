@@ -48,6 +48,7 @@ _FIRST_SIGHT = (
     ("eighth, after the seventh", "16", "1 of 3", "3 of 4", "0 of 12", "2 of 4", "2 (medium)"),
     ("ninth", "22", "2 of 2", "11 of 12", "0 of 15", "1 of 7", "1 (high)"),
     ("tenth", "47", "7 of 11", "6 of 8", "1 of 25", "2 of 22", "2 (medium)"),
+    ("eleventh", "205", "52 of 76", "43 of 52", "8 of 167", "7 of 38", "3 (medium)"),
 )
 # Of each lot of messages before anything was mended for it: messages with a side, sides told
 # rightly, told wrongly, and failing messages that were not taken for such.

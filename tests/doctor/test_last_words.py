@@ -132,3 +132,38 @@ def test_strangers_are_listened_to_where_one_speaks_of_ours(line: str) -> None:
     log = "".join(f"{one}\n" for one in (*STRANGERS, line, *STRANGERS))
     (found,) = incidents(log.encode(), built_in())
     assert line in {one.text for one in found.evidence}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "556/556 tests passed\nBackend HTP0: OK",
+        "Library Version   : Not Found\nUnit Test         : Passed",
+    ],
+)
+def test_a_short_log_that_ends_with_all_passed_is_healthy(end: str) -> None:
+    """Whatever was tried before it, also with good news behind."""
+    log = f"ggml-hex: FASTRPC_GET_DOMAINS query failed (0x6c)\n{end}\n"
+    assert not incidents(log.encode(), built_in())
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "555/556 tests passed\nBackend HTP0: OK",
+        "556/556 tests passed\nQnnGraph_execute failed: 1002",
+        "556/556 tests passed\nSegmentation fault",
+    ],
+)
+def test_not_all_passed_or_not_to_the_end(end: str) -> None:
+    """One test less, or a failure behind them."""
+    log = f"ggml-hex: Failed to open a session on HTP0: 0x2\n{end}\n"
+    assert incidents(log.encode(), built_in())
+
+
+def test_a_sentence_that_somebody_wrapped_names_its_cause() -> None:
+    """The next line begins in small letters; another message does not."""
+    said = "RuntimeError: the tensor of keys has shape {1,8,80}{}but the computed shape is {1,8}\n"
+    for between, cause in (("\n", "buffer_misuse"), ("\nQnnDsp <I> ", "unknown")):
+        (one,) = incidents(said.replace("{}", between, 1).encode(), built_in())
+        assert one.cause == cause

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.lpai_words import LpaiWords
-from qnnmem.doctor.logs.other_words import OPEN
+from qnnmem.doctor.logs.other_words import OPEN, OTHER
 from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
@@ -62,7 +62,9 @@ def read_failure(
     if failure is None:
         return []
     holes = knowledge.holes
+    pieces: list[bytes] = []
     for whole in chain((text,), wrapped()):
+        pieces.append(whole)
         known = [
             one
             for one in knowledge.second_reading.find(_said(whole))
@@ -77,7 +79,24 @@ def read_failure(
             if all(index in knowledge.hints for index, _ in known):
                 about = told(knowledge, failure)  # what counts beside others only, explains nothing
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
-    return told(knowledge, failure)
+    return told(
+        knowledge, failure if _names(failure) else _read_on(text, pieces, chosen) or failure
+    )
+
+
+def _names(failure: FailingLine) -> bool:
+    return failure.lpai is not None or failure.cause not in ("", OPEN, OTHER)
+
+
+def _read_on(text: bytes, pieces: Iterable[bytes], chosen: Chosen) -> FailingLine | None:
+    """What names a cause where a sentence was wrapped: its next line begins in small letters."""
+    for whole in pieces:
+        rest = whole[len(text) :].lstrip()
+        if whole.startswith(text) and rest[:1].islower():
+            failure = read(whole, chosen)
+            if failure is not None and _names(failure):
+                return failure
+    return None
 
 
 def _said(text: bytes) -> bytes:

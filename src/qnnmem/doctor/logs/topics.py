@@ -80,7 +80,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|(?:on|with|after) (?:each|every))\b"
             r"|\bkeeps? (?:growing|increasing|climbing|rising)\b"
             rf"|\b(?:{AMOUNT})(?: \w+){{0,3}} (?:is|are|remains?|stays?) (?:still )?"
-            r"(?:left|allocated|held|resident|in use)\b(?= (?:after|behind|until|even|used)|[,.]|$)",
+            r"(?:left|allocated|held|resident|in use)\b"
+            r"(?= (?:after|behind|until|even|used)|[,.]|$)",
             r"\b(?:mem(?:ory)?|ram|rss)\b",
         ),
         r"\bneeds?\b|\bonly\b|\bexceed",
