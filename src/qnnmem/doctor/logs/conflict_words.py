@@ -69,6 +69,16 @@ CONFLICTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         rf"{_ALIKE}|\bops?\b|operator",
     ),
     (
+        "vtcm_config",
+        (
+            r"\bvtcm\b",
+            r"\b(?P<size>[0-9]+) ?mi?b (?:of )?vtcm\b.{1,80}"
+            r"\b(?!(?P=size)\b)[0-9]+ ?mi?b (?:of )?vtcm\b",
+            r"\b(?:device|part|soc|target|board|phone|chip|real|here)\b",
+        ),
+        rf"{_ALIKE}|\bops?\b|operator",
+    ),
+    (
         "mem_graph_limit",
         (
             r"\b(?:cap|limit|maximum|budget|allowed)\b",

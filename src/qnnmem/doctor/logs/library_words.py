@@ -13,7 +13,10 @@ MISSING: tuple[tuple[str, tuple[str, ...], str], ...] = (
     # Whatever its name: a program that uses QNN does not start without it.
     (
         "skel_missing",
-        (r"\.so[\w.]*\b.{0,8}\bcannot open shared object file",),
+        (
+            r"\.so[\w.]*\b.{0,8}\bcannot open shared object file"
+            r"|\blibrary [\"'][^\"']{3,120}[\"'] not found",
+        ),
         rf"{OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
     ),
     ("skel_missing", (r"dllnotfoundexception: (?:\S+ ){0,5}?\S*(?:qnn|htp|snpe|genie)",), ""),

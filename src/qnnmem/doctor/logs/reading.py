@@ -68,6 +68,7 @@ _ASKING = (  # a number behind these is a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
     rb"|ret(?:urned|urns|urn|val)?|got"
     rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
+    rb"|\w{3,24}(?:create|execute|finali[sz]e|register)(?==)"
 )
 _CODE = re.compile(
     rb"\b(?:" + _ASKING + rb")\b[ ]?(?:value|err(?:or)?|code|status|of|is|from [\w ]{1,24})?"

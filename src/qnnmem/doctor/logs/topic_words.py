@@ -16,6 +16,7 @@ LACKS = (
     r"|could not (?:be found|find|locate)|couldn.t find|unable to (?:find|locate)"
     r"|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
     r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
+    r"|\bomits\b|\bnot (?:included|shipped|packaged|bundled)\b"
     r"|\b(?:is|are)(?: not|n.t) (?:there|on (?:the )?(?:device|phone|target|board))\b"
 )
 REFUSED = (

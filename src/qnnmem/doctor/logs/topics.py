@@ -41,9 +41,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
             r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b|\blmkd? kill"
             r"|\blow[- ]memory killer\b"
-            r"|page allocation failure|\bmemoryerror\b",
+            r"|page allocation failure|\bmemoryerror\b|\bjava\.lang\.outofmemoryerror\b",
         ),
         "",
+    ),
+    (
+        "mem_system_ram",
+        (r"\b(?:android|system|os|kernel)\b.{0,24}\bkill(?:s|ed)?\b", r"\bmem(?:ory)?\b|\bram\b"),
+        r"\bpanic|\bv?tcm\b",
     ),
     ("mem_system_ram", (r"out of memory", r"\bkill\w*"), ""),
     (
@@ -138,6 +143,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"version|limit of [0-9]+ \w+s\b|\b[0-9]+ (?:graphs?|contexts?|threads?|cores?)\b",
     ),
+    ("mem_vtcm", (r"\bvtcm (?:alloc\w*|reserv\w*|request) (?:fail|refus)",), ""),
     ("mem_vtcm", (r"\bv?tcm\b", rf"{ASKED}.{{0,40}}(?:{AMOUNT}).{{0,40}}(?:{AMOUNT})"), r"version"),
     (
         "mem_multi_context",
@@ -219,7 +225,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "driver_firmware",
         (
             r"\b(?:remoteproc|rproc|subsystem|q6v5)",
-            r"\binvalid domain id\b"
+            r"\binvalid domain id\b|\bremoteproc (?:is )?(?:not (?:running|up|online)|offline)\b"
             r"|(?:can.t|cannot|could not|fail\w*|unable)(?: to)? (?:start|boot|load|power)"
             r"|(?:start|boot|load) (?:timed out|failed)",
         ),
@@ -355,6 +361,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"{REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
             rf"|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config|\bno such op\b"
+            r"|\bbuiltin_?(?:op)?code out of range\b|find op for builtin opcode"
             r"|\btakes? (?:[\w/]+ ){1,4}only\b|\bonly (?:takes?|accepts?)\b"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
@@ -377,7 +384,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "session_limit",
         (
-            r"session|domains|\bpds\b|context bank|\banother \w+ already"
+            r"session|domains|\bpds?\b|context bank|\banother \w+ already"
             r"|(?:owned|held|occupied|taken|locked) by\b",
             rf"\b(?:{REMOTE}|npu|htp|session)\b.{{0,16}}\b(?:owned|held|occupied|taken|locked) by\b"
             r"|\banother (?:app|process|program|client|owner) (?:already )?"
@@ -385,7 +392,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\btoo many (?:\w+ )?sessions"
             r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)"
             r"|\ball (?:\w+ ){0,2}sessions\b.{0,16}\b(?:taken|busy|in use|used|gone)"
-            r"|\bno (?:free )?context banks?\b"
+            r"|\bno (?:free )?context banks?\b|\bno (?:free|available) (?:user )?pds?\b"
             r"|\bno\b.{0,16}\bsessions?\b.{0,16}\b(?:left|in use|mehr)"
             r"|no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
             r"|left)"
