@@ -82,6 +82,7 @@ _PHRASES: tuple[tuple[str, str], ...] = (
         "|lässt nicht|accès refusé|permission refusée|acceso denegado|permiso denegado"
         "|отказано в доступе|доступ запрещ",
     ),
+    ("blocks", "блокирует|блокируют|blockiert"),
     ("denied", "拒绝|拒絕|拒否|거부|verweigert|abgelehnt|refusé|denegado|отказано"),
     ("permission", "权限|権限|권한|berechtigung|zugriffsrechte"),
     ("address space", "地址空间|位址空間|アドレス空間|주소 공간|adressraum|espace d'adressage"),

@@ -143,7 +143,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"version|limit of [0-9]+ \w+s\b|\b[0-9]+ (?:graphs?|contexts?|threads?|cores?)\b",
     ),
-    ("mem_vtcm", (r"\bvtcm (?:alloc\w*|reserv\w*|request) (?:fail|refus)",), ""),
+    (
+        "mem_vtcm",
+        (
+            r"\bvtcm (?:alloc\w*|reserv\w*|request) (?:fail|refus)"
+            r"|\bvtcm (?:pool|heap|arena)\b.{0,24}\b(?:exhaust|returns? null)",
+        ),
+        "",
+    ),
     ("mem_vtcm", (r"\bv?tcm\b", rf"{ASKED}.{{0,40}}(?:{AMOUNT}).{{0,40}}(?:{AMOUNT})"), r"version"),
     (
         "mem_multi_context",
@@ -169,7 +176,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain"
             r"|\b(?:user )?pd\b",
-            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
+            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed|\bdry\b"
             rf"|limit (?:is |was )?reached|\bonly (?:{AMOUNT}) (?:left|free|available)|will not map"
             r"|(?:unable|fail\w*|cannot|could not|can.t)(?: to)? (?:reserve|map|find room)",
         ),
@@ -273,7 +280,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
         r"|\bmissing\b.{0,24}\bfastrpc_shell"
-        r"|\(unsigned pd\)"
+        # Where code runs that need not be signed.
+        r"|\(unsigned pd\)|\bunsigned[ _-]?pd (?:tests?|runs?|sessions?|mode)\b"
         # Those of a function, of a model's entry, of a pattern of failures.
         r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
         r"|error|failure|same|call|op|model)[ -]signatures?\b",
@@ -360,6 +368,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"|{OPERATOR}",
             rf"{REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
             rf"|could (?:not )?validate"
+            r"|\bop class name not found\b"
             r"|could not create op|invalid_?(?:op|param)|_op_config|\bno such op\b"
             r"|\bbuiltin_?(?:op)?code out of range\b|find op for builtin opcode"
             r"|\btakes? (?:[\w/]+ ){1,4}only\b|\bonly (?:takes?|accepts?)\b"
