@@ -10,14 +10,14 @@ the number that lines of QNN bear.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.hit import Hit
-from qnnmem.doctor.logs.line import Found, bare_line, named, told
+from qnnmem.doctor.logs.line import Found, bare_line, named, read_failure, told
 from qnnmem.doctor.logs.other_words import OPEN, OTHER
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read, says_well
 
@@ -98,6 +98,28 @@ def known(knowledge: Knowledge, found: Iterable[Hit]) -> set[int]:
     """Numbers of lines of which more is known than what they would bear out beside others."""
     hints = knowledge.hints
     return {hit.number for hit in found if any(one not in hints for one, _ in hit.found)}
+
+
+def with_numbers(
+    knowledge: Knowledge, log: bytes, hit: Hit, pieces: Callable[[], Iterable[bytes]]
+) -> Hit:
+    """A line of which only words are known, with the cause that its numbers name in a message.
+
+    In a log all digits are alike; of a message also two versions or sizes tell.
+    """
+    reads = knowledge.reads
+    named = {reads[name] for name in reads if name.startswith("names ")}
+    causes = named - {reads.get(f"names {open_}") for open_ in (OPEN, OTHER)}
+    numbers = {number for number, _ in hit.found}
+    if not numbers <= {*reads.values(), *knowledge.words} or numbers & causes:
+        return hit
+    if chosen(log.split(b"\n")) is not Chosen.EACH:
+        return hit
+    more = [
+        one for one in read_failure(knowledge, hit.text, Chosen.EACH, pieces) if one[0] in causes
+    ]
+    found = [one for one in hit.found if one[0] not in named]
+    return msgspec.structs.replace(hit, found=sorted([*found, *more])) if more else hit
 
 
 def chosen(lines: Sequence[bytes]) -> Chosen:

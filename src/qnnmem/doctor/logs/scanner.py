@@ -136,16 +136,23 @@ class LogScanner:
             if found and (long or any(hit.offset >= SHORT_LOG for hit in found)):
                 yield from waiting
                 waiting.clear()
-        if not self._start and self._end is None and self._ends_well():
-            return
+        log = self._whole()
+        if log is not None:
+            if last_words.ends_well(log):
+                return
+            waiting = [self._read_with_numbers(hit, log) for hit in waiting]
         first = next((hit.number for hit in waiting if hit.opens), 0)
         yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)
         yield from self._last_words()
 
-    def _ends_well(self) -> bool:
-        """Whether a log that is as short as that ends with tests that all passed."""
-        whole = not self._base and self._ended and self._fill <= SHORT_LOG
-        return whole and last_words.ends_well(bytes(self._view[: self._fill]))
+    def _whole(self) -> bytes | None:
+        """A short log that is read from its start to its end."""
+        cut = self._start or self._base or self._end is not None or not self._ended
+        return None if cut or self._fill > SHORT_LOG else bytes(self._view[: self._fill])
+
+    def _read_with_numbers(self, hit: Hit, log: bytes) -> Hit:
+        pieces = partial(self._wrapped, hit.offset, hit.offset + len(hit.text), hit.text)
+        return last_words.with_numbers(self._knowledge, log, hit, pieces)
 
     def _last_words(self) -> Iterator[Hit]:
         """What the end of a log says of a death, where no line of QNN has to."""
@@ -169,16 +176,16 @@ class LogScanner:
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
     def _chosen(self, first: int) -> Iterator[Hit]:
-        cut = self._start > 0 or self._end is not None
-        if cut or self._base or self._fill > SHORT_LOG:
+        log = self._whole()
+        if log is None:
             return
         if first:  # a line that failed
             for low, number, text, found in last_words.named_before(
-                self._knowledge, bytes(self._view[: self._fill]), first, self._seen
+                self._knowledge, log, first, self._seen
             ):
                 yield Hit(low, number, *process_of(text), text, found, self._opens(found))
             return
-        lines = bytes(self._view[: self._fill]).split(b"\n")
+        lines = log.split(b"\n")
         chosen = last_words.chosen(lines)
         low, failed, message = 0, False, chosen is Chosen.EACH
         seen = last_words.known(self._knowledge, self._seen.values())
