@@ -48,7 +48,11 @@ _FIRST_SIGHT = (
     ("eighth, after the seventh", "16", "1 of 3", "3 of 4", "0 of 12", "2 of 4", "2 (medium)"),
     ("ninth", "22", "2 of 2", "11 of 12", "0 of 15", "1 of 7", "1 (high)"),
     ("tenth", "47", "7 of 11", "6 of 8", "1 of 25", "2 of 22", "2 (medium)"),
-    ("eleventh", "205", "52 of 76", "43 of 52", "8 of 167", "7 of 38", "3 (medium)"),
+    ("eleventh", "199", "53 of 73", "40 of 49", "8 of 165", "6 of 34", "2 (medium)"),
+    (
+        *("twelfth, notes and titles, after the eleventh", "164", "33 of 76", "24 of 30"),
+        *("13 of 147", "5 of 17", "2 (medium)"),
+    ),
 )
 # Of each lot of messages before anything was mended for it: messages with a side, sides told
 # rightly, told wrongly, and failing messages that were not taken for such.
@@ -178,7 +182,15 @@ def about(answers: Sequence[Answer]) -> Iterator[str]:
         "strings in notes of many projects and languages, 22 of its 47 logs are good runs, six "
         "pieces repeat known lines and are not counted. One of its good runs asks for less since: "
         "its two lines do not say whether the second way worked. One log is not frozen any more, "
-        "as a test gave its answer away. "
+        "as a test gave its answer away. The eleventh and the twelfth were gathered by five people "
+        "who never saw the doctor's rules, and labelled a second time by three others from the "
+        "lines alone: of 371 pieces 8 were left out, as one saw a failure and the other none, and "
+        "11 ask for less. Most are lines quoted in notes of public projects; in the twelfth many "
+        "are told in sentences, and it is a sentence that names the cause. All of the eleventh "
+        "and half of the twelfth were looked at; of its other half seven were, as they were passed "
+        "over or told wrongly, and are not frozen any more. Six pieces that show only the start or "
+        "the end of a run are not kept. What was mended for the eleventh helped the twelfth little "
+        "(31 causes before, 33 after), so expect no more of sentences than that. "
         "*Side*: memory or not is right, the cause is not named.\n"
     )
     yield "At first sight, before anything was mended for them:\n"

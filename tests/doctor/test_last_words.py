@@ -167,3 +167,18 @@ def test_a_sentence_that_somebody_wrapped_names_its_cause() -> None:
     for between, cause in (("\n", "buffer_misuse"), ("\nQnnDsp <I> ", "unknown")):
         (one,) = incidents(said.replace("{}", between, 1).encode(), built_in())
         assert one.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("failed: binary for SM8550, device is SM8650", "soc_mismatch"),
+        ("the binary has 4 MB VTCM and fails on the board's 2 MB VTCM", "vtcm_config"),
+        ("error: the context was built with 2.28.0 but the runtime is 2.31.0", "version_mismatch"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "QNN: ", "QnnDsp <E> "])
+def test_a_word_of_ours_hides_no_number(said: str, cause: str, before: str) -> None:
+    """Lines of a log are read with all digits alike, those of a message are not."""
+    (one,) = incidents(f"{before}{said}\n".encode(), built_in())
+    assert one.cause == cause

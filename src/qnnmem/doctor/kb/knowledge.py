@@ -130,8 +130,8 @@ class Knowledge:
         }
 
     @cached_property
-    def bare_calls(self) -> frozenset[int]:
-        """Templates of a failed call that decide no cause: the rest of the line may name one."""
+    def undeciding(self) -> frozenset[int]:
+        """Templates of a failure that decide no cause: the rest of the line may name one."""
         deciding = {
             sign
             for entry in self.entries
@@ -139,7 +139,16 @@ class Knowledge:
             for sign in when.signs
             if entry.verdict == "cause" and not (when.where or when.needs or when.after)
         }
-        return frozenset(line for line in self.code_lines if self.signs[line] not in deciding)
+        return frozenset(
+            line
+            for line, (sign, opens) in enumerate(zip(self.signs, self.opens, strict=True))
+            if opens and sign not in deciding
+        )
+
+    @cached_property
+    def bare_calls(self) -> frozenset[int]:
+        """Those of a failed call."""
+        return self.undeciding.intersection(self.code_lines)
 
     @cached_property
     def second_reading(self) -> SecondReading:

@@ -111,7 +111,8 @@ def with_numbers(
     named = {reads[name] for name in reads if name.startswith("names ")}
     causes = named - {reads.get(f"names {open_}") for open_ in (OPEN, OTHER)}
     numbers = {number for number, _ in hit.found}
-    if not numbers <= {*reads.values(), *knowledge.words} or numbers & causes:
+    plain = {*reads.values(), *knowledge.words, *knowledge.undeciding}
+    if not numbers <= plain or numbers & causes:
         return hit
     if chosen(log.split(b"\n")) is not Chosen.EACH:
         return hit
