@@ -159,6 +159,22 @@ NONE = re.compile(
     rb"[\"']?[ ]?[:=]?[ ]?(?:0(?:[.]0+)?|none|false|\[\]|\{\})(?:\b(?![.x])|(?<=[\]}]))"
     rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*(?:[0-9]*[.][0-9]+|[0-9]+e-[0-9]+)"
     rb"|\bkill time\b|log[ _-]?level\S*[ =:]*\S*error|level_error"
+    rb"|\blog(?:ging)?[ _-]level (?:\w+ ){0,3}\w*error(?: to \w+)?\b"
+    rb"|\bno (?:\w+ )?(?:memory|thermal) (?:pressure|shortage)\b|\bno more than [0-9]+"
+    rb"|(?:^|[,;:(\]] ?)0 failed \w+|\b0 (?:\w+ )?unsuccessful\b"
+    rb"|\b(?:rejected|refused|dropped|skipped) 0 (?:out )?of\b"
+    rb"|\bexpected:? (?P<wanted>[^\s,;]{1,40})[,;]? (?:found|got|actual):? (?P=wanted)(?![\w.])"
+    rb"|\bmismatch(?:es)?[ ]?[:=]?[ ]?[0-9.]+ ?%"
+    rb"|\blimit not reached\b|\bnot (?:exhausted|exceeded|corrupted|leaked|dropped)\b"
+    rb"|\bno corruption\b"
+    rb"|\b(?:did|does|do)(?: not|n't) (?:fail|crash|leak|exceed|time ?out|need more)\b"
+    rb"|\b(?:lost|dropped|leaked)[ :=]+0(?:[.]0+)?\b(?! of)|\b[0-9]+ skipped \([^)]{1,60}\)"
+    rb"|\bkill switch\b|\baccess denied finding property\b"
+    # Watching for failures, and what is ended on purpose.
+    rb"|\b(?:error|deadlock|hang|failure|fault)[ _-](?:queue|detect(?:or|ion)|monitor\w*|reporting"
+    rb"|notifications?)\b|\bcrash[ _-]dump (?:\w+ )?(?:is )?(?:enabled|disabled|armed|supported)\b"
+    rb"|\bon_?(?:error|failure)(?: (?:callback|handler|listener))? (?:set|registered)\b"
+    rb"|\b(?:kill|abort|terminat)(?:ed|ing) (?:the )?(?:old|previous|stale|earlier)\b"
     rb"|severity[ ]?[:=][ ]?error"
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
     rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
@@ -185,9 +201,37 @@ MENDED = re.compile(
     rb"|\bfailed\b[^;.]{0,16}, using (?:the )?(?:static|built-?in|default|local|cached|old)\b"
     rb"|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b"
     rb"|\bnot (?:available|found|supported), (?:using|trying|will use)\b|, creating (?:a )?new\b"
+    rb"|(?<!not )\bgraceful(?:ly)?\b|\b(?:clos|exit|terminat)ed (?:normally|cleanly)\b"
+    rb"|(?<!not )(?<!never )\b(?:loaded|started|opened|created|connected|up|running|ok) after"
+    rb" [0-9]+ (?:failed )?(?:attempts?|tries|retries)\b"
+    rb"|\bnot (?:fatal|an error|a problem|critical)\b|\bnon-?fatal\b"
+    rb"|\btrying \S{1,60} ?[.]* ?(?:ok|found|done|success\w*)\b"
+    rb"|, found in (?:the )?(?:second|next|other)\b"
     # Another way was taken, and why.
     rb"|\b(?:init\w*|load\w*|build\w*|creat\w+|us(?:e|ing)|skip\w*) .{1,60} since .{1,60}"
     rb"\b(?:not (?:given|exist|set|provide)|n.t provide)"
+)
+
+# What is missing or not known is done without, on purpose.
+WITHOUT = re.compile(
+    rb"[,;:.)] ?(?:will be |is |are |was |and )?(?:ignored|ignoring(?: it)?|skipped|continuing)"
+    rb"[.! )]*$|\bwill be ignored\b|[,;] assum(?:ed|ing) \w|[,;.] ?(?:disabling|skipping) \w"
+    rb"|\b(?:delay|deferr|postpon)ing\b.{1,80}\b(?:since|because|until)\b"
+    rb"|\b(?:missing|no) optional\b|\boptional\b.{1,40}\b(?:missing|not (?:found|provided|set))\b"
+    rb"|, (?:the )?(?:built-?in|defaults?|internal)\b.{0,30}\b(?:is|are|will be) used\b"
+    # What is done instead.
+    rb"|[,;.] (?:it )?will be (?:created|generated|built)\b"
+    rb"|[,;] (?:re-?using|creating|generating) \w"
+    rb"|[.,;] generating it .{1,60}\bdone\b|[,;] trying (?:the )?(?:default|other)s?\b"
+    rb"|, [\w ]{1,40} (?:selected|chosen|continues)\b|, \w+ (?!cpu|gpu)[\w ]{1,30} instead[.]?$"
+)
+# It is not where these are spoken of.
+NEEDED = re.compile(
+    rb"\bfail|\bcrash|\babort|\bdied\b|\bkill|\bfatal|\bnot start|\bunable to (?:load|open|create)"
+    rb"|(?<![\w.:/-])-?(?:0x[0-9a-f]{3,16}|[0-9]{4,5})(?![\w.:/])"
+    rb"|[,;.] ?(?:disabling|skipping) .{0,40}(?:npu(?!t)|htp|qnn|dsp|hexagon|delegate|accelerat"
+    rb"|backend|offload|model|graph|layer|node\b|context|session|device)"
+    rb"|[,;.] .{0,40}\b(?:cpu|gpu)\b"
 )
 
 # What says that all went well.

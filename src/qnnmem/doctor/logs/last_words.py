@@ -20,6 +20,14 @@ from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import Found, bare_line, named, read_failure, told
 from qnnmem.doctor.logs.other_words import OPEN, OTHER
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read, says_well
+from qnnmem.doctor.logs.strangers import (
+    are_foreign,
+    are_headed,
+    are_unknown,
+    name_us,
+    speaks_for_another,
+    speaks_of_networks,
+)
 
 _DIED = re.compile(
     rb"\bsegmentation fault|\bbus error\b|\billegal instruction|\bcore dumped|\bfatal signal [0-9]"
@@ -40,7 +48,6 @@ _ALL_PASSED = re.compile(
     rb"|(?<![0-9/])([1-9][0-9]*)/\1 (?:tests? )?passed\b|^\s*unit test\b[^:]*: *passed\b"
 )
 _MESSAGE = 3  # so few lines are one message that somebody copied
-_DEVICE = ("threadtime", "studio", "brief")  # heads of a log of all programs of a device
 _FEW = 20  # lines of a log that need not tell how things went
 _LAST = 3  # lines without a head in which a program says that it gave up
 
@@ -126,19 +133,20 @@ def with_numbers(
 def chosen(lines: Sequence[bytes]) -> Chosen:
     """How the lines of a short log are read.
 
-    A piece of a device's log says who speaks. Where nobody there is of ours, nor a program that
-    runs models, that something was not found is a word between strangers.
+    Most say nothing of who wrote them: then they are about what the doctor knows. Where a tool or
+    a device says who speaks, and nobody there is of ours, what fails is a word between strangers.
     """
     said = [line for line in lines if line.strip()]
-    if 0 < len(said) <= _MESSAGE:
-        return Chosen.EACH
+    read_as = Chosen.EACH if 0 < len(said) <= _MESSAGE else Chosen.TOGETHER
     low = b"\n".join(said).lower()
-    strangers = not any(name in low for name in NAMES) and all(map(_is_stranger, said))
-    return Chosen.BESIDE if said and strangers else Chosen.TOGETHER
-
-
-def _is_stranger(line: bytes) -> bool:
-    return header.parse(line).style in _DEVICE and header.producer(line) == "other"
+    if not said or any(name in low for name in NAMES) or name_us(said):
+        return read_as
+    if are_headed(said):
+        about = speaks_of_networks(low) or speaks_for_another(low)
+        return read_as if about and read_as is Chosen.EACH else Chosen.BESIDE
+    if are_foreign(said):
+        return Chosen.FOREIGN
+    return Chosen.UNKNOWN if are_unknown(said) else read_as
 
 
 def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:
@@ -163,6 +171,8 @@ def named_anyhow(
     what they do without, but not that. Beside good news a line has to name a cause.
     """
     low = 0
+    if chosen(lines) in (Chosen.BESIDE, Chosen.FOREIGN, Chosen.UNKNOWN):
+        return
     well = any(map(says_well, lines))
     for number, line in enumerate(lines, 1):
         text = bare_line(line)

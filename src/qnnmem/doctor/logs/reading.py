@@ -21,11 +21,22 @@ import msgspec
 
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
+from qnnmem.doctor.logs.failing_words import (
+    BAD,
+    HINTS,
+    MENDED,
+    NEEDED,
+    NONE,
+    PLAIN,
+    UNWELL,
+    WELL,
+    WITHOUT,
+)
 from qnnmem.doctor.logs.glossary import bytes_in_english
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.memory_words import speaks_of_shortage
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
+from qnnmem.doctor.logs.strangers import speaks_of_networks
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
@@ -131,6 +142,7 @@ _QUIET = re.compile(
     rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
     rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
 )
+_WARNED = b"<w>"  # by the library: what it does without, unless it says that something failed
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _URI = re.compile(rb"\b[a-z]{2,8}://\S+")  # its parts say nothing of how things went
 _RELAYED = re.compile(rb"\b[acsm]dsp\d?:\[|<[we]>")
@@ -142,6 +154,7 @@ _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
 _SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words beside them weigh less
+_OUR_CODES = 1000  # from here on; smaller ones are of everybody
 _REMEMBERED = 4096
 SHORT = "mem_unknown"  # of the causes: memory, and which is open
 _TOLD = ("", "init", "execute")  # stages at which a shortage of memory is told as one
@@ -157,8 +170,13 @@ class Chosen(Enum):
     ASSUMED = (
         3  # the same, and something failed: what the words name is believed without one for it
     )
-    BESIDE = 4  # they are part of a short log of strangers: what names neither cause nor code says
-    # nothing of QNN
+    BESIDE = 4  # others speak there, on the same device: what is about networks counts, and that
+    # memory is short
+    FOREIGN = 5  # a tool speaks that is not ours: what is about networks counts
+    UNKNOWN = 6  # no word is one of ours: what names a cause counts, and a code of ours
+
+
+_STRANGERS = (Chosen.BESIDE, Chosen.FOREIGN)
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -187,6 +205,9 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     loose = _LOOSE_CODE if shape.failing else _LAST_CODE if shape.stage else _ONLY_CODE
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not is_known(code)):
+        return None
+    ours = code is not None and abs(code) >= _OUR_CODES and is_known(code)
+    if chosen is Chosen.UNKNOWN and not ours and shape.cause in ("", OTHER, OPEN):
         return None
     cause = "" if shape.cause in (OTHER, OPEN) and code in _SHORT_CODES else shape.cause
     lpai = lpai_words(text.lower()) if shape.failing else None
@@ -257,7 +278,10 @@ def code_alone(text: bytes) -> int | None:
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
-    if body.strip() in (b"", b"<e>") or MENDED.search(body):
+    ours = chosen not in _STRANGERS or speaks_of_networks(before + body)
+    if chosen is Chosen.FOREIGN and not ours:
+        return None
+    if body.strip() in (b"", b"<e>") or MENDED.search(body) or _is_done_without(body):
         return None
     kind = _level(level, before, body)
     alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
@@ -283,7 +307,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if alone else _NEVER
-    loose = _NEVER if chosen is Chosen.BESIDE else loose
+    loose = _NEVER if chosen in _STRANGERS else loose
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
     if not failing and not coded:
         return None
@@ -294,9 +318,21 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         text = words[:_NAMING].decode("utf-8", "replace")
         telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
         cause = OPEN if telling else ""
-    if chosen is Chosen.BESIDE and not coded and cause in ("", OPEN):
+    named = cause not in ("", OTHER, OPEN)
+    if _WARNED in before + body[:_HEADS] and not (named or coded or PLAIN.search(bare)):
+        return None
+    if chosen is Chosen.BESIDE and not (
+        cause.startswith("mem_") or (ours and (coded or cause not in ("", OPEN)))
+    ):
         return None
     return _Shape(stage, cause, failing, coded)
+
+
+def _is_done_without(body: bytes) -> bool:
+    """Whether a line says that what is missing or not known there is not needed."""
+    if not WITHOUT.search(body) or NEEDED.search(body):
+        return False
+    return _cause(body, alone=False) in ("", OTHER)
 
 
 def _names_anyhow(bare: bytes, calm: bool) -> bool:
