@@ -309,7 +309,9 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
         "at first, 4 of them among what is held out. Those of a second one are 160 short logs, of "
         "one to eight lines; of its 25 healthy ones 5 were alarmed at first, 2 of them held out. "
         "Those of a third one are 140 pieces worded as threads word them, asked when the others "
-        "were mended; of its 18 healthy ones 3 were alarmed at first, all of them held out.\n"
+        "were mended; of its 18 healthy ones 3 were alarmed at first, all of them held out. 46 "
+        "pieces of good runs were copied from threads that show them, with the warnings they "
+        "print; 1 was alarmed at first, held out.\n"
     )
     yield "| lot | failing, with a side | sides told | told wrongly | not taken for a failure |"
     yield "|---" + "|--:" * 4 + "|"

@@ -20,6 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import foreign_logs
 import fresh_logs
 import msgspec
 import robust_logs
@@ -391,7 +392,7 @@ def main() -> int:
         found = [one for out in (False, True) for one in results(cases, base, forms, out)]
         fresh = [fresh_logs.answer(one, base.whole) for one in fresh_logs.read_fresh()]
         robust = () if given.quick else tuple(robust_logs.table(base.whole))
-        messages = tuple(fresh_logs.messages(base.whole))
+        messages = (*fresh_logs.messages(base.whole), *foreign_logs.tables(base.whole))
         everything = tuple(share_table(over_all(cases)))
     text = "\n".join(page(cases, base, found, fresh, robust, messages, everything))
     print(text)
