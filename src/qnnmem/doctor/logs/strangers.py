@@ -30,14 +30,16 @@ _OURS = (
 # What a line speaks of that is about running networks.
 _NETWORKS = _OURS + (
     rb"|onnx|\bort|tflite|tensor|nnapi|nnhal|llama|llm|gguf|neural|infer(?:ence|ring|red)\b"
-    rb"|(?<![a-z])models?(?![a-z])|delegate|quanti[sz]|kv.?cache|\bweights?\b|dma.?heap|dma.?buf|smmu|skel\b|\bion\b"
+    rb"|(?<![a-z])models?(?![a-z])|delegate|quanti[sz]|kv.?cache|\bweights?\b"
+    rb"|dma.?heap|dma.?buf|smmu|skel\b|\bion\b"
     rb"|graph_?(?:prepare|execute|finali)|context ?binary|halide|mllm|\bmnn|ncnn|accelerator"
 )
 # Words of which most failing messages of ours hold one, though others have them, too.
 _WORDS = (
     _NETWORKS + rb"|context|graph|session|backend|buffer|\bops?\b|operator|\bop_|interface"
     rb"|dlopen|dlerror|provider|\b(?:mem_?)?handles?\b|encod|calibrat|input.?list|/data/local"
-    rb"|\badb\b|\bndk|\bsoc|domain|\bpd\b|sign(?:ed|ature)|spill|shard|scratch|persistent|layer|\bnodes?\b|execut"
+    rb"|\badb\b|\bndk|\bsoc|domain|\bpd\b|sign(?:ed|ature)|spill|shard|scratch|persistent"
+    rb"|layer|\bnodes?\b|execut"
     rb"|finali[sz]|prepar|convert|dispatch|dialog|token|prompt|\bforward\b|driver|firmware|\bphone"
     rb"|\bboard\b|\bdevice|kernel|mem|alloc|heap|m?map\b|[0-9] ?[kmg]i?b\b|bytes|attention|conv\dd"
     rb"|\bhmx\b|\bnn\b|<e>"
