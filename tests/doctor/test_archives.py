@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 from command_line import exit_code, sentence, verb
 
-from qnnmem.doctor.few_notes import few_notes
+from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.logs import archive, member, source, tar, unpack
 from qnnmem.doctor.logs.archive import absolute, contents, split_name
 from qnnmem.doctor.logs.source import find_logs, find_streams, open_part, size_of
@@ -660,12 +661,18 @@ def test_a_zip_of_the_large_kind_is_read(here: Path) -> None:
     assert read("b.zip: a.log") == FAILING
 
 
-def test_many_notes_of_one_kind_are_counted() -> None:
-    """A bug report holds thousands of files that are no logs."""
-    notes = [f"{number}: nothing of QNN in here; it looks like text" for number in range(25)]
-    kept = few_notes([*notes[:22], "other", *notes[22:]])
-    assert kept == [*notes[:20], "other", "nothing of QNN in 5 more files"]
-    assert few_notes(notes[:20]) == notes[:20]
+@pytest.mark.parametrize(("logs", "last"), [(20, []), (25, ["nothing of QNN in 5 more files"])])
+def test_logs_of_other_things_are_counted_after_the_first(logs: int, last: list[str]) -> None:
+    """A bug report holds thousands of files that are no logs of QNN."""
+    diagnosis = Diagnosis(built_in())
+    for number in range(logs):
+        diagnosis.close_log(f"{number}.log", ours=False, look="plain text", unclear=False)
+    diagnosis.notes.append("other")
+    said = [
+        f"{number}.log: nothing of QNN in here; it looks like plain text" for number in range(20)
+    ]
+    assert diagnosis.stats(()).notes == (*said, "other", *last)
+    diagnosis.close()
 
 
 def test_values_of_archives_do_not_change() -> None:

@@ -251,7 +251,6 @@ def _path(name: str | None) -> Path | None:
 def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, say_verdict, write_stream
-    from qnnmem.doctor.few_notes import few_notes
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.kept_whys import keep_whys, load_whys
     from qnnmem.doctor.logs.kind import without_other_kinds
@@ -274,7 +273,7 @@ def _run(request: Request) -> int:
     try:
         for error in found.unread:
             diagnosis.miss(error)
-        diagnosis.notes[:] = few_notes((*diagnosis.notes, *found.notes, *knowledge.notes))
+        diagnosis.notes += (*found.notes, *knowledge.notes)
         if live is not None and live.shown:
             diagnosis.notes += live.missing
             write_stream(live.end(diagnosis.stats(streams)), None, False)

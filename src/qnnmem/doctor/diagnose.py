@@ -18,6 +18,9 @@ from qnnmem.errors import LoadError
 
 # Holes of lines that are not about failures: they say what device and build a log is from.
 FACTS = ("device", "soc", "build", "version")
+# Logs of other things that are named; a bug report holds thousands, and a page of notes hides the
+# answer.
+_NAMED = 20
 
 
 class Diagnosis:
@@ -74,7 +77,7 @@ class Diagnosis:
         self._ours += ours and not unclear
         self._foreign += not ours
         self._unclear += ours and unclear
-        if not ours:
+        if not ours and self._foreign <= _NAMED:
             self.notes.append(f"{name}: nothing of QNN in here; it looks like {look}")
 
     def check(self, streams: Sequence[Stream]) -> None:
@@ -132,6 +135,8 @@ class Diagnosis:
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
         """How much was read of these logs, how long that took, what else is to be said."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
+        more = self._foreign - _NAMED
+        unnamed = (f"nothing of QNN in {more:,} more files",) if more > 0 else ()
         return ReadingStats(
             files=tuple(part for stream in streams for part in stream.parts),
             lines=self.lines,
@@ -141,7 +146,7 @@ class Diagnosis:
             noise=tuple(
                 Harmless(name, titles.get(name, name), count) for name, count in self.noise.items()
             ),
-            notes=tuple(self.notes),
+            notes=(*self.notes, *unnamed),
             unread=len(self._missed),
             foreign=self.is_foreign,
             unclear=self.is_unclear,
