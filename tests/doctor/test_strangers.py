@@ -123,6 +123,7 @@ def test_what_is_done_without_or_watched_for_is_no_failure(text: bytes) -> None:
         b"QNN: unsupported backend, error 5005, continuing",
         b"HTP not available, disabling the delegate",
         b"QNN graph finalize failed, will be ignored",
+        b"node inserted in the format that QNN asks for, but was not selected by it",
         b"HTP: expected 2.40, found 2.4",
         b"HTP not running after 2 failed attempts",
         b"cdsp crash dump collected",

@@ -223,7 +223,8 @@ WITHOUT = re.compile(
     rb"|[,;.] (?:it )?will be (?:created|generated|built)\b"
     rb"|[,;] (?:re-?using|creating|generating) \w"
     rb"|[.,;] generating it .{1,60}\bdone\b|[,;] trying (?:the )?(?:default|other)s?\b"
-    rb"|, [\w ]{1,40} (?:selected|chosen|continues)\b|, \w+ (?!cpu|gpu)[\w ]{1,30} instead[.]?$"
+    rb"|, (?:(?!but\b|not?\b|never\b)\w+ ){1,4}(?:selected|chosen|continues)\b"
+    rb"|, \w+ (?!cpu|gpu)[\w ]{1,30} instead[.]?$"
 )
 # It is not where these are spoken of.
 NEEDED = re.compile(
