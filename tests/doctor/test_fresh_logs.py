@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import fresh_logs
 import generalise
+import robust_logs
 
 
 @cache
@@ -43,6 +44,8 @@ def test_each_log_stands_there_once() -> None:
     """A log that repeats another would count twice."""
     logs = fresh_logs.read_fresh()
     assert len({log.id for log in logs}) == len({log.text for log in logs}) == len(logs)
+    ids = [log.id for log in (*robust_logs.failing_logs(), *robust_logs.healthy_logs())]
+    assert len(set(ids)) == len(ids)
 
 
 def test_a_part_stays_frozen() -> None:
