@@ -157,19 +157,25 @@ _PHRASES: tuple[tuple[str, str], ...] = (
 
 
 @cache
-def _table() -> tuple[re.Pattern[str], dict[str, str]]:
-    english = {one: meaning for meaning, said in _PHRASES for one in said.split("|")}
-    order = sorted(english, key=lambda one: (-len(one), one))
+def _english() -> dict[str, str]:
+    return {one: meaning for meaning, said in _PHRASES for one in said.split("|")}
+
+
+@cache
+def _phrases(ascii_only: bool) -> re.Pattern[str]:
+    order = [*map(re.escape, sorted(_english(), key=lambda one: (-len(one), one)))]
+    asked = [one for one in order if one.isascii()] if ascii_only else order
     # Words of letters with spaces between them stand alone; others may touch their neighbours.
-    words = [rf"(?<![a-zà-ÿ]){re.escape(one)}" if one[0] < "\u0400" else one for one in order]
-    return re.compile("|".join(words)), english
+    alone = "|".join(one for one in asked if one[0] < "\u0400")
+    touching = "".join(f"|{one}" for one in asked if one[0] >= "\u0400")
+    return re.compile(rf"(?<![a-zà-ÿ])(?:{alone}){touching}")
 
 
 def in_english(low: str) -> str:
     """A line in small letters with what is known of other languages in English."""
-    pattern, english = _table()
+    english = _english()
     # Blanks on both sides: there are none between words in Chinese.
-    said = pattern.sub(lambda found: f" {english[found[0]]} ", low)
+    said = _phrases(low.isascii()).sub(lambda found: f" {english[found[0]]} ", low)
     return low if said == low else re.sub(" {2,}", " ", said)
 
 
