@@ -140,7 +140,7 @@ def densities(setting: Setting) -> Iterator[Row]:
             "fewer": setting.ripgrep(log),
             "us": setting.doctor(log),
         }
-        best = setting.bench.race(runs, rounds=7)  # processors of shared machines are uneven
+        best = setting.bench.race(runs, rounds=15)  # processors of shared machines are uneven
         ours, count = best["us"].cpu, len(_built_in_texts()) + 300
         title = f"{name} failure lines, {count:,} templates against"
         yield _times(f"{title} {count:,} patterns", best["equal"].cpu, ours, bar)
@@ -324,7 +324,7 @@ def page(setting: Setting, rows: list[Row]) -> Iterator[str]:
         "as they do in templates. Beside it stand the same patterns with letters in one case "
         "only, and the 300 alone. The doctor also reads lines that no template knows. "
         "Processor time of user and system, children "
-        "included, the best of three rounds in turns (of seven for plain logs, two for the "
+        "included, the best of three rounds in turns (of fifteen for plain logs, two for the "
         "engines, 15 and 9 for the start). The logs are made up from a seed: logcat of "
         f"{setting.size} MiB, one line in 500 a look-alike, of which a tenth hold most of a known "
         "message and the others only its words.\n"
