@@ -105,6 +105,7 @@ from qnnmem.doctor.logs.topics import CAUSES_NAMED, named_cause
         ("loading libQnnHtp.so: cannot open shared object file", "skel_missing"),
         ("DllNotFoundException: Unable to load libQnnHtp", "skel_missing"),
         ("mapping of the buffer failed", "mem_unknown"),
+        ("libc: malloc(4294967296) failed: returning null pointer", "mem_unknown"),
         ("QNN failed: not enough memory", "mem_unknown"),
     ],
 )

@@ -442,7 +442,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"(?:alloc|mmap)\w*\b[^;]{0,80}(?:returned|=|\bis|\bwas) ?(?:null|nil|0x0\b)"
+            r"(?:alloc|mmap)\w*\b[^;]{0,80}(?:return(?:ed|s|ing)|=|\bis|\bwas) ?(?:null|nil|0x0\b)"
+            r"|\b(?:m|c|re)alloc\b(?:\([\w ,*]{0,24}\))?(?: of [0-9]+\w*(?: bytes)?)? failed\b"
             r"|\bm?map(?:ping)? err(?:or)?\b.*\b(?:len|size|bytes)|\balloc\w* (?:failed|failure"
             r"|error)$",
         ),
