@@ -61,6 +61,7 @@ BAD = re.compile(
     rb"|(?:\bnot |!)ok|null pointer|must be (?:a )?multiples?|assert(?:ion)?|watchdog|oom|anr"
     rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed|support)"
     rb"|requested,? but (?:this|it|that)|found [0-9]+ vs\.? [0-9]+"
+    rb"|cut here(?= \])|warning: cpu: ?[0-9]+ pid|^offline$"
     rb"|isruntimeavailable\b.{1,60}\breturn(?:s|ed)? (?:0|false)"
     rb"|exit(?:s|ed)? (?:\w+ ){0,4}without (?:starting|running|any|an?)"
     rb"|not all (?:\w+ ){1,3}(?:could|can) be|no (?:\w+ ){0,2}(?:librar(?:y|ies)|runtimes?) found"
