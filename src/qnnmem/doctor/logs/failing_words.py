@@ -90,7 +90,7 @@ HINTS = re.compile(
     rb"|(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)|is offline"
     rb"|(?:in use|used|held|owned|taken|locked|occupied) by another"
     rb"|blocked(?= by)|no (?:access|kernel|free|more|match\w*)|differs"
-    rb"|broken pipe"
+    rb"|broken pipe|forg[oe]ts?|forgotten"
     rb"|expects \w+|outdated|abnormal\w*|unrecogni[sz]ed|(?:handle|key|op|type) (?:is )?unknown"
     rb"|instead of|(?:is|are) full|leak(?:s|ed|ing)?|nok|ng|nothing happen\w*|garbage|gibberish"
     rb"|all zeros?|nans?|not working|reboot(?:s|ed)|black screen|empty (?:output|response)s?"
