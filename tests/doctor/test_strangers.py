@@ -132,3 +132,9 @@ def test_what_is_done_without_or_watched_for_is_no_failure(text: bytes) -> None:
 def test_what_is_needed_is_not_done_without(text: bytes) -> None:
     """A library, memory, a code, the way to run on HTP; nor is another number the same."""
     assert read(text, Chosen.EACH) is not None
+
+
+def test_a_death_counts_whoever_died() -> None:
+    """Stamped lines without a word of ours, but a program that ran died."""
+    log = b"[2025-01-02T03:04:05.007Z] Fatal signal 11 (SIGSEGV), code 2 (SEGV_ACCERR)\n"
+    assert incidents(log, built_in())

@@ -146,7 +146,8 @@ def chosen(lines: Sequence[bytes]) -> Chosen:
         return read_as if about and read_as is Chosen.EACH else Chosen.BESIDE
     if are_foreign(said):
         return Chosen.FOREIGN
-    return Chosen.UNKNOWN if are_unknown(said) else read_as
+    # A system tells of the death of whatever program it runs.
+    return Chosen.UNKNOWN if are_unknown(said) and not speaks_for_another(low) else read_as
 
 
 def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:
