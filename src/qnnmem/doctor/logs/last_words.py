@@ -107,10 +107,13 @@ def known(knowledge: Knowledge, found: Iterable[Hit]) -> set[int]:
     return {hit.number for hit in found if any(one not in hints for one, _ in hit.found)}
 
 
-def with_numbers(
-    knowledge: Knowledge, log: bytes, hit: Hit, pieces: Callable[[], Iterable[bytes]]
-) -> Hit:
-    """A line of which only words are known, with the cause that its numbers name in a message.
+def is_message(log: bytes) -> bool:
+    """Whether a short log is one message that somebody copied."""
+    return chosen(log.split(b"\n")) is Chosen.EACH
+
+
+def with_numbers(knowledge: Knowledge, hit: Hit, pieces: Callable[[], Iterable[bytes]]) -> Hit:
+    """A line of a message of which only words are known, with the cause that its numbers name.
 
     In a log all digits are alike; of a message also two versions or sizes tell.
     """
@@ -120,8 +123,6 @@ def with_numbers(
     numbers = {number for number, _ in hit.found}
     plain = {*reads.values(), *knowledge.words, *knowledge.undeciding}
     if not numbers <= plain or numbers & causes:
-        return hit
-    if chosen(log.split(b"\n")) is not Chosen.EACH:
         return hit
     more = [
         one for one in read_failure(knowledge, hit.text, Chosen.EACH, pieces) if one[0] in causes

@@ -140,9 +140,10 @@ class LogScanner:
         if log is not None:
             if last_words.ends_well(log):
                 return
-            waiting = [self._read_with_numbers(hit, log) for hit in waiting]
+            if last_words.is_message(log):
+                waiting = [*map(self._read_with_numbers, waiting)]
         first = next((hit.number for hit in waiting if hit.opens), 0)
-        yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)
+        yield from sorted((*waiting, *self._chosen(first, log)), key=lambda hit: hit.offset)
         yield from self._last_words()
 
     def _whole(self) -> bytes | None:
@@ -150,9 +151,9 @@ class LogScanner:
         cut = self._start or self._base or self._end is not None or not self._ended
         return None if cut or self._fill > SHORT_LOG else bytes(self._view[: self._fill])
 
-    def _read_with_numbers(self, hit: Hit, log: bytes) -> Hit:
+    def _read_with_numbers(self, hit: Hit) -> Hit:
         pieces = partial(self._wrapped, hit.offset, hit.offset + len(hit.text), hit.text)
-        return last_words.with_numbers(self._knowledge, log, hit, pieces)
+        return last_words.with_numbers(self._knowledge, hit, pieces)
 
     def _last_words(self) -> Iterator[Hit]:
         """What the end of a log says of a death, where no line of QNN has to."""
@@ -175,8 +176,7 @@ class LogScanner:
                 pid = pid if word.pid is None else word.pid
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
-    def _chosen(self, first: int) -> Iterator[Hit]:
-        log = self._whole()
+    def _chosen(self, first: int, log: bytes | None) -> Iterator[Hit]:
         if log is None:
             return
         if first:  # a line that failed
