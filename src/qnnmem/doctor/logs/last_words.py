@@ -18,7 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import Found, bare_line, named, read_failure, told
-from qnnmem.doctor.logs.other_words import OPEN, OTHER
+from qnnmem.doctor.logs.other_words import OPEN, OTHER, UNNAMED
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read, says_well
 from qnnmem.doctor.logs.strangers import (
     are_foreign,
@@ -179,7 +179,7 @@ def named_anyhow(
     for number, line in enumerate(lines, 1):
         text = bare_line(line)
         failure = None if number in seen else read(text, Chosen.ASSUMED)
-        sided = message and not (well and failure and failure.cause in ("", OPEN, OTHER))
+        sided = message and not (well and failure and failure.cause in UNNAMED)
         if failure and (sided or failure.cause.startswith("mem_")):
             yield low, number, text, told(knowledge, failure)
         low += len(line) + 1

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.lpai_words import LpaiWords
-from qnnmem.doctor.logs.other_words import OPEN, OTHER
+from qnnmem.doctor.logs.other_words import OPEN, UNNAMED
 from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
@@ -85,7 +85,7 @@ def read_failure(
 
 
 def _names(failure: FailingLine) -> bool:
-    return failure.lpai is not None or failure.cause not in ("", OPEN, OTHER)
+    return failure.lpai is not None or failure.cause not in UNNAMED
 
 
 def _read_on(text: bytes, pieces: Iterable[bytes], chosen: Chosen) -> FailingLine | None:

@@ -14,6 +14,7 @@ from qnnmem.doctor.logs.topic_words import HEAP_SPOILT
 
 OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
+UNNAMED = ("", OPEN, OTHER)  # where a line names no cause
 
 _CANNOT = (
     r"(?:fail\w*|unable|can ?not|can.?t|could not|couldn.t|not able)(?: to)?(?: be)?"

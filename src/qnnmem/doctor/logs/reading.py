@@ -35,7 +35,14 @@ from qnnmem.doctor.logs.failing_words import (
 from qnnmem.doctor.logs.glossary import bytes_in_english
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.memory_words import speaks_of_shortage
-from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
+from qnnmem.doctor.logs.other_words import (
+    OPEN,
+    OTHER,
+    UNNAMED,
+    is_telling,
+    mentions_memory,
+    speaks_of_other,
+)
 from qnnmem.doctor.logs.strangers import speaks_of_networks
 from qnnmem.doctor.logs.topics import named_cause
 
@@ -207,7 +214,7 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     if not shape.failing and (code is None or not is_known(code)):
         return None
     ours = code is not None and abs(code) >= _OUR_CODES and is_known(code)
-    if chosen is Chosen.UNKNOWN and not ours and shape.cause in ("", OTHER, OPEN):
+    if chosen is Chosen.UNKNOWN and not ours and shape.cause in UNNAMED:
         return None
     cause = "" if shape.cause in (OTHER, OPEN) and code in _SHORT_CODES else shape.cause
     lpai = lpai_words(text.lower()) if shape.failing else None
@@ -318,7 +325,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         text = words[:_NAMING].decode("utf-8", "replace")
         telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
         cause = OPEN if telling else ""
-    named = cause not in ("", OTHER, OPEN)
+    named = cause not in UNNAMED
     if _WARNED in before + body[:_HEADS] and not (named or coded or PLAIN.search(bare)):
         return None
     if chosen is Chosen.BESIDE and not (
