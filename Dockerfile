@@ -1,26 +1,26 @@
-# qnnmem with the real HTP library and the exact search, in an image of its own.
+# qnnmem with the real HTP library, in an image of its own.
 #
 #   docker build --platform linux/amd64 -t qnnmem .
 #   docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem plan model.onnx
 #
 # The HTP library exists for Linux on x86-64 alone: --platform linux/amd64 has other machines emulate
-# one, which is slow. --build-arg EXTRAS=search leaves the library out; then any platform will do.
+# one, which is slow. --build-arg EXTRAS=png leaves the library out; then any platform will do.
 FROM python:3.11-slim
 
-ARG EXTRAS=search,htp
-# The HTP library is linked against it, and slim images lack it.
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends libatomic1 \
-    && rm -rf /var/lib/apt/lists/*
+ARG EXTRAS=htp
 COPY . /src
-RUN pip install --no-cache-dir --constraint /src/constraints.txt "/src[${EXTRAS}]" \
-    && rm -rf /src \
-    && useradd --create-home user
+# The HTP library is linked against libatomic1, and slim images lack it. The compiler is there only
+# to build the search once; what it made stays in the user's cache.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libatomic1 gcc libc6-dev \
+    && pip install --no-cache-dir --constraint /src/constraints.txt "/src[${EXTRAS}]" \
+    && useradd --create-home user \
+    && su user -c 'python -c "from qnnmem.plan.compiled_packing import is_compiled; is_compiled()"' \
+    && apt-get purge -y --auto-remove gcc libc6-dev \
+    && rm -rf /src /var/lib/apt/lists/*
 
 # Not root: what the program writes into a mounted folder should not be root's.
 USER user
-# Compiles the inner loops of the exact search once, into the image.
-RUN python -m qnnmem.plan.warm
 WORKDIR /models
 ENTRYPOINT ["qnnmem"]
 CMD ["--help"]

@@ -3,7 +3,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-SEARCH := .venv/.compiled
 # Whole files of tests for each process: what a file sets up is set up once. Not those with most tests
 # first, but the long ones, as tests/conftest.py says. One process more than two cores, as many tests
 # wait for programs that they start.
@@ -11,7 +10,7 @@ SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test ready browser fuzz mutants lint docs coverage bench models wheels clean
 
-install: $(STAMP) $(SEARCH)
+install: $(STAMP)
 
 # Ready when the environment matches pyproject.toml and constraints.txt; then nothing is done again.
 # Compiled ahead: where Python may not write bytecode, each start would cost half as much again. On all
@@ -24,12 +23,6 @@ $(STAMP): pyproject.toml constraints.txt
 	-@$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|sympy|mpmath)/' .venv # some are for other versions of Python
 	$(BIN)/python -m compileall -q -j 0 src
 	@touch $(STAMP)
-
-# One core for 40 s: what does not plan need not wait for it.
-$(SEARCH): $(STAMP)
-	@echo "Compiling the planner's inner loops, once"
-	$(BIN)/python -m qnnmem.plan.warm
-	@touch $(SEARCH)
 
 demo: install
 	@$(BIN)/python tools/demo.py

@@ -15,7 +15,6 @@ import qnnmem
 from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import UsageError
 from qnnmem.htp.sweep.cache import default_folder
-from qnnmem.plan.compiled import kept
 
 EXPANDUSER = os.path.expanduser
 LOG = Path(__file__).parents[1] / "examples" / "graph_limit.log"
@@ -108,25 +107,6 @@ def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
     assert not any(path.name.startswith(".") for path in folder.iterdir())
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes of Unix")
-@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
-def test_machine_code_is_not_taken_from_a_folder_of_all(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever numba finds there it unpickles, whoever wrote it."""
-    folder = tmp_path if variable == "NUMBA_CACHE_DIR" else tmp_path / "numba"
-    folder.mkdir(exist_ok=True)
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv(variable, str(tmp_path))
-    monkeypatch.setattr(kept, "__file__", "/dev/null/kept.py")  # a package of the administrator's
-    assert kept._has_place()
-    folder.chmod(0o1777)
-    assert not kept._has_place()
-    folder.chmod(0o755)
-    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    assert not kept._has_place()
-
-
 def test_a_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As is an absolute cache folder, even one that is yet to be made."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -144,24 +124,14 @@ os.path.expanduser = lambda p: real(p) if os.environ.get("HOME") else p
 {work}
 """
 DOCTOR = f"from qnnmem.cli import main\nsys.argv = ['qnnmem', 'doctor', {str(LOG)!r}]\nmain()"
-# numba cannot write beside the source here, as for a package that the administrator installed.
-SEARCH = """
-from numba.core import caching
-caching.InTreeCacheLocator.ensure_cache_path = lambda self: os.mkdir("/dev/null/below")
-import qnnmem.plan.compiled.kept as kept
-kept.__file__ = "/dev/null/kept.py"
-kept.KEPT = kept._has_place()
-import qnnmem.plan.compiled.core
-"""
+SEARCH = "from qnnmem.plan.compiled_packing import is_compiled\nassert is_compiled()\n"
 
 
 @pytest.mark.parametrize(
     ("work", "home"), [(DOCTOR, None), (SEARCH, None), (SEARCH, "/dev/null")], ids=["1", "2", "3"]
 )
 def test_no_folder_called_tilde_is_made(work: str, home: str | None, tmp_path: Path) -> None:
-    """Neither by us nor by numba, which refuses to load where it finds no folder at all."""
-    if work == SEARCH:
-        pytest.importorskip("numba")
+    """Compiled code is then kept nowhere."""
     environment = {**os.environ, "PYTHONPATH": str(Path(qnnmem.__file__).parents[1])}
     if home is not None:
         environment["HOME"] = home

@@ -10,7 +10,7 @@ import pytest
 
 import qnnmem
 
-HEAVY = ("numpy", "onnx", "onnxruntime", "numba", "tflite", "rich")
+HEAVY = ("numpy", "onnx", "onnxruntime", "tflite", "rich")
 
 
 def heavy_after(statement: str) -> str:

@@ -54,12 +54,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_it_brings_no_compiler_of_python(python: Path, tmp_path: Path) -> None:
-    """A plain installation leaves out numba, half of what it would weigh."""
-    done = call(python, "-c", "import qnnmem; import numba", folder=tmp_path)
-    assert "No module named 'numba'" in done.stderr
-
-
 def test_it_plans(python: Path, tmp_path: Path) -> None:
     """A plan of an example is proven without the extra."""
     model = EXAMPLES / "keyword_spotting.csv"

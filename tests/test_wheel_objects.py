@@ -23,7 +23,10 @@ HERE = platform.machine()
 USE = "import sys; from pathlib import Path; from qnnmem.client.build import build_objects, SHIM;"
 USE += "from qnnmem.watch.observer import OBSERVER; from qnnmem.errors import UsageError\n"
 USE += "from qnnmem.doctor.logs.compiled_search import TEXTS\n"
-USE += "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER, TEXTS)]\n"
+USE += "from qnnmem.plan.compiled_packing import PACKING\n"
+USE += (
+    "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER, TEXTS, PACKING)]\n"
+)
 USE += "except UsageError as exc: sys.exit(str(exc))\n"
 
 compiles = pytest.mark.skipif(
@@ -130,7 +133,7 @@ def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged
 def test_objects_say_which_glibc_they_need(installed: Path) -> None:
     """Ours need functions of glibc; the two that only lead to another library may need none."""
     found = {path.name: glibc_versions(path.read_bytes()) for path in installed.rglob("*.so")}
-    assert len(found) == 5
+    assert len(found) == 6
     assert all(major == 2 for versions in found.values() for major, _ in versions)
     assert found["libqnnmem_client.so"]
     assert found["libqnnmem_observer.so"]

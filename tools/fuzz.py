@@ -75,7 +75,7 @@ def warm_up() -> None:
     from importlib import import_module
 
     from qnnmem.cli.verbs import VERBS
-    from qnnmem.plan.warm import warm_up as compile_search
+    from qnnmem.plan.compiled_packing import is_compiled
 
     for verb in VERBS:
         import_module(f"qnnmem.cli.{verb.replace('-', '_')}")
@@ -83,7 +83,7 @@ def warm_up() -> None:
         import_module(name)
     for name in ("qnnmem.doctor.diagnose", "qnnmem.report.doctor", "qnnmem.load.onnx.passes.build"):
         import_module(name)
-    compile_search()
+    is_compiled()  # builds the search once
     gc.collect()
     gc.freeze()  # forks would copy every page that a collection touches
 

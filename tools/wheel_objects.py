@@ -20,9 +20,10 @@ from qnnmem.native_parts import (
     elf_machine,
     listed_object,
 )
+from qnnmem.plan.compiled_packing import PACKING
 from qnnmem.watch.observer import OBSERVER
 
-PARTS = (SHIM, OBSERVER, TEXTS)
+PARTS = (SHIM, OBSERVER, TEXTS, PACKING)
 MACHINES = tuple(ELF_MACHINES)
 PLACE = f"qnnmem/{SHIPPED}"  # in the wheel
 

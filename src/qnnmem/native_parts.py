@@ -67,6 +67,26 @@ def made_objects(part: NativePart) -> dict[str, bytes]:
     return {name: _object(kept / name, part, name) for name in part.objects}
 
 
+def load_library(part: NativePart, name: str) -> Any:
+    """An object of a part, loaded with ctypes; ImportError where there is none."""
+    import ctypes
+    import sys
+
+    if not sys.platform.startswith("linux"):
+        raise ImportError("compiled code is loaded on Linux only")
+    try:
+        data = made_objects(part)[name]
+        # Not from a file that another process could replace meanwhile, or that may not be executed.
+        # It stays open: the loader takes two libraries with one path for the same one, and the
+        # number of a closed descriptor is used again.
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    except (UsageError, OSError) as exc:
+        raise ImportError(str(exc)) from exc
+
+
 def read_shipped(
     folder: Path,
     names: Sequence[str],

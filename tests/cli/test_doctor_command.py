@@ -354,7 +354,7 @@ def test_a_live_log_as_json_is_one_object(tmp_path: Path) -> None:
     assert len(json.loads(done.stdout)["incidents"]) == done.returncode == 1
 
 
-OF_OTHER_VERBS = {"rich", "numpy", "onnx", "onnxruntime", "numba", "tomllib", "csv", "subprocess"}
+OF_OTHER_VERBS = {"rich", "numpy", "onnx", "onnxruntime", "tomllib", "csv", "subprocess"}
 
 
 def test_a_small_log_is_read_without_what_other_verbs_need(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from context_writer import example_context, old_context, pack_context
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
 from qnnmem.report.flags import flag
 
-HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tflite", "ctypes"}
+HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}
 
 
 @pytest.fixture

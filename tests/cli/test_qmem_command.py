@@ -26,7 +26,7 @@ from qnnmem.report.flags import flag
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tflite", "ctypes"}
+HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}
 needs_library = pytest.mark.skipif(
     not library_there(), reason=f"the HTP library is not here; {INSTALL}"
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from search_engines import engine_named
 
+from qnnmem import native_parts
 from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
 from qnnmem.doctor.logs import compiled_search, search
@@ -203,7 +204,7 @@ def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch
         raise OSError("not permitted")
 
     for target, name, value in (
-        (compiled_search, "made_objects", none),
+        (native_parts, "made_objects", none),
         (os, "memfd_create", refused),
         (sys, "platform", "darwin"),
     ):

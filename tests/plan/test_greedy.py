@@ -8,7 +8,7 @@ import pytest
 from qnnmem.ir import Span
 from qnnmem.plan import Buffer, Plan, Problem, greedy, plan_problem, verify
 from qnnmem.plan.effort import Effort
-from qnnmem.plan.exact import as_arrays, place_compiled
+from qnnmem.plan.exact import packing, place_packed
 from qnnmem.plan.instance import Instance, arrange
 from qnnmem.units import Align, Bytes, Offset, Step
 
@@ -66,11 +66,11 @@ def test_the_planner_is_never_worse_than_its_own_portfolio(seed: int) -> None:
 def test_compiled_and_plain_placement_agree(seed: int) -> None:
     """Both implementations give the same offsets for the same order."""
     instance = arrange(random_problem(seed, 120))
-    near, arrays = greedy.neighbours(instance), as_arrays(instance)
+    near, loops = greedy.neighbours(instance), packing(instance)
     for order in greedy.orders(instance):
         for best_fit in (False, True):
             plain = greedy.place(instance, near, order, best_fit)
-            assert place_compiled(arrays, order, best_fit, Effort(10**9, math.inf)) == plain
+            assert place_packed(loops, order, best_fit, Effort(10**9, math.inf)) == plain
 
 
 def test_first_fit_takes_the_lowest_gap_and_best_fit_the_tightest() -> None:

@@ -24,7 +24,7 @@ from qnnmem.plan import bounds as bounds_of
 from qnnmem.plan.blockers import find_blockers
 from qnnmem.plan.bounds import load_bound
 from qnnmem.plan.effort import WORK_PER_SECOND, Effort
-from qnnmem.plan.exact import PLACING_SLICE, as_arrays, place_compiled
+from qnnmem.plan.exact import PLACING_SLICE, packing, place_packed
 from qnnmem.plan.greedy import orders
 from qnnmem.plan.instance import Instance, arrange
 from qnnmem.plan.planner import plan_within
@@ -101,7 +101,7 @@ def test_a_plan_comes_out_of_any_list_at_once(
         raise AssertionError("looked at pairs")
 
     monkeypatch.setattr("qnnmem.plan.greedy.neighbours", forbidden)
-    monkeypatch.setattr("qnnmem.plan.exact.place_compiled", forbidden)
+    monkeypatch.setattr("qnnmem.plan.exact.place_packed", forbidden)
     answer = plan_problem(problem(shape, COUNT), seconds)
     assert isinstance(answer, Plan)
     assert verify(answer) is None
@@ -126,19 +126,19 @@ def test_a_greedy_pass_stops_where_the_effort_ends() -> None:
     """A pass over all pairs of a clique is given up one slice after the effort is spent."""
     instance = arrange(problem(clique, COUNT))
     effort = Effort(2 * PLACING_SLICE, math.inf)
-    assert place_compiled(as_arrays(instance), next(orders(instance)), False, effort) is None
+    assert place_packed(packing(instance), next(orders(instance)), False, effort) is None
     assert effort.left > -PLACING_SLICE
 
 
 def test_a_pass_in_slices_is_the_same_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a pass is interrupted does not show in its offsets."""
     instance = arrange(problem(anything, 400))
-    arrays = as_arrays(instance)
+    loops = packing(instance)
     for order in orders(instance):
         for best_fit in (False, True):
-            whole = place_compiled(arrays, order, best_fit, Effort(10**9, math.inf))
+            whole = place_packed(loops, order, best_fit, Effort(10**9, math.inf))
             monkeypatch.setattr("qnnmem.plan.exact.PLACING_SLICE", 1000)
-            assert place_compiled(arrays, order, best_fit, Effort(10**9, math.inf)) == whole
+            assert place_packed(loops, order, best_fit, Effort(10**9, math.inf)) == whole
             monkeypatch.undo()
 
 
@@ -285,13 +285,13 @@ from qnnmem.plan.effort import Effort
 from qnnmem.plan.exact import fit
 from qnnmem.plan.instance import arrange
 from qnnmem.plan.problem import Problem
-from qnnmem.plan.warm import warm_up
+from qnnmem.plan.compiled_packing import is_compiled
 
 class Stop(BaseException): pass
 
 def stop(number, frame): raise Stop
 
-assert warm_up()
+assert is_compiled()
 rng = random.Random(5)
 births = [rng.randrange(30) for _ in range(60)]
 buffers = [Buffer(str(k), rng.randrange(1, 999), (a, a + 1 + k % 9)) for k, a in enumerate(births)]

@@ -57,19 +57,8 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Takes what the planner reports."""
-        if progress.is_pause:
-            self._announce(progress.doing)
-            return
         best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
         self.say(f"{progress.doing}; {best}")
-
-    def _announce(self, doing: str) -> None:
-        """Says why the work waits, also where there is no terminal: whoever waits wants to know."""
-        from qnnmem.cli.say import note
-
-        if self._bar is None:
-            note(f"note: {doing}")
-        self.say(doing)
 
     def say(self, doing: str) -> None:
         """Changes the text beside the bar."""

@@ -13,7 +13,7 @@ from qnnmem.errors import LoadError, UsageError
 
 _LARGEST = 64 << 20  # bytes of a result
 _MOST = 50  # files
-_LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn", "numba")
+_LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn")
 # Which verb makes the result of a file that is none yet.
 _VERB_OF = {
     **dict.fromkeys(("onnx", "tflite", "dlc", "eaix", "csv"), "plan"),

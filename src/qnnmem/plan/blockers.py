@@ -29,15 +29,13 @@ def find_blockers(
     search showed it, buffers are dropped one by one while the rest still cannot fit. When nothing
     was proven these are the buffers of the fullest step, the first suspects.
     """
-    from qnnmem.plan.warm import warm_up
-
     capacity = problem.capacity or 0
     effort = Effort.of_seconds(SHRINK_SECONDS)
     effort.deadline = min(effort.deadline, max(deadline, time.monotonic()) + GRACE_SECONDS)
     if load_bound(instance) > capacity:
         chosen = _overfull(instance, capacity, effort)
-        # With mixed alignments the bound says less than a search, where there is one.
-        if len(set(instance.align)) > 1 and len(chosen) <= MOST_SHRUNK and warm_up():
+        # With mixed alignments the bound says less than a search.
+        if len(set(instance.align)) > 1 and len(chosen) <= MOST_SHRUNK:
             chosen = _shrink(instance, chosen, capacity, effort)
     elif proven:
         chosen = _shrink(instance, list(range(len(instance))), capacity, effort)

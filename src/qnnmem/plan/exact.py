@@ -2,7 +2,7 @@
 
 eliminate: buffers that fit whatever the others do are set aside and placed last
 core:      what remains; if it is large, first only what lives where memory is nearly full
-search:    exact, restarted with growing limits over several orders (plan/compiled/search.py)
+search:    exact, restarted with growing limits over several orders (plan/packing.c)
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import itertools
 import random
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, cast
 
+from qnnmem.plan.compiled_packing import CompiledPacking, is_compiled
 from qnnmem.plan.effort import Effort
 from qnnmem.plan.greedy import Offsets, highest_load, orders
 from qnnmem.plan.instance import Instance
-
-if TYPE_CHECKING:
-    from qnnmem.plan.compiled.arrays import BufferArrays, Core, Strategy
+from qnnmem.plan.packing import CUT, FEW, LOW, SOLVED, TIGHT, Packing, Strategy
 
 # Above this many buffers one dive of the search costs seconds.
 LARGE_CORE = 4000
@@ -34,7 +32,6 @@ MOST_LOOKS = 2_000_000
 SHORTEST_DIVE = 250_000
 # What preparing a restart costs for each buffer, in the same units as the search itself.
 RESTART_WORK = 500
-MEMO_SLOTS = 1 << 20
 # Conflicts count less with each restart, or the first ones would steer all later searches.
 FORGET = 0.5
 
@@ -47,43 +44,31 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-def as_arrays(instance: Instance) -> BufferArrays:
-    """An instance for the compiled loops."""
-    import numpy as np
+def packing(instance: Instance) -> Packing:
+    """The fastest loops that this machine has."""
+    if is_compiled():
+        return CompiledPacking(instance)
+    from qnnmem.plan.plain_packing import PlainPacking
 
-    from qnnmem.plan.compiled.arrays import BufferArrays
-
-    lo = np.array(instance.lo, np.int64)
-    return BufferArrays(
-        lo,
-        np.array(instance.hi, np.int64),
-        np.array(instance.size, np.int64),
-        np.array(instance.align, np.int64),
-        np.searchsorted(lo, np.arange(instance.sections + 1)),
-    )
+    return PlainPacking(instance)
 
 
-def place_compiled(
-    arrays: BufferArrays,
+def place_packed(
+    packing: Packing,
     order: list[int],
     best_fit: bool,
     effort: Effort,
     around: Offsets | None = None,
 ) -> Offsets | None:
     """Greedy offsets around those already given; None where the effort ends halfway."""
-    import numpy as np
-
-    from qnnmem.plan.compiled.place import place
-
-    count = len(arrays.lo)
-    offsets = np.full(count, -1, np.int64) if around is None else np.array(around, np.int64)
-    left = np.array(order, np.int64)
+    offsets = [-1] * len(packing.instance) if around is None else around
     while True:
-        placed, work = place(left, arrays, offsets, best_fit, PLACING_SLICE)
-        effort.spend(work)
-        left = left[placed:]
-        if not len(left):
-            return cast(Offsets, offsets.tolist())
+        slice_work = PLACING_SLICE // packing.cost
+        placed, work, offsets = packing.place(order, best_fit, offsets, slice_work)
+        effort.spend(work * packing.cost)
+        order = order[placed:]
+        if not order:
+            return offsets
         if effort.over:
             return None
 
@@ -92,17 +77,14 @@ def fit(
     instance: Instance, capacity: int, effort: Effort, seed: int = 0
 ) -> tuple[Answer, Offsets | None]:
     """Offsets that end below `capacity` bytes, or whether there are none."""
-    import numpy as np
-
-    from qnnmem.plan.compiled.eliminate import eliminate
-
     limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
     if min(limit, default=0) < 0:
         return Answer.NO, None
-    arrays = as_arrays(instance)
-    aside = np.empty(len(instance), np.int64)
-    aside = aside[: eliminate(arrays, np.array(limit, np.int64), aside)]
-    kept = sorted(set(range(len(instance))) - set(aside.tolist()))
+    loops = packing(instance)
+    if instance.pairs > loops.most_pairs:
+        return Answer.UNKNOWN, None
+    aside = loops.eliminate(limit)
+    kept = sorted(set(range(len(instance))) - set(aside))
     offsets = [-1] * len(instance)
     if kept:
         core = instance.subset(kept)
@@ -112,7 +94,7 @@ def fit(
             return answer, None
         for i, offset in zip(core.source, found, strict=True):
             offsets[i] = offset
-    placed = place_compiled(arrays, aside[::-1].tolist(), False, effort, offsets)
+    placed = place_packed(loops, aside[::-1], False, effort, offsets)
     return (Answer.UNKNOWN if placed is None else Answer.FITS), placed
 
 
@@ -126,24 +108,19 @@ def _search(
     core: Instance, capacity: int, effort: Effort, seed: int
 ) -> tuple[Answer, Offsets | None]:
     """Exact search, restarted until it answers or the effort is spent."""
-    import numpy as np
-
-    from qnnmem.plan.compiled.arrays import new_workspace
-    from qnnmem.plan.compiled.search import CUT, SOLVED, search
-
-    prepared, load = _prepare(core, capacity), np.array(core.load, np.int64)
-    weight, memo = np.ones(core.sections), np.zeros((MEMO_SLOTS, 2), np.int64)
+    loops = packing(core)
+    limit = [core.highest_offset(i, capacity) for i in range(len(core))]
+    prepared = loops.core(limit, _twins(core, limit))
     dive = dive_work(core)
     for length, strategy in _restarts(core, seed):
-        longest = min(max(dive, LONGEST_SLICE), LONGEST_DIVE)
-        allowed = min(dive * length, longest, effort.at_once)
+        longest = min(max(dive, LONGEST_SLICE // loops.cost), LONGEST_DIVE // loops.cost)
+        allowed = min(dive * length, longest, effort.at_once // loops.cost)
         effort.spend(RESTART_WORK * len(core))
-        space = new_workspace(load, len(core), weight)
-        status, work = search(prepared, strategy, space, memo, allowed)
-        effort.spend(work)
-        weight = 1.0 + (weight - 1.0) * FORGET
+        status, work, offsets = prepared.search(strategy, allowed)
+        effort.spend(work * loops.cost)
+        prepared.forget(FORGET)
         if status == SOLVED:
-            return Answer.FITS, space.state.least.tolist()
+            return Answer.FITS, offsets
         if status != CUT:
             return Answer.NO, None
         if effort.over:
@@ -151,17 +128,11 @@ def _search(
     return Answer.UNKNOWN, None
 
 
-def _prepare(core: Instance, capacity: int) -> Core:
-    import numpy as np
-
-    from qnnmem.plan.compiled.core import prepare
-
-    limit = [core.highest_offset(i, capacity) for i in range(len(core))]
+def _twins(core: Instance, limit: list[int]) -> list[int]:
+    """Equal numbers for buffers that can be exchanged for each other."""
     kinds: dict[tuple[int, ...], int] = {}
     alike = zip(core.lo, core.hi, core.size, core.align, limit, strict=True)
-    twin = [kinds.setdefault(key, len(kinds)) for key in alike]
-    arrays = as_arrays(core)
-    return prepare(arrays, np.array(limit, np.int64), np.array(twin, np.int64), core.pairs)
+    return [kinds.setdefault(key, len(kinds)) for key in alike]
 
 
 def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
@@ -170,18 +141,13 @@ def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
     A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
     Luby's sequence, keep it complete. After the plain orders come disturbed ones.
     """
-    import numpy as np
-
-    from qnnmem.plan.compiled.arrays import Strategy
-    from qnnmem.plan.compiled.pits import FEW, LOW, TIGHT
-
     shuffle = random.Random(seed)  # noqa: S311 - variety, not secrecy
     by_size, by_load, _, _, by_area, by_width = orders(core)
     turn = 0
     for noise in itertools.chain((0.0,), itertools.cycle((0.1, 0.3, 0.1, 1.0))):
         for rule in (FEW, TIGHT, LOW):
             for order in (by_width, by_size, by_load, by_area):
-                rank = np.array(_disturbed_ranks(order, noise, shuffle), np.int64)
+                rank = _disturbed_ranks(order, noise, shuffle)
                 turn += 1
                 # Preferring buffers that touch walls helps most problems and misleads some.
                 bonus = 0 if turn % 5 in (0, 3) else len(core) // 2
@@ -211,7 +177,7 @@ def _grow_core(
     """Search where memory is nearly full, place the rest greedily, take in what does not fit."""
     full = highest_load(core)
     hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
-    arrays, ready = as_arrays(core), list(orders(core))
+    loops, ready = packing(core), list(orders(core))
     for _ in range(6):
         inner = core.subset(sorted(hot))
         if inner.pairs > MOST_CORE_PAIRS or effort.over:
@@ -224,7 +190,7 @@ def _grow_core(
             around[i] = offset
         fewest: list[int] | None = None
         for order in ready[:4]:
-            offsets = place_compiled(arrays, order, False, effort, around)
+            offsets = place_packed(loops, order, False, effort, around)
             if offsets is None:
                 return Answer.UNKNOWN, None
             high = [i for i, o in enumerate(offsets) if core.end_bytes(i, o) > capacity]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,11 +33,6 @@ LARGE = 4000
 WORK_PER_ORDER = 1000
 WORK_PER_TRY = 2000
 DEFAULT_TIME_LIMIT_S = 10.0
-SOON_S = 1.5
-COMPILING = (
-    "compiling the search, which is done once after installing; it takes half a minute or more, "
-    "not counted by the time limit"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,6 @@ class Progress:
     doing: str
     peak: Bytes
     lower_bound: Bytes
-    is_pause: bool = False  # the work waits, longer than its time limit may allow for
 
 
 Watcher = Callable[[Progress], None]
@@ -88,7 +81,7 @@ class _Search:
         self.problem, self.effort, self.seed, self.watch = problem, effort, seed, watch
         self.tries = 0
         self.search_missing = False
-        self.compiled = False  # whether the compiled code has been loaded
+        self.compiled = False  # whether compiled code is used
         self.instance: Instance = arrange(problem)
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
@@ -103,29 +96,25 @@ class _Search:
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
-        from qnnmem.plan.warm import has_numba
-
         self._place_greedily()
         capacity = self.problem.capacity
-        if self.done or (capacity is not None and self.bound > capacity):
+        if self.done or self.effort.over or (capacity is not None and self.bound > capacity):
             return
-        if self.effort.over:
-            self.search_missing = not has_numba()
-        elif not self._load_compiled():
-            self.search_missing = True
-        elif capacity is None:
+        compiled = self._load_compiled()
+        if capacity is None:
             self._minimise()
         else:
             self._try(capacity, 1.0)
+        self.search_missing = not (compiled or self.done)
 
     def _keep(self, offsets: list[int]) -> None:
         peak = self.instance.peak_bytes(offsets)
         if peak < self.peak or not self.placed:
             self.best, self.peak, self.placed = offsets, peak, True
 
-    def _tell(self, doing: str, *, is_pause: bool = False) -> None:
+    def _tell(self, doing: str) -> None:
         if self.watch is not None:
-            self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound), is_pause))
+            self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound)))
 
     def _place_greedily(self) -> None:
         if len(self.instance) == 0:
@@ -150,22 +139,13 @@ class _Search:
                 return
 
     def _load_compiled(self) -> bool:
-        """Imports the compiled loops, if numba is there; the first import compiles them, once."""
-        self._tell("loading the compiled search")
-        started = time.monotonic()
-        from qnnmem.plan.warm import warm_up
+        """Whether there are compiled loops; compiling them, once on a machine, takes no effort."""
+        from qnnmem.plan.compiled_packing import is_compiled
 
-        # Whether it will be compiled is numba's to know; what is kept loads within the second.
-        late = threading.Timer(SOON_S, self._tell, (COMPILING,), {"is_pause": True})
-        late.daemon = True
-        late.start()
-        try:
-            found = warm_up()
-        finally:
-            late.cancel()
+        started = time.monotonic()
+        self.compiled = is_compiled()
         self.effort.excuse(time.monotonic() - started)
-        self.compiled = found
-        return found
+        return self.compiled
 
     def _greedy_plans(self, target: int) -> Iterator[greedy.Offsets]:
         instance = self.instance
@@ -205,12 +185,12 @@ class _Search:
         return placer
 
     def _compiled_placer(self) -> greedy.Placer:
-        from qnnmem.plan.exact import as_arrays, place_compiled
+        from qnnmem.plan.exact import packing, place_packed
 
-        arrays = as_arrays(self.instance)
+        loops = packing(self.instance)
 
         def placer(order: list[int], best_fit: bool) -> list[int]:
-            offsets = place_compiled(arrays, order, best_fit, self.effort)
+            offsets = place_packed(loops, order, best_fit, self.effort)
             if offsets is None:
                 raise _OutOfEffortError
             return offsets

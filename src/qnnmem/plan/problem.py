@@ -84,7 +84,7 @@ class Plan:
     offsets: tuple[Offset, ...]  # in the order of problem.buffers
     lower_bound: Bytes  # no plan can have a lower peak than this: proven
     cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
-    search_missing: bool = False  # the exact search was needed but numba is not installed
+    search_missing: bool = False  # the search ran in plain Python and did not finish
 
     def __post_init__(self) -> None:
         expect(self.problem, Problem, "a plan is one of a Problem")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qnnmem.installation import command_for
 from qnnmem.ir import DType, Model
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import MemoryPlan, Pool
@@ -15,11 +14,10 @@ from qnnmem.units import Bytes
 
 
 def search_missing() -> str:
-    """That a better plan may be found, and by what."""
-    return (
-        "the exact search is not installed and may find a lower plan or prove this one minimal: "
-        + command_for("search")
-    )
+    """That compiled code may find a better plan, and why there is none."""
+    from qnnmem.plan.compiled_packing import why_not_compiled
+
+    return f"the search ran in plain Python and did not finish; {why_not_compiled()}"
 
 
 @dataclass(frozen=True, slots=True)

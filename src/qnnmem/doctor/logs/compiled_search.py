@@ -7,15 +7,12 @@ engines tell of every line with a word of failure, whoever wrote it.
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
-import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import UsageError
-from qnnmem.native_parts import NativePart, made_objects
+from qnnmem.native_parts import NativePart, load_library
 
 if TYPE_CHECKING:
     from qnnmem.doctor.kb.knowledge import Knowledge
@@ -204,20 +201,7 @@ def _address(buffer: bytes | bytearray, low: int) -> Any:
 @cache
 def _load() -> Any:
     """The compiled code; ImportError where there is none."""
-    if not sys.platform.startswith("linux"):
-        raise ImportError("compiled code is loaded on Linux only")
-    try:
-        data = made_objects(TEXTS)[_OBJECT]
-        # Not from a file that another process could replace meanwhile, or that may not be executed.
-        descriptor = os.memfd_create("qnnmem_texts", os.MFD_CLOEXEC)
-        try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(data)
-            library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
-    except (UsageError, OSError) as exc:
-        raise ImportError(str(exc)) from exc
+    library = load_library(TEXTS, _OBJECT)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     library.texts_new.restype = pointer
     library.texts_new.argtypes = (*(pointer,) * 3, ctypes.c_uint32, pointer, size)
