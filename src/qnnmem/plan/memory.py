@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
@@ -33,6 +33,9 @@ from qnnmem.plan.states import check_states, suggest_states
 from qnnmem.plan.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import Align, Bytes, round_up
+
+if TYPE_CHECKING:
+    from qnnmem.plan.order.graph import ScratchRule
 
 DEFAULT_ALIGN = Align(64)
 
@@ -156,26 +159,44 @@ def _reorder(
     """The layout in an operator order with fewer bytes of scratch alive, if there is one."""
     from qnnmem.plan.order import EFFORT, WORK_PER_LOOK, reorder
 
-    options = given.options
-    found = reorder(
-        given.model,
-        bits=options.bits,
-        inplace=options.inplace,
-        align=given.align,
-        effort=min(EFFORT, effort.at_once // WORK_PER_LOOK),
-    )
-    if found.skipped is not None:
-        as_given = _live_bytes(buffers)
-        return given, buffers, Reordered(as_given, as_given, False, found.skipped)
-    # Reordering looks at all live tensors, whatever their pool; what counts here is scratch.
-    same = options.io is Io.INSIDE and not options.states
-    proven = found.proven and same and not any(op.bodies for op in given.model.ops)
-    other = Layout(found.model, options, given.align)
-    moved = other.sort_into_pools(effort, seed)
-    before, after = _live_bytes(buffers), _live_bytes(moved)
-    if after < before:
-        return other, moved, Reordered(before, after, proven)
-    return given, buffers, Reordered(before, before, proven)
+    before = after = _live_bytes(buffers)
+    best, at_least, skipped = (given, buffers), Bytes(0), None
+    for number, rule in enumerate(_scratch_rules(given)):
+        looks = min(EFFORT, effort.at_once // WORK_PER_LOOK)
+        found = reorder(given.model, rule, effort=looks)
+        if number == 0:
+            at_least, skipped = found.at_least, found.skipped
+        if found.model is not given.model:
+            other = Layout(found.model, given.options, given.align)
+            moved = other.sort_into_pools(effort, seed)
+            if _live_bytes(moved) < after:
+                best, after = (other, moved), _live_bytes(moved)
+        if after == at_least:
+            break
+    # The block of a body may be larger than needed, so that it proves nothing about the whole.
+    proven = skipped is None and after == at_least and not given.workspaces
+    return *best, Reordered(before, after, proven, skipped)
+
+
+def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
+    """What counts as scratch: first no more than in any order, then no less.
+
+    The order decides whether new state is written to persistent, where the old one was, or waits
+    in scratch to be copied there.
+    """
+    from qnnmem.plan.order.graph import ScratchRule
+
+    options = layout.options
+    outside = {name for name, _ in layout.io_sizes()} if options.io is Io.OUTSIDE else set()
+    old, new = ({pair[side] for pair in options.states} for side in (0, 1))
+    for elsewhere in (outside | old | new, outside | old) if new else (outside,):
+        yield ScratchRule(
+            bits=options.bits,
+            inplace=options.inplace,
+            align=layout.align,
+            elsewhere=frozenset(elsewhere),
+            workspaces=layout.workspaces,
+        )
 
 
 def _live_bytes(buffers: tuple[Buffer, ...]) -> Bytes:

@@ -116,7 +116,7 @@ def _about(report: PlanReport) -> Iterator[str]:
     yield f" * made by {comment_text(report.tool)}; made again rather than edited."
     yield " *"
     for pool, size in report.pools:
-        proof = f", {plan.scratch.proof}" if pool is Pool.SCRATCH else ""
+        proof = f", {plan.proof_words}" if pool is Pool.SCRATCH else ""
         yield f" * {pool.value:<11}{size_column(size, 15)}, computed{proof}"
     if report.given:
         yield f" * planned with {comment_text(' '.join(report.given))}"

@@ -109,7 +109,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _answer(row: PlanReport) -> str:
     if row.has_budget:
         return ANSWERS[row.fits]
-    return "minimal" if row.plan.scratch.optimal else "not proven"
+    return row.plan.proof.value
 
 
 def render_json(rows: Sequence[Row], tool: str) -> str:

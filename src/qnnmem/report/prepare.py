@@ -87,10 +87,9 @@ def _widths(given: QuantizeError, tried: Tried) -> str:
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
-    proof = "proven minimal" if plan.scratch.optimal else "not proven minimal"
     order = "" if graph.in_order or not graph.program else ", run op by op"
     yield f"graph {shorten(graph.name)}: {counted(len(graph.model.ops), 'op')}{order}"
-    yield f"  scratch    {size_column(graph.scratch_bytes, 12)}, {proof}"
+    yield f"  scratch    {size_column(graph.scratch_bytes, 12)}, {plan.proof_words}"
     state = f", {counted(len(graph.states), 'state pair')}" if graph.states else ""
     yield f"  persistent {size_column(graph.persistent_bytes, 12)}{state}"
     where = "inside scratch" if graph.io is Io.INSIDE else "in the application's buffers"

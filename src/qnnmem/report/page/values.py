@@ -69,6 +69,7 @@ class MapValues(Loose, frozen=True, kw_only=True):
     persistent_bytes: Count
     lower_bound_bytes: Count
     optimal: bool
+    proof: str = ""  # older results have none
     io: str
     buffers: list[PlanBuffer]
     peak: PlanPeak | None = None
