@@ -7,6 +7,8 @@ import pytest
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.ir import Effect, Model
 from qnnmem.load.onnx import executable, read
+from qnnmem.plan import plan_model
+from qnnmem.plan.proof import Proof
 from qnnmem.report.flags import flag
 
 BRANCHES = (
@@ -177,9 +179,9 @@ def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
         read(path, shapes={"h": (2, 2)})
 
 
-def test_a_body_neither_renames_nor_overwrites_what_it_captures(tmp_path: Path) -> None:
-    """Captured tensors belong to the model around, so ops on them only compute."""
-    other = "m = Identity(x) v = Neg(x)"
+def test_a_body_never_overwrites_what_it_captures(tmp_path: Path) -> None:
+    """Captured tensors belong to the model around, so element-wise ops on them only compute."""
+    other = "m = Exp(x) v = Neg(x)"
     path = save(
         tmp_path, f"g (float[2] x, bool c) => (float[2] y) {{ y = {branches('c', other)} }}"
     )
@@ -203,3 +205,39 @@ def test_captures_reach_through_nested_bodies(tmp_path: Path) -> None:
     assert set(model.ops[0].inputs) == {"c", "d", "x", "w"}
     assert model.constants == ("w",)
     assert model.ops[0].bodies[0].constants == ()
+
+
+@pytest.mark.parametrize("view", ["Flatten(x)", "Identity(x)", "Reshape(x, s)"])
+def test_a_view_of_a_captured_tensor_costs_nothing(tmp_path: Path, view: str) -> None:
+    """A branch that reshapes an outer tensor needs no copy of it, and the total is a bound."""
+    chosen = (
+        f"If (c) <then_branch = t () => (float[1,64] u) {{ m = {view} k = Identity(m)"
+        " u = MatMul(k, w) }, else_branch = f () => (float[1,64] v) { v = MatMul(x, w) }>"
+    )
+    weights = "float[1,1520] one = {" + ",".join(["1"] * 1520) + "}"
+    path = save(
+        tmp_path,
+        f"g (float[1,1520] x, bool c) => (float[1,64] y) <int64[2] s = {{1,1520}}, {weights},"
+        " int64[2] p = {64,1520}>"
+        f"{{ e = Expand(one, p) w = Transpose(e) y = {chosen} }}",
+    )
+    plan = plan_model(read(path))
+    # Input, condition, output, and the output of the branch.
+    assert plan.scratch_bytes == 6_080 + 64 + 256 + 256
+    assert plan.proof is Proof.UPPER_BOUND
+
+
+def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> None:
+    """Turns of a loop read an outer tensor under another shape where it lies."""
+    body = "m = Flatten(x) f = ReduceSum<keepdims=0>(m) e = Add(a, a) on = Identity(go)"
+    plain = "f = ReduceSum<keepdims=0>(x) e = Add(a, a) on = Identity(go)"
+    sizes = []
+    for text in (body, plain):
+        head = "body = b (int64 i, bool go, float[2] a) => (bool on, float[2] e, float f)"
+        path = save(
+            tmp_path,
+            "g (float[1,800] x, float[2] h) => (float[2] y, float[3] t) <int64 n = {3}, bool c = {1}>"
+            f"{{ y, t = Loop(n, c, h) <{head} {{ {text} }}> }}",
+        )
+        sizes.append(plan_model(read(path)).scratch_bytes)
+    assert sizes[0] == sizes[1]

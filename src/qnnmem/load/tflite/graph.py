@@ -349,11 +349,7 @@ class _GraphReader:
                 f"{where} turns {before.elements:,} elements into {output.elements:,}, so the"
                 " stored shapes are not those of one execution; convert with fixed shapes"
             )
-        fixed = (
-            source in self.constants
-            or source in self.outer
-            or self.names[source] in self.file.states
-        )
+        fixed = source in self.constants or self._source(source) in self.file.states
         return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
 
     def _finish(self, outputs: tuple[str, ...]) -> NestedGraph:

@@ -49,9 +49,7 @@ class Reordering:
         return self.skipped is None and self.after == self.at_least
 
 
-def reorder(
-    model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFORT
-) -> Reordering:
+def reorder(model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFORT) -> Reordering:
     """Put the ops of a model in an order that needs fewer live bytes, if one is found.
 
     Ops that touch the same state keep their relative order. Without a gain the model is returned

@@ -207,8 +207,7 @@ def _effect(scope: Scope, found: Group, used: set[str]) -> Effect:
 
 def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
     source = node.input[0] if node.input else ""
-    # What a body captures is not its own: another name for it would outlive its knowledge.
-    if source in scope.flow.const or source in scope.outer or source not in scope.types:
+    if source in scope.flow.const or source not in scope.types:
         return False
     if is_op(node, "Dropout"):
         return is_deterministic(node) and used.isdisjoint(node.output[1:])
