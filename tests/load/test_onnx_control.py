@@ -236,7 +236,8 @@ def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> 
         head = "body = b (int64 i, bool go, float[2] a) => (bool on, float[2] e, float f)"
         path = save(
             tmp_path,
-            "g (float[1,800] x, float[2] h) => (float[2] y, float[3] t) <int64 n = {3}, bool c = {1}>"
+            "g (float[1,800] x, float[2] h) => (float[2] y, float[3] t)"
+            " <int64 n = {3}, bool c = {1}>"
             f"{{ y, t = Loop(n, c, h) <{head} {{ {text} }}> }}",
         )
         sizes.append(plan_model(read(path)).scratch_bytes)

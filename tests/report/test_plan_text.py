@@ -89,7 +89,8 @@ def test_an_unproven_plan_states_its_distance() -> None:
     loose = replace(plan, scratch=replace(plan.scratch, lower_bound=Bytes(800)))
     text = render_text(report(loose))
     assert text.splitlines()[0] == (
-        "scratch 896 bytes, at most 12.00 % above the minimum for these lifetimes (proven bound 800)"
+        "scratch 896 bytes, at most 12.00 % above the minimum for these lifetimes "
+        "(proven bound 800)"
     )
     assert "next: search longer: qnnmem plan model.onnx --time-limit 60" in text
 

@@ -182,14 +182,17 @@ def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
     """What counts as scratch: first no more than in any order, then no less.
 
     The order decides whether new state is written to persistent, where the old one was, or waits
-    in scratch to be copied there.
+    in scratch to be copied there. It waits in any order if the op that writes it reads the old one.
     """
     from qnnmem.plan.order.graph import ScratchRule
 
     options = layout.options
     outside = {name for name, _ in layout.io_sizes()} if options.io is Io.OUTSIDE else set()
-    old, new = ({pair[side] for pair in options.states} for side in (0, 1))
-    for elsewhere in (outside | old | new, outside | old) if new else (outside,):
+    away = outside | {old for old, _ in options.states}
+    steps = [(set(op.inputs), set(op.outputs)) for op in layout.model.ops]
+    waits = {new for old, new in options.states if any(old in r and new in w for r, w in steps)}
+    moves = {new for _, new in options.states} - waits
+    for elsewhere in (away | moves, away) if moves else (away,):
         yield ScratchRule(
             bits=options.bits,
             inplace=options.inplace,
