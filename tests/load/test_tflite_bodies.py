@@ -10,7 +10,7 @@ from tflite_writer import FLOAT16, INT8, G, O, T, write_tflite
 from qnnmem.ir import Model
 from qnnmem.load import tflite
 from qnnmem.plan import plan_model
-from qnnmem.plan.proof import Proof
+from qnnmem.plan.proof import ProofScope
 
 WEIGHTS = T("weights", (64, 64), data=bytes(4 * 64 * 64))
 FLAG = T("flag", (1,), INT8)
@@ -176,4 +176,4 @@ def test_a_reshape_of_what_is_handed_to_a_branch_costs_nothing(tmp_path: Path) -
     plan = plan_model(read(tmp_path, main, body))
     # Input, condition, output, and the output of the branch.
     assert plan.scratch_bytes == 6_080 + 64 + 256 + 256
-    assert plan.proof is Proof.UPPER_BOUND
+    assert plan.proof is ProofScope.UPPER_BOUND

@@ -9,7 +9,7 @@ import pytest
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.plan import PoolOptions, plan_model
-from qnnmem.plan.proof import Proof
+from qnnmem.plan.proof import ProofScope
 
 SEEDS = 500
 _NEVER = 1 << 60
@@ -227,7 +227,7 @@ def is_valid(case: Case, order: list[int]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def judged() -> list[tuple[int, Case, Proof, int, int]]:
+def judged() -> list[tuple[int, Case, ProofScope, int, int]]:
     """Seed, case, claim, bytes of scratch and true minimum of every random graph."""
     found = []
     for seed in range(SEEDS):
@@ -241,19 +241,19 @@ def judged() -> list[tuple[int, Case, Proof, int, int]]:
 
 
 def test_minimal_for_any_order_is_the_true_minimum(
-    judged: list[tuple[int, Case, Proof, int, int]],
+    judged: list[tuple[int, Case, ProofScope, int, int]],
 ) -> None:
     """No plan is called minimal for any order above what the best of all orders needs."""
     wrong = [
         (seed, scratch, least)
         for seed, _, proof, scratch, least in judged
-        if proof is Proof.ANY_ORDER and scratch != least
+        if proof is ProofScope.ANY_ORDER and scratch != least
     ]
     assert not wrong
 
 
 def test_no_plan_is_below_the_true_minimum(
-    judged: list[tuple[int, Case, Proof, int, int]],
+    judged: list[tuple[int, Case, ProofScope, int, int]],
 ) -> None:
     """Without in-place ops the judge and the planner count the same bytes."""
     assert not [
@@ -262,12 +262,12 @@ def test_no_plan_is_below_the_true_minimum(
 
 
 def test_the_search_finds_and_proves_the_minimum_of_small_graphs(
-    judged: list[tuple[int, Case, Proof, int, int]],
+    judged: list[tuple[int, Case, ProofScope, int, int]],
 ) -> None:
     """On graphs of up to 12 nodes the best order is found nearly always, and mostly proven."""
     plain = [one for one in judged if not one[1].inplace]
     reached = sum(scratch == least for _, _, _, scratch, least in plain)
-    proven = sum(proof is Proof.ANY_ORDER for _, _, proof, _, _ in plain)
+    proven = sum(proof is ProofScope.ANY_ORDER for _, _, proof, _, _ in plain)
     assert reached >= 0.97 * len(plain)
     assert proven >= 0.8 * len(plain)
 
@@ -282,14 +282,14 @@ def test_a_model_with_bodies_has_an_upper_bound() -> None:
         model = as_model(case, random.Random(seed))  # noqa: S311 - reproducible cases
         ops = (replace(model.ops[0], effect=Effect.COMPUTE, bodies=(body,)), *model.ops[1:])
         plan = plan_model(replace(model, ops=ops), options_of(case))
-        assert plan.proof is Proof.UPPER_BOUND
+        assert plan.proof is ProofScope.UPPER_BOUND
         assert plan.reordered is not None
         assert not plan.reordered.proven
 
 
 def test_in_place_ops_are_never_called_minimal_for_any_order(
-    judged: list[tuple[int, Case, Proof, int, int]],
+    judged: list[tuple[int, Case, ProofScope, int, int]],
 ) -> None:
     """Which input an op overwrites depends on the order in ways that the bound does not see."""
     claims = {proof for _, case, proof, scratch, _ in judged if case.inplace and scratch}
-    assert claims <= {Proof.IN_PLACE, Proof.NONE}
+    assert claims <= {ProofScope.IN_PLACE, ProofScope.NONE}

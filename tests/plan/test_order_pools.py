@@ -9,7 +9,7 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.plan import PoolOptions, plan_model
-from qnnmem.plan.proof import Proof
+from qnnmem.plan.proof import ProofScope
 
 
 class Graph:
@@ -65,9 +65,9 @@ def test_transposes_of_past_keys_move_to_their_use(layers: int, past: int) -> No
     plan = plan_model(model, PoolOptions(io="outside", reorder=True))
     key = 4 * past * 24 * 4
     assert given.scratch_bytes > layers * key
-    assert given.proof is Proof.THIS_ORDER
+    assert given.proof is ProofScope.THIS_ORDER
     assert plan.scratch_bytes < max(2 * key, 4 * 64 * 24 * 4 + 2 * 4 * 24 * 4)
-    assert plan.proof is Proof.ANY_ORDER
+    assert plan.proof is ProofScope.ANY_ORDER
     places = {op.name: at for at, op in enumerate(plan.model.ops)}
     assert all(places[f"scores{i}"] - places[f"key{i}_turned"] <= 2 for i in range(layers))
     border = {*model.inputs, *model.outputs}
@@ -87,7 +87,7 @@ def test_old_state_is_not_counted_as_scratch() -> None:
     plan = plan_model(model, PoolOptions(states={"old": "new"}, reorder=True))
     assert [op.name for op in plan.model.ops][:3] == ["wide", "small", "copy"]
     assert plan.scratch_bytes == 16_000 + 64
-    assert plan.proof is Proof.ANY_ORDER
+    assert plan.proof is ProofScope.ANY_ORDER
 
 
 def test_fragmentation_limits_the_claim_to_this_order() -> None:
@@ -99,4 +99,4 @@ def test_fragmentation_limits_the_claim_to_this_order() -> None:
     # The same plan with a block that cannot be used.
     moved = tuple(offset + 64 for offset in plan.scratch.offsets)
     loose = replace(plan.scratch, offsets=moved, lower_bound=plan.scratch.lower_bound + 64)
-    assert replace(plan, scratch=loose).proof is Proof.THIS_ORDER
+    assert replace(plan, scratch=loose).proof is ProofScope.THIS_ORDER

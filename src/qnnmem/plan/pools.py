@@ -16,7 +16,7 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
 from qnnmem.plan.problem import Peak, Plan
-from qnnmem.plan.proof import Proof, proof_words
+from qnnmem.plan.proof import ProofScope, proof_words
 from qnnmem.plan.states import StatePair
 from qnnmem.plan.tcm import TcmVerdict
 from qnnmem.text import counted, quote
@@ -236,18 +236,18 @@ class MemoryPlan:
         return self.scratch.peak
 
     @property
-    def proof(self) -> Proof:
+    def proof(self) -> ProofScope:
         """What scratch is minimal for."""
         if any(op.bodies for op in self.model.ops):
-            return Proof.UPPER_BOUND
+            return ProofScope.UPPER_BOUND
         if not self.scratch.optimal:
-            return Proof.NONE
+            return ProofScope.NONE
         if not self.model.ops:
-            return Proof.LIFETIMES
+            return ProofScope.LIFETIMES
         order = self.reordered
         if order is not None and order.proven and order.after == self.scratch_bytes:
-            return Proof.ANY_ORDER
-        return Proof.IN_PLACE if self.options.inplace else Proof.THIS_ORDER
+            return ProofScope.ANY_ORDER
+        return ProofScope.IN_PLACE if self.options.inplace else ProofScope.THIS_ORDER
 
     @property
     def proof_words(self) -> str:

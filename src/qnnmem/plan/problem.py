@@ -10,7 +10,7 @@ from functools import cached_property
 from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
 from qnnmem.ir.span import Span, as_span
-from qnnmem.plan.proof import Proof, proof_words
+from qnnmem.plan.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
 
@@ -113,7 +113,7 @@ class Plan:
     @property
     def proof(self) -> str:
         """How far the peak is from the least possible, in words."""
-        proof = Proof.LIFETIMES if self.optimal else Proof.NONE
+        proof = ProofScope.LIFETIMES if self.optimal else ProofScope.NONE
         return proof_words(proof, self.peak, self.lower_bound)
 
     @cached_property

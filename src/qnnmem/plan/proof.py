@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Proof(Enum):
+class ProofScope(Enum):
     """What scratch is minimal for, given alignment, views, and where inputs and outputs lie."""
 
     ANY_ORDER = "proven minimal for any order"
@@ -18,20 +18,20 @@ class Proof(Enum):
     @property
     def is_minimal(self) -> bool:
         """Whether no placement of the same buffers needs less."""
-        return self not in (Proof.UPPER_BOUND, Proof.NONE)
+        return self not in (ProofScope.UPPER_BOUND, ProofScope.NONE)
 
 
-def as_proof(word: str, *, optimal: bool) -> Proof:
+def as_proof(word: str, *, optimal: bool) -> ProofScope:
     """The proof that JSON names; results without the word say no more than `optimal`."""
     try:
-        return Proof(word)
+        return ProofScope(word)
     except ValueError:
-        return Proof.LIFETIMES if optimal else Proof.NONE
+        return ProofScope.LIFETIMES if optimal else ProofScope.NONE
 
 
-def proof_words(proof: Proof, peak: int, bound: int) -> str:
+def proof_words(proof: ProofScope, peak: int, bound: int) -> str:
     """A proof as a part of a sentence, with the bound where the peak is above it."""
-    if proof is not Proof.NONE:
+    if proof is not ProofScope.NONE:
         return proof.value
     above = 100 * (peak - bound) / max(bound, 1)
     return f"at most {above:.2f} % above the minimum for these lifetimes (proven bound {bound:,})"

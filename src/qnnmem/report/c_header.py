@@ -111,7 +111,7 @@ def _both_ends(words: str, room: int) -> str:
 def _about(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     yield f"/* Memory plan of {comment_text(report.input)}"
-    for line in with_flags(report.plan.model.assumed).splitlines():
+    for line in (*with_flags(plan.model.assumed).splitlines(), *plan.model.holds_for):
         yield f" * WARNING: {comment_text(line)}"
     yield f" * made by {comment_text(report.tool)}; made again rather than edited."
     yield " *"

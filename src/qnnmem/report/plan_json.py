@@ -50,6 +50,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
         "ops": [op.name for op in plan.model.ops],
         "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
+        "holds_for": list(plan.model.holds_for),
         "notes": [*_first(report), *report.notes],
         "origins": _origins(report),
     }

@@ -34,6 +34,7 @@ def render_text(
     lines = [
         *error_lines(prepared.errors),
         *(join_words(words, flag_word) for words in assumed if words),
+        *(shorten(line, _WIDE) for plan in prepared.plans for line in plan.model.holds_for),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
         f"{counted(size, 'byte')} ({format_size(size)})",
     ]

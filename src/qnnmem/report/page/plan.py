@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from qnnmem.plan.proof import Proof, as_proof, proof_words
+from qnnmem.plan.proof import ProofScope, as_proof, proof_words
 from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, size, table, tag, text
@@ -23,6 +23,7 @@ def plan_section(plan: PlanValues) -> PageSection:
         f"Plan of {PurePath(plan.input).name or plan.input}",
         lines(
             [
+                *(tag("p", line) for line in plan.holds_for),
                 _answer(plan),
                 _pools(plan),
                 memory_map(plan, budget=_budgets(plan).get("scratch")),
@@ -89,7 +90,7 @@ def _live(plan: PlanValues) -> Html:
     points = list(live_bytes([one for one in drawn(plan) if one.pool != "persistent"]))
     proof = as_proof(plan.proof, optimal=plan.optimal)
     limits = [(f"scratch, {proof.value}", plan.scratch_bytes)]
-    if proof is Proof.NONE:
+    if proof is ProofScope.NONE:
         limits.append(("lower bound for this order", plan.lower_bound_bytes))
     limits += [("budget", one) for pool, one in _budgets(plan).items() if pool == "scratch"]
     chart = line(points, "Bytes alive at each step", limits, unit="step", stepped=True)

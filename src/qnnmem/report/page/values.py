@@ -88,6 +88,7 @@ class PlanValues(MapValues, frozen=True, kw_only=True):
     bits: Count | None = None
     tcm: PlanTcm | None = None
     budgets: list[PlanBudget] = []
+    holds_for: list[str] = []
     notes: list[str] = []
     origins: dict[str, str] = {}
     seconds: float | None = None
