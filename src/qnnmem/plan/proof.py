@@ -32,6 +32,6 @@ def as_proof(word: str, *, optimal: bool) -> ProofScope:
 def proof_words(proof: ProofScope, peak: int, bound: int) -> str:
     """A proof as a part of a sentence, with the bound where the peak is above it."""
     if proof is not ProofScope.NONE:
-        return proof.value
+        return str(proof.value)
     above = 100 * (peak - bound) / max(bound, 1)
     return f"at most {above:.2f} % above the minimum for these lifetimes (proven bound {bound:,})"

@@ -129,7 +129,7 @@ def draw(plan: dict[str, Any], title: str) -> PlanPicture:
 
 
 def _heading(plan: dict[str, Any], title: str) -> Iterator[Shape]:
-    proof = as_proof(plan["proof"], optimal=plan["optimal"])
+    proof = as_proof(plan.get("proof", ""), optimal=plan["optimal"])
     words = proof_words(proof, plan["scratch_bytes"], plan["lower_bound_bytes"])
     facts = f"scratch {counted(plan['scratch_bytes'], 'byte')}, {words}"
     if plan["persistent_bytes"]:
