@@ -85,7 +85,8 @@ def _table(rows: Sequence[tuple[models.Entry, Row]]) -> str:
         "",
         "Scratch and persistent memory in bytes, for the types as they are in the file; `≥` stands "
         "before the proven lower bound where the plan is not minimal for its order. "
-        "*For a placeholder*: the file stores sizes that stand in for open ones, which the answer says first.",
+        "*For a placeholder*: the file stores sizes that stand in for open ones, "
+        "which the answer says first.",
         "",
         "| model | package | format | file bytes | given | scratch | persistent "
         "| as it is | int8 | int16 |",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pytest
 
@@ -226,9 +227,19 @@ def is_valid(case: Case, order: list[int]) -> bool:
     )
 
 
+class Judged(NamedTuple):
+    """A random graph, what the planner says of it, and the true minimum."""
+
+    seed: int
+    case: Case
+    claim: ProofScope
+    scratch: int
+    least: int
+
+
 @pytest.fixture(scope="module")
-def judged() -> list[tuple[int, Case, ProofScope, int, int]]:
-    """Seed, case, claim, bytes of scratch and true minimum of every random graph."""
+def judged() -> list[Judged]:
+    """Every random graph, planned and judged."""
     found = []
     for seed in range(SEEDS):
         case = make_case(seed)
@@ -236,40 +247,33 @@ def judged() -> list[tuple[int, Case, ProofScope, int, int]]:
         plan = plan_model(model, options_of(case))
         order = [int(op.name[2:]) for op in plan.model.ops]
         assert is_valid(case, order), seed
-        found.append((seed, case, plan.proof, plan.scratch_bytes, Oracle(case).fewest()))
+        found.append(Judged(seed, case, plan.proof, plan.scratch_bytes, Oracle(case).fewest()))
     return found
 
 
-def test_minimal_for_any_order_is_the_true_minimum(
-    judged: list[tuple[int, Case, ProofScope, int, int]],
-) -> None:
+def test_minimal_for_any_order_is_the_true_minimum(judged: list[Judged]) -> None:
     """No plan is called minimal for any order above what the best of all orders needs."""
-    wrong = [
-        (seed, scratch, least)
-        for seed, _, proof, scratch, least in judged
-        if proof is ProofScope.ANY_ORDER and scratch != least
-    ]
-    assert not wrong
+    claimed = [one for one in judged if one.claim is ProofScope.ANY_ORDER]
+    assert not [one.seed for one in claimed if one.scratch != one.least]
 
 
-def test_no_plan_is_below_the_true_minimum(
-    judged: list[tuple[int, Case, ProofScope, int, int]],
-) -> None:
+def test_no_plan_is_below_the_true_minimum(judged: list[Judged]) -> None:
     """Without in-place ops the judge and the planner count the same bytes."""
-    assert not [
-        seed for seed, case, _, scratch, least in judged if scratch < least and not case.inplace
-    ]
+    plain = [one for one in judged if not one.case.inplace]
+    assert not [one.seed for one in plain if one.scratch < one.least]
 
 
-def test_the_search_finds_and_proves_the_minimum_of_small_graphs(
-    judged: list[tuple[int, Case, ProofScope, int, int]],
-) -> None:
-    """On graphs of up to 12 nodes the best order is found nearly always, and mostly proven."""
-    plain = [one for one in judged if not one[1].inplace]
-    reached = sum(scratch == least for _, _, _, scratch, least in plain)
-    proven = sum(proof is ProofScope.ANY_ORDER for _, _, proof, _, _ in plain)
-    assert reached >= 0.97 * len(plain)
-    assert proven >= 0.8 * len(plain)
+def test_the_best_order_of_small_graphs_is_found_and_proven(judged: list[Judged]) -> None:
+    """On graphs of up to 12 nodes every best order is found and proven, nearly all with state.
+
+    Whether new state waits in scratch depends on the order, which the search only bounds.
+    """
+    plain = [one for one in judged if not one.case.inplace]
+    missed = [one for one in plain if one.scratch > one.least]
+    unproven = [one for one in plain if one.claim is not ProofScope.ANY_ORDER]
+    assert not [one.seed for one in (*missed, *unproven) if not one.case.states]
+    assert len(missed) <= 0.03 * len(plain)
+    assert len(unproven) <= 0.1 * len(plain)
 
 
 def test_a_model_with_bodies_has_an_upper_bound() -> None:
@@ -288,8 +292,8 @@ def test_a_model_with_bodies_has_an_upper_bound() -> None:
 
 
 def test_in_place_ops_are_never_called_minimal_for_any_order(
-    judged: list[tuple[int, Case, ProofScope, int, int]],
+    judged: list[Judged],
 ) -> None:
     """Which input an op overwrites depends on the order in ways that the bound does not see."""
-    claims = {proof for _, case, proof, scratch, _ in judged if case.inplace and scratch}
+    claims = {one.claim for one in judged if one.case.inplace and one.scratch}
     assert claims <= {ProofScope.IN_PLACE, ProofScope.NONE}

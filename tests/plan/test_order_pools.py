@@ -10,6 +10,7 @@ from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.plan import PoolOptions, plan_model
 from qnnmem.plan.proof import ProofScope
+from qnnmem.units import Bytes, Offset
 
 
 class Graph:
@@ -97,6 +98,7 @@ def test_fragmentation_limits_the_claim_to_this_order() -> None:
     assert reordered is not None
     assert reordered.proven
     # The same plan with a block that cannot be used.
-    moved = tuple(offset + 64 for offset in plan.scratch.offsets)
-    loose = replace(plan.scratch, offsets=moved, lower_bound=plan.scratch.lower_bound + 64)
+    moved = tuple(Offset(offset + 64) for offset in plan.scratch.offsets)
+    bound = Bytes(plan.scratch.lower_bound + 64)
+    loose = replace(plan.scratch, offsets=moved, lower_bound=bound)
     assert replace(plan, scratch=loose).proof is ProofScope.THIS_ORDER

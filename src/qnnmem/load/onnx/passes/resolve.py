@@ -11,7 +11,7 @@ defaults that inference gets wrong   ->  written out
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +63,8 @@ class ResolvedModel(OpenModel):
     """A model whose inputs have fixed shapes; an input with a given value is a constant."""
 
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
-    valued: Mapping[str, str]  # inputs that have a value, as the command line takes it
+    # Inputs that have a value, as the command line takes it.
+    valued: Mapping[str, str] = field(default_factory=dict)
 
 
 @stage("resolve")
