@@ -56,7 +56,7 @@ def test_the_verdict_is_the_first_line(tmp_path: Path) -> None:
     """The first line answers the question."""
     result = run(buffers(tmp_path))
     assert (exit_code(result), result.stderr) == (0, "")
-    assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal"
+    assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal for these lifetimes"
 
 
 def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
@@ -429,7 +429,7 @@ def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> No
     lines = run(model(tmp_path), "--state", "h_in=h_out", "--budget", "scratch=1M").stdout
     assert lines.splitlines() == [
         "fits: scratch takes 1,344 of 1,048,576 bytes",
-        "scratch 1,344 bytes, proven minimal",
+        "scratch 1,344 bytes, minimal for this order",
         "persistent 64, constants 200 bytes; IO is inside scratch",
         "next: LPAI runs 8- and 16-bit models; as int8 it would be: "
         f"qnnmem plan {shlex.quote(str(model(tmp_path)))} --state h_in=h_out --budget scratch=1M "

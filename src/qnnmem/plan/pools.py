@@ -16,6 +16,7 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
 from qnnmem.plan.problem import Peak, Plan
+from qnnmem.plan.proof import ProofScope, proof_words
 from qnnmem.plan.states import StatePair
 from qnnmem.plan.tcm import TcmVerdict
 from qnnmem.text import counted, quote
@@ -218,7 +219,7 @@ class MemoryPlan:
     def __repr__(self) -> str:
         """The answer in one line."""
         name = quote(self.model.name)
-        scratch = f"scratch {counted(self.scratch_bytes, 'byte')}, {self.scratch.proof}"
+        scratch = f"scratch {counted(self.scratch_bytes, 'byte')}, {self.proof_words}"
         others = (pool for pool in Pool if pool is not Pool.SCRATCH and self.pool_bytes(pool))
         rest = "".join(f", {pool.value} {self.pool_bytes(pool):,}" for pool in others)
         return f"<MemoryPlan of {name}: {scratch}{rest}; {counted(len(self.buffers), 'buffer')}>"
@@ -233,6 +234,25 @@ class MemoryPlan:
     def scratch_bytes(self) -> Bytes:
         """Size of the scratch pool, rounded to the size alignment."""
         return self.scratch.peak
+
+    @property
+    def proof(self) -> ProofScope:
+        """What scratch is minimal for."""
+        if any(op.bodies for op in self.model.ops):
+            return ProofScope.UPPER_BOUND
+        if not self.scratch.optimal:
+            return ProofScope.NONE
+        if not self.model.ops:
+            return ProofScope.LIFETIMES
+        order = self.reordered
+        if order is not None and order.proven and order.after == self.scratch_bytes:
+            return ProofScope.ANY_ORDER
+        return ProofScope.IN_PLACE if self.options.inplace else ProofScope.THIS_ORDER
+
+    @property
+    def proof_words(self) -> str:
+        """The proof as a part of a sentence."""
+        return proof_words(self.proof, self.scratch_bytes, self.scratch.lower_bound)
 
     def pool_bytes(self, pool: Pool) -> Bytes:
         """Size of a pool."""

@@ -117,9 +117,12 @@ def reasons(model: CheckedModel) -> Iterator[str]:
             continue
         what = "budget" if check.is_budget else "limit"
         extra = "" if check.at_least in (None, check.need) else " at least"
+        planned = model.plan if check.pool == "scratch" else None
+        scope = "" if planned is None else f" ({planned.proof.value})"
         largest = f"; largest: {', '.join(map(shorten, check.blockers))}" if check.blockers else ""
         yield (
-            f"{check.pool} needs {counted(check.need or 0, 'byte')},{extra} {check.over:,} over "
+            f"{check.pool} needs {counted(check.need or 0, 'byte')}{scope},{extra} "
+            f"{check.over:,} over "
             f"its {what} of {check.have:,}{largest}"
         )
     yield from map(grown_words, model.grown)

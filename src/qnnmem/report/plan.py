@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.plan import Io, Pool
 from qnnmem.plan.memory import alike, pool_sizes
+from qnnmem.plan.proof import ProofScope
 from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
@@ -45,8 +46,9 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     if plan.model.assumed:
         yield with_flags(plan.model.assumed)
+    yield from map(_shortened, plan.model.holds_for)
     yield from budget_lines(report)
-    yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.scratch.proof}"
+    yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.proof_words}"
     yield from allocation_lines(report)
 
 
@@ -73,6 +75,12 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             takes = "take" if many else "takes"
             fits = "cannot tell: as far as is known" if plan.model.assumed else "fits:"
             yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
+        elif budget.pool is Pool.SCRATCH and plan.proof is ProofScope.UPPER_BOUND:
+            yield (
+                f"not found to fit: {name} takes {_bytes(budget.need)}, "
+                f"{budget.need - budget.have:,} more than {budget.have:,}; branch and loop bodies "
+                "are planned separately, so fewer may do"
+            )
         else:
             missing = budget.at_least - budget.have
             needs = "need" if many else "needs"
@@ -275,13 +283,20 @@ def _map(report: PlanReport) -> Iterator[str]:
 
 def _notes(report: PlanReport) -> Iterator[str]:
     for note in report.notes:
-        yield f"note: {shorten(note, 200)}"
+        yield f"note: {_shortened(note)}"
+
+
+def _shortened(sentence: str) -> str:
+    return shorten(sentence, 200)
 
 
 def _in_this_order(report: PlanReport, pool: Pool) -> str:
-    """What a proof of scratch does not speak of: another order of the ops."""
-    other = report.plan.model.ops and not report.plan.options.reorder
-    return ", with the ops in this order" if pool is Pool.SCRATCH and other else ""
+    """What a proof of scratch does not cover: another order of the ops."""
+    known = (
+        report.plan.proof in (ProofScope.ANY_ORDER, ProofScope.LIFETIMES)
+        or not report.plan.model.ops
+    )
+    return "" if known or pool is not Pool.SCRATCH else ", with the ops in this order"
 
 
 def _bytes(size: int) -> str:

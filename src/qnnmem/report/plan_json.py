@@ -32,6 +32,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "constant_bytes": plan.constant_bytes,
         "lower_bound_bytes": plan.scratch.lower_bound,
         "optimal": plan.scratch.optimal,
+        "proof": plan.proof.value,
         "seconds": round(report.seconds, 6),
         "align_bytes": plan.align,
         "io": plan.options.io.value,
@@ -49,6 +50,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
         "ops": [op.name for op in plan.model.ops],
         "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
+        "holds_for": list(plan.model.holds_for),
         "notes": [*_first(report), *report.notes],
         "origins": _origins(report),
     }
@@ -66,6 +68,7 @@ def map_values(plan: MemoryPlan) -> dict[str, Any]:
         "persistent_bytes": plan.persistent_bytes,
         "lower_bound_bytes": plan.scratch.lower_bound,
         "optimal": plan.scratch.optimal,
+        "proof": plan.proof.value,
         "io": plan.options.io.value,
         "peak": _peak_values(plan),
         "ops": [op.name for op in plan.model.ops],

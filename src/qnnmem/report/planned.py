@@ -75,8 +75,8 @@ class PlanReport:
         notes = [*self._idle_options(), *self.plan.model.notes]
         if any(op.bodies for op in self.plan.model.ops):
             notes.append(
-                "the bodies of control-flow ops are planned apart and take one block while the op "
-                "runs; the minimum is one of this arrangement"
+                "branch and loop bodies are planned separately; "
+                "the total may be above the true minimum"
             )
         if self.plan.reordered is not None and self.plan.reordered.skipped is not None:
             notes.append(f"reordering ops was skipped: {self.plan.reordered.skipped}")
