@@ -253,7 +253,7 @@ def of_bill(bill: Bill) -> ModelFacts:
         low, high = bill.pd.low.value, bill.pd.high.value
         comparisons.append(Comparison("process domain", made_of, low, high, bill.pd_budget.value))
     if bill.vtcm is not None and vtcm is not None:
-        used = max((g.vtcm.value for g in bill.graphs if g.vtcm is not None), default=0)
+        used = bill.vtcm.value
         comparisons.append(Comparison("VTCM", (("a graph", used),), used, used, vtcm.value))
     return ModelFacts(
         tuple((name, part) for name, part in named if part is not None), tuple(comparisons)

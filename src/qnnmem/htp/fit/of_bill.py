@@ -50,9 +50,9 @@ def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iter
     needs: dict[str, SizeRange | None] = {
         "compile": exactly(bill.compile_estimate),
         "pd": bill.pd,
-        "vtcm": _largest_vtcm(bill),
+        "vtcm": exactly(bill.vtcm),
         "ram": exactly(bill.ram),
-        "weights": exactly(bill.weights),
+        "weights": exactly(bill.all_weights),
         "io": exactly(bill.io),
         "spill-fill": exactly(bill.spill_fill),
         "host-ram": exactly(bill.host_ram),
@@ -62,14 +62,6 @@ def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iter
         made_for_it = soc is not None and bill.context.soc_model == soc.model_id
         passed = pool == "compile" and made_for_it
         yield Check(pool, needs[pool], limit, accepted=passed and pool not in budgets)
-
-
-def _largest_vtcm(bill: Bill) -> SizeRange | None:
-    """Of one graph: graphs of a context use it in turn."""
-    found = [graph.vtcm for graph in bill.graphs if graph.vtcm is not None]
-    if not found or len(found) < len(bill.graphs):
-        return None
-    return exactly(max(found, key=lambda vtcm: vtcm.value))
 
 
 def why_not(checks: tuple[Check, ...], fits: bool | None) -> Words:
