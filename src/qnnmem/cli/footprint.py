@@ -83,11 +83,10 @@ def footprint(
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.bill.stored import stored_bill
 
     try:
-        bill = bill_of(read_context(path), soc)
+        bill = stored_bill(path, soc)
     except NotCompiled:
         return None
     if not load:

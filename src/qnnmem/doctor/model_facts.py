@@ -188,21 +188,19 @@ def _unlike(size: int, other: int) -> str:
 
 
 def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:
-    from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.bill.stored import stored_bill
 
-    return of_bill(bill_of(read_context(path), soc))
+    return of_bill(stored_bill(path, soc))
 
 
 def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import Bill, bill_of
+    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
-    from qnnmem.htp.binary.read import read_context
 
     if path.suffix.lower() == ".onnx":
         try:
-            return of_bill(bill_of(read_context(path), soc))
+            return _of_binary(path, soc)
         except NotCompiled:
             pass  # an ordinary model: the library says what it costs
     made = bill_of_model(path, soc, options)

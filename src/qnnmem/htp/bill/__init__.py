@@ -19,9 +19,7 @@ __all__ = ["Bill", "GraphBill", "Item", "SizeRange", "Trap", "bill_of"]
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
 _MANY = "; of each graph, but shared weights and VTCM once: graphs use VTCM in turn"
 _PEAK = "peak of the compiling process"
-COMPILE_FORMULA = (
-    "weights, shared ones too, + IO + DDR tensors + spill/fill; 0.03% off at most where compared"
-)
+COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; 0.03% off at most"
 
 
 def bill_of(
