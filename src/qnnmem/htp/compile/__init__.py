@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.htp.answer_time import AnswerTime
+from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
 from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
@@ -32,6 +33,7 @@ from qnnmem.htp.compile.value import (
     Progress,
     no_progress,
 )
+from qnnmem.htp.left_out import LeftOut, MissingOutput, left_out, missing_in_epcontext
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
@@ -296,6 +298,7 @@ class _Job:
         made = Path(reply["binaries"][0])
         context = read_context(made)
         stands_for = reply["epcontext"]
+        epcontext = None if stands_for is None else Path(stands_for).read_bytes()
         binary = made.read_bytes() if output is None else None
         if output is not None:
             put_in_place(made, output)
@@ -307,14 +310,32 @@ class _Job:
             context=context,
             log=done.log,
             outcome=done.outcome,
-            epcontext=None if stands_for is None else Path(stands_for).read_bytes(),
+            epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
             on_cpu=named(reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
+            left_out=self._left_out(epcontext, made.name, context, reply.get("outputs", ())),
         )
+
+    def _left_out(
+        self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
+    ) -> LeftOut | None:
+        """Outputs of the user's model that the binary does not give."""
+        if epcontext is None:
+            there = {tensor.name for graph in context.graphs for tensor in graph.outputs}
+            return left_out(
+                composed, [MissingOutput(name) for name in composed if name not in there]
+            )
+        import onnx
+
+        from qnnmem.load.onnx import read_guarded
+
+        outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
+        model = onnx.ModelProto.FromString(epcontext)
+        return left_out(outputs, list(missing_in_epcontext(outputs, model, binary)))
 
 
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:

@@ -27,6 +27,9 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     # On an older Hexagon the program cannot run at all, and a compile for it gives another one.
     if wrong_arch := wrong_architecture(bill.context, soc):
         fits, why = False if fits is False else None, wrong_arch
+    # What is known is the size of a part; the rest may not be computed on HTP at all.
+    if bill.left_out is not None and fits is not False:
+        fits, why = None, bill.left_out.sentence
     return Fit(
         soc=soc,
         fits=fits,
