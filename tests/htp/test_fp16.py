@@ -171,7 +171,7 @@ def test_the_real_library_computes_as_the_warning_says(
     context = tmp_path / "context.onnx"
     context.write_bytes(rename_binary(made.epcontext, made.binary_name, "a.bin"))
     (tmp_path / "x.raw").write_bytes(x.tobytes())
-    options = {"model": str(context), "inputs": {"x": str(tmp_path / "x.raw")}}
+    options: dict[str, Any] = {"model": str(context), "inputs": {"x": str(tmp_path / "x.raw")}}
     options |= {"output": str(tmp_path), "soc": soc.model_id}
     outcome = library.ask("execute", options, time_limit_s=100.0)
     assert outcome.is_done, outcome.sentence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from context_writer import example_context, pack_context
@@ -34,7 +35,8 @@ def prepared(tmp_path: Path, cache: Path) -> tuple[Path, MeasuredModel]:
     """Compile a model to a binary that stays."""
     model, binary = tmp_path / "model.onnx", tmp_path / "model.bin"
     model.write_bytes(small_convolution())
-    made = measure(model, SM8650, output=binary, worker=ToldWorker(loading((0,), *LINES)))
+    told: Any = ToldWorker(loading((0,), *LINES))
+    made = measure(model, SM8650, output=binary, worker=told)
     assert isinstance(made, MeasuredModel)
     return binary, made
 

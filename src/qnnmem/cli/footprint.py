@@ -77,7 +77,7 @@ def footprint(
             return failure_code(made)
         bill = made
     write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
-    return 0 if bill.ram is not None and bill.left_out is None else 3
+    return 0 if bill.ram is not None and bill.missing is None else 3
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:

@@ -200,7 +200,7 @@ def _prepare(
         text = report.render_text(made, file, target, epcontext)
     write(text, None, force)
     # With --partition a part is what was asked for.
-    return 3 if made.bill.left_out is not None and not options.partition else 0
+    return 3 if made.bill.missing is not None and not options.partition else 0
 
 
 def epcontext_path(binary: Path) -> Path:

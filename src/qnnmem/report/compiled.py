@@ -26,8 +26,8 @@ def render_text(
     soc = made.compiled.soc.name
     words = ["qnnmem", "footprint", file_word(str(binary))]
     again = next_line("read the file again, without the library", words, f"--soc={soc}")
-    part = made.bill.left_out
-    whole = replace(made.bill, left_out=None)  # it is said in the first line already
+    part = made.bill.missing
+    whole = replace(made.bill, missing=None)  # it is said in the first line already
     shown = bill.render_text(whole, model, compiled=True, next_step=again)
     first = [] if part is None else [part.sentence]
     return "\n".join([*first, *_written(made, binary, epcontext), "", shown])

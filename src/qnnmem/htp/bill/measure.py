@@ -81,7 +81,7 @@ def measure(
     weights = largest_weights(path, options, made.context, ends) if name_weights else ()
     log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
     bill = bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
-    bill = _with_trap(replace(bill, left_out=made.left_out), loaded.no_estimate)
+    bill = _with_trap(replace(bill, missing=made.missing), loaded.no_estimate)
     return MeasuredModel(made, bill, loaded.no_estimate)
 
 

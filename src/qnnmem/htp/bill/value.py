@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from qnnmem.errors import Words
 from qnnmem.htp.bill.sums import total
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.left_out import LeftOut
+from qnnmem.htp.missing_outputs import MissingOutputs
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 
@@ -90,7 +90,7 @@ class Bill:
     largest: tuple[Item, ...]
     largest_weights: tuple[Item, ...]
     traps: tuple[Trap, ...]
-    left_out: LeftOut | None = None  # where the context is a part of the model
+    missing: MissingOutputs | None = None  # where the context is a part of the model
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

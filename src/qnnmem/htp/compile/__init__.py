@@ -12,6 +12,7 @@ from typing import Any
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile.epcontext import missing_in_epcontext
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
 from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
@@ -33,8 +34,8 @@ from qnnmem.htp.compile.value import (
     Progress,
     no_progress,
 )
-from qnnmem.htp.left_out import LeftOut, MissingOutput, left_out, missing_in_epcontext
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.missing_outputs import MissingOutput, MissingOutputs
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
@@ -317,25 +318,23 @@ class _Job:
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
-            left_out=self._left_out(epcontext, made.name, context, reply.get("outputs", ())),
+            missing=self._missing(epcontext, made.name, context, reply.get("outputs", ())),
         )
 
-    def _left_out(
+    def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
-    ) -> LeftOut | None:
+    ) -> MissingOutputs | None:
         """Outputs of the user's model that the binary does not give."""
         if epcontext is None:
+            outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}
-            return left_out(
-                composed, [MissingOutput(name) for name in composed if name not in there]
-            )
-        import onnx
+            missing = tuple(MissingOutput(name) for name in composed if name not in there)
+        else:
+            from qnnmem.load.onnx import read_guarded
 
-        from qnnmem.load.onnx import read_guarded
-
-        outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
-        model = onnx.ModelProto.FromString(epcontext)
-        return left_out(outputs, list(missing_in_epcontext(outputs, model, binary)))
+            outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
+            missing = tuple(missing_in_epcontext(outputs, epcontext, binary))
+        return MissingOutputs(missing, len(outputs)) if missing else None
 
 
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:

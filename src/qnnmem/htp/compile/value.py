@@ -11,8 +11,8 @@ from typing import NamedTuple
 from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
-from qnnmem.htp.left_out import LeftOut
 from qnnmem.htp.log import CompileLog, Refusal
+from qnnmem.htp.missing_outputs import MissingOutputs
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.qnn.codes import code_name
@@ -83,7 +83,7 @@ class Compiled:
     path: Path | None = None  # of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
-    left_out: LeftOut | None = None  # outputs of the model that the binary does not give
+    missing: MissingOutputs | None = None  # outputs of the model that the binary does not give
 
 
 @dataclass(frozen=True, slots=True)

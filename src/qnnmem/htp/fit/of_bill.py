@@ -28,8 +28,8 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     if wrong_arch := wrong_architecture(bill.context, soc):
         fits, why = False if fits is False else None, wrong_arch
     # What is known is the size of a part; the rest may not be computed on HTP at all.
-    if bill.left_out is not None and fits is not False:
-        fits, why = None, bill.left_out.sentence
+    if bill.missing is not None and fits is not False:
+        fits, why = None, bill.missing.sentence
     return Fit(
         soc=soc,
         fits=fits,

@@ -17,10 +17,11 @@ from told_worker import ToldWorker, loading
 
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.compile.epcontext import missing_in_epcontext
 from qnnmem.htp.fit import exit_code
 from qnnmem.htp.fit.model import judge_model
-from qnnmem.htp.left_out import LeftOut, MissingOutput, missing_in_epcontext
 from qnnmem.htp.library import library_there
+from qnnmem.htp.missing_outputs import MissingOutput, MissingOutputs
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
@@ -117,9 +118,10 @@ def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:
 
 def test_a_whole_model_is_not_doubted(model: Path) -> None:
     """A context with every output has its bill as before."""
-    made = measure(model, SM8650, worker=ToldWorker(loading((0,), *LINES)))
+    told: Any = ToldWorker(loading((0,), *LINES))
+    made = measure(model, SM8650, worker=told)
     assert isinstance(made, MeasuredModel)
-    assert made.bill.left_out is None
+    assert made.bill.missing is None
 
 
 def test_every_kind_of_missing_output_has_its_reason() -> None:
@@ -132,7 +134,9 @@ def test_every_kind_of_missing_output_has_its_reason() -> None:
     graph.node.append(node("Det", ["x"], ["d"]))
     graph.input.add(name="x")
     graph.initializer.add(name="k")
-    found = missing_in_epcontext(["a", "b", "c", "d", "x", "k", "gone"], model, "m.bin")
+    found = missing_in_epcontext(
+        ["a", "b", "c", "d", "x", "k", "gone"], model.SerializeToString(), "m.bin"
+    )
     assert {one.name: one.reason for one in found} == {
         "c": "in another binary",
         "d": "Det on the CPU",
@@ -144,9 +148,9 @@ def test_every_kind_of_missing_output_has_its_reason() -> None:
 
 def test_one_output_of_many_is_said_in_the_singular() -> None:
     """The sentence names at most six outputs and counts the rest."""
-    one = LeftOut((MissingOutput("y"),), 2).sentence
+    one = MissingOutputs((MissingOutput("y"),), 2).sentence
     assert one == "not the whole model: 1 of 2 outputs is not in the context binary: 'y'"
-    many = LeftOut(tuple(MissingOutput(str(n)) for n in range(8)), 9).sentence
+    many = MissingOutputs(tuple(MissingOutput(str(n)) for n in range(8)), 9).sentence
     assert many.endswith("'5', 2 more")
 
 
