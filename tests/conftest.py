@@ -8,6 +8,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from qnnmem.cache_folder import NOWHERE
+
 pytest_plugins = ["browser"]
 
 # A busy machine is no failure: properties are about values, never about time.
@@ -40,6 +42,12 @@ LONG = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of these files before the others, which stay in the order that was drawn."""
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+@pytest.fixture(autouse=True)
+def no_kept_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep no estimate of a loader: workers that are told what to say would be believed later."""
+    monkeypatch.setattr("qnnmem.htp.bill.kept_load.cache_folder", lambda: NOWHERE)
 
 
 def pytest_collection_finish() -> None:

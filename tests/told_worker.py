@@ -43,9 +43,20 @@ class ToldWorker:
         outcome = self._answer(verb, options, memory_limit)
         if verb == "compile" and outcome.is_done:
             target = Path(options["output"])
-            target.write_bytes(b"")
+            target.write_bytes(_epcontext(Path(options["model"]), target.with_suffix(".bin").name))
             target.with_suffix(".bin").write_bytes(pack_context(self._context))
         return outcome
+
+
+def _epcontext(model: Path, binary: str) -> bytes:
+    """Write a model that takes every output of another from a binary, as ONNX Runtime does."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    names = [item.name for item in graph.output]
+    node = onnx.helper.make_node("EPContext", [], names, ep_cache_context=binary, main_context=1)
+    made = onnx.GraphProto(node=[node], output=graph.output, name="context")
+    return bytes(onnx.ModelProto(graph=made).SerializeToString())
 
 
 def done(

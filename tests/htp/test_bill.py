@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.fit import fit_bill
 from qnnmem.htp.log import CompileLog, DdrTraffic, PdEstimate, PdGraph
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
@@ -64,8 +65,50 @@ def test_shared_weights_count_once() -> None:
     graphs = [graph(name, shared_weights=100 * MIB, const=0) for name in "abc"]
     bill = bill_of(context(*graphs))
     assert value(bill.shared_weights) == 100 * MIB
-    assert value(bill.ram) == 100 * MIB + sum(value(g.ram) for g in bill.graphs)
+    apart = sum(value(g.ram) - value(g.vtcm) for g in bill.graphs)
+    assert value(bill.ram) == 100 * MIB + apart + value(bill.vtcm)
     assert "many-graphs" in traps(bill)
+
+
+def test_vtcm_counts_once_for_all_graphs() -> None:
+    """Ten graphs on a part with 8 MiB of VTCM use 8 MiB, in turn; the loader reserves ten times."""
+    graphs = [graph(str(number), vtcm=4 * MIB) for number in range(10)]
+    bill = bill_of(context(*graphs))
+    assert (value(bill.vtcm), value(bill.vtcm_stored)) == (8 * MIB, 4 * MIB)
+    assert dict(bill.parts)["VTCM"] == bill.vtcm
+    assert sum(value(part) for _, part in bill.parts) == value(bill.ram)
+    assert bill.pd is not None
+    assert bill.pd.low.value > 10 * 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "io", "op_data", "library"),
+    [
+        # Real pairs of graphs with shared weights, loaded by onnxruntime-qnn 2.7.0 for SM8650.
+        (4_198_400, (768, 768), (16_384, 1_048_576), (17_408, 33_792), 28_432_128),
+        (4_198_400, (131_840, 131_072), (16_384, 557_056), (17_920, 30_720), 27_938_048),
+    ],
+)
+def test_the_process_domain_of_shared_weights_holds_the_librarys_value(
+    shared: int, own: tuple[int, ...], io: tuple[int, ...], op_data: tuple[int, ...], library: int
+) -> None:
+    """Shared weights and each graph's own are rounded up to 2 MiB; every graph has VTCM and IO."""
+    graphs = [
+        graph(str(n), const=own[n], io=io[n], op_data=op_data[n], ddr_tensors=0, spill_fill=0)
+        for n in range(2)
+    ]
+    bill = bill_of(context(*(replace(one, shared_weights=shared) for one in graphs)))
+    assert bill.pd is not None
+    assert bill.pd.low.value <= library <= bill.pd.high.value <= library * 1.003
+
+
+def test_shared_weights_count_against_the_compile_limit_and_a_budget() -> None:
+    """A graph with 1 KiB of its own and 100 MiB of shared weights needs both."""
+    graphs = [graph(name, shared_weights=100 * MIB, const=1024) for name in "ab"]
+    bill = bill_of(context(*graphs))
+    assert value(bill.compile_estimate) > 100 * MIB
+    budgets = {"weights": Sourced(MIB, Origin.GIVEN, "test")}
+    assert fit_bill(bill, find_soc("SM8650"), budgets).fits is False
 
 
 def test_the_compile_estimate_is_that_of_the_largest_graph() -> None:
@@ -74,14 +117,14 @@ def test_the_compile_estimate_is_that_of_the_largest_graph() -> None:
     assert bill.compile_estimate == bill.graphs[1].compile_estimate
 
 
-def test_several_graphs_need_between_the_largest_and_all() -> None:
-    """Without a load log nobody knows how many of a context's graphs are loaded at once."""
+def test_several_graphs_need_the_sum() -> None:
+    """The loader reserves for every graph of a context."""
     bill = bill_of(context(graph("a"), graph("b", const=50 * MIB)))
     first, second = (g.pd for g in bill.graphs)
     assert bill.pd is not None
     assert first is not None
     assert second is not None
-    assert bill.pd.low.value == second.low.value
+    assert bill.pd.low.value == first.low.value + second.low.value
     assert bill.pd.high.value == first.high.value + second.high.value
 
 

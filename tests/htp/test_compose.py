@@ -58,6 +58,7 @@ def billed(path: Path, worker: Worker, **options: Any) -> dict[str, Any]:
     assert isinstance(made, MeasuredModel)
     found = {part: getattr(made.bill, part) for part in PARTS}
     assert made.bill.pd is not None
+    assert made.bill.missing is None
     numbers = {part: value and value.value for part, value in found.items()}
     return {**numbers, "pd": made.bill.pd.high.value}
 
@@ -114,6 +115,16 @@ def test_a_damaged_dlc_is_a_file_that_cannot_be_read(worker: Worker, tmp_path: P
     damaged.write_bytes((FILES / "image.dlc").read_bytes()[:3000])
     with pytest.raises(LoadError, match="the vendor's reader"):
         measure(damaged, SM8650, worker=worker)
+
+
+@pytest.mark.parametrize("verb", ["footprint", "fit"])
+def test_a_dlc_that_the_reader_gives_up_on_has_one_reason(verb: str) -> None:
+    """The verbs that compile quote the reader as `plan` does."""
+    file = FILES / "recurrent.dlc"  # of a GRU, as ONNX Runtime's provider writes it
+    planned = sentence(run("plan", file))
+    assert "gave up on it: " in planned
+    assert "Attribute 'hidden_size' not present" in planned
+    assert sentence(run(verb, file, "--soc=SM8650")) == planned
 
 
 def relu(

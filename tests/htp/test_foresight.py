@@ -70,8 +70,8 @@ def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool)
     factor = numpy.array([1, 65504, 65600, -1e6], kind)
     path = scaled(tmp_path / "a.onnx", factor, beside=beside)
     (told,) = foreseen(path, CompileOptions())
-    assert told.startswith("1 constant with values beyond 65,504, the largest of FP16")
-    assert "'k' (2 of 4, up to 1e+06)" in told
+    assert told.startswith("1 constant may overflow: HTP computes in FP16, which ends at 65,504")
+    assert "'k' of Mul (2 of 4 values, up to 1e+06)" in told
     assert foreseen(path, CompileOptions(precision=HtpPrecision.INT8)) == ()
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SOURCE = "budget of the project"
 # Parts of a bill that are pools with a budget.
-_PARTS = {"weights": "weights", "IO": "io", "spill/fill": "spill-fill"}
+_PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/fill": "spill-fill"}
 
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
@@ -75,10 +75,11 @@ def _compiled(
 
 
 def _checked(task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced]) -> CheckedModel:
-    pools = {one.pool: one.need.high.value for one in fit.checks if one.need is not None}
+    pools: dict[str, int] = {}
     for part in fit.parts:
-        if part.name in _PARTS:
-            pools.setdefault(_PARTS[part.name], part.size.value)
+        if pool := _PARTS.get(part.name):
+            pools[pool] = pools.get(pool, 0) + part.size.value
+    pools |= {one.pool: one.need.high.value for one in fit.checks if one.need is not None}
     if fit.total is not None:
         pools.setdefault("ram", fit.total.value)
     soc = fit.soc.name

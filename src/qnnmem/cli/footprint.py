@@ -51,8 +51,8 @@ def footprint(
     embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model,
     and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`.
 
-    Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC or
-    a size in the file is missing, 4 not finished within the time limit.
+    Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
+    size in the file or an output of the model is missing, 4 not finished within the time limit.
     """
     from pathlib import Path
 
@@ -77,17 +77,16 @@ def footprint(
             return failure_code(made)
         bill = made
     write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
-    return 0 if bill.ram is not None else 3
+    return 0 if bill.ram is not None and bill.missing is None else 3
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.bill.stored import stored_bill
 
     try:
-        bill = bill_of(read_context(path), soc)
+        bill = stored_bill(path, soc)
     except NotCompiled:
         return None
     if not load:

@@ -102,7 +102,7 @@ def _is_context(path: Path) -> bool:
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
     """What placing needs of each file, and the SoC that all are for."""
     from qnnmem.errors import CannotTell, NotCompiled
-    from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.bill.stored import stored_bill
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.place import resident
     from qnnmem.load.file_kind import KINDS, check_kind, kinds_for, wrong_kind
@@ -115,7 +115,7 @@ def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, 
             context = read_context(path)
         except NotCompiled as exc:
             raise wrong_kind(path, KINDS["onnx"], "which qnnmem place does not read") from exc
-        one = resident(str(path), bill_of(context, soc))
+        one = resident(str(path), stored_bill(path, soc, context))
         if one is None:
             raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
         found.append(one)

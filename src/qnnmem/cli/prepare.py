@@ -68,8 +68,8 @@ def prepare(
     A model library (.so) is executed for its graphs, only with --trust.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
-    unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp), 4
-    not finished within the time limit (htp).
+    unreadable model, or a float one that LPAI cannot run, 3 a library, a SoC or an output of
+    the model is missing (htp), 4 not finished within the time limit (htp).
     """
     foreign = (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states")
     _refuse(context, backend, foreign)

@@ -106,7 +106,7 @@ def prepare_htp(
 ) -> int:
     """Compile one model for one SoC with the real library, and bill it as `footprint` does.
 
-    Exit code 1 when the library refuses the model.
+    Exit code 1 when the library refuses the model, 3 when outputs of it are not in the binary.
     """
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
@@ -199,7 +199,8 @@ def _prepare(
     else:
         text = report.render_text(made, file, target, epcontext)
     write(text, None, force)
-    return 0
+    # With --partition a part is what was asked for.
+    return 3 if made.bill.missing is not None and not options.partition else 0
 
 
 def epcontext_path(binary: Path) -> Path:

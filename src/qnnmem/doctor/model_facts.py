@@ -188,21 +188,19 @@ def _unlike(size: int, other: int) -> str:
 
 
 def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:
-    from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.bill.stored import stored_bill
 
-    return of_bill(bill_of(read_context(path), soc))
+    return of_bill(stored_bill(path, soc))
 
 
 def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import Bill, bill_of
+    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
-    from qnnmem.htp.binary.read import read_context
 
     if path.suffix.lower() == ".onnx":
         try:
-            return of_bill(bill_of(read_context(path), soc))
+            return _of_binary(path, soc)
         except NotCompiled:
             pass  # an ordinary model: the library says what it costs
     made = bill_of_model(path, soc, options)
@@ -253,7 +251,7 @@ def of_bill(bill: Bill) -> ModelFacts:
         low, high = bill.pd.low.value, bill.pd.high.value
         comparisons.append(Comparison("process domain", made_of, low, high, bill.pd_budget.value))
     if bill.vtcm is not None and vtcm is not None:
-        used = max((g.vtcm.value for g in bill.graphs if g.vtcm is not None), default=0)
+        used = bill.vtcm.value
         comparisons.append(Comparison("VTCM", (("a graph", used),), used, used, vtcm.value))
     return ModelFacts(
         tuple((name, part) for name, part in named if part is not None), tuple(comparisons)

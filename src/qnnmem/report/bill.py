@@ -37,7 +37,8 @@ def render_text(
     parts = [_table(bill, verbose), _estimates(bill, verbose), _graphs(bill)]
     parts += [_largest(bill)] if verbose else []
     parts += [_traps(bill)]
-    blocks = ["\n".join([verdict(bill), _about(bill, file, compiled)])]
+    head = [verdict(bill), *([_total(bill)] if bill.missing else []), _about(bill, file, compiled)]
+    blocks = ["\n".join(head)]
     blocks += [*map("\n".join, parts), next_step or next_look(bill, file)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -50,12 +51,17 @@ def next_prepare(bill: Bill, file: str, given: Sequence[str]) -> str:
 
 
 def verdict(bill: Bill) -> str:
-    """One line: the sum, or what is missing for one."""
+    """One line: outputs that are missing, else the sum, or what is missing for one."""
+    return _total(bill) if bill.missing is None else bill.missing.sentence
+
+
+def _total(bill: Bill) -> str:
     target = f" on {bill.soc.name}" if bill.soc is not None else ""
     if bill.ram is None:
         missing = [name for name, part in bill.parts if part is None]
         return f"total not known{target}: the file does not say {', '.join(missing)}"
-    total = f"{size_words(bill.ram.value)} of memory{target}"
+    scope = "" if bill.missing is None else " for the part that was compiled"
+    total = f"{size_words(bill.ram.value)} of memory{target}{scope}"
     if bill.dominant is None:
         return total
     name, part = bill.dominant
@@ -209,6 +215,9 @@ def as_values(bill: Bill, file: str, tool: str) -> dict[str, Any]:
         "ddr_written_per_inference": bytes_values(bill.ddr_written),
         "host_ram": bytes_values(bill.host_ram),
         "graphs": [_graph_values(graph) for graph in bill.graphs],
+        "missing_outputs": [
+            output._asdict() for output in (bill.missing.outputs if bill.missing else ())
+        ],
         "largest_io": [_item_values(item) for item in bill.largest],
         "largest_weights": [_item_values(item) for item in bill.largest_weights],
         "traps": [{"id": trap.id, "sentence": with_flags(trap.sentence)} for trap in bill.traps],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.htp.bill.measure import MeasuredModel
@@ -25,8 +26,11 @@ def render_text(
     soc = made.compiled.soc.name
     words = ["qnnmem", "footprint", file_word(str(binary))]
     again = next_line("read the file again, without the library", words, f"--soc={soc}")
-    shown = bill.render_text(made.bill, model, compiled=True, next_step=again)
-    return "\n".join([*_written(made, binary, epcontext), "", shown])
+    part = made.bill.missing
+    whole = replace(made.bill, missing=None)  # it is said in the first line already
+    shown = bill.render_text(whole, model, compiled=True, next_step=again)
+    first = [] if part is None else [part.sentence]
+    return "\n".join([*first, *_written(made, binary, epcontext), "", shown])
 
 
 def render_json(

@@ -91,7 +91,8 @@ def _untried(result: FixResult) -> Iterator[str]:
 def verdict(result: FixResult) -> str:
     """The answer in one line."""
     best, need = result.best, result.best.need
-    if need.size is None:
+    unsure = need.fits is None and need.why and result.exit_code
+    if need.size is None or unsure:
         why = with_flags(need.why)
         if need.fits is False:
             return f"does not fit: {why}"

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell, LoadError, NotCompiled
-from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.bill.source import last_estimate
+from qnnmem.htp.bill.stored import stored_bill
 from qnnmem.htp.bill.value import SizeRange
-from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.place import Resident, resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
@@ -32,10 +31,9 @@ def read_others(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Reside
 
 def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
     try:
-        context = read_context(path)
+        known = resident(str(path), stored_bill(path, soc))
     except NotCompiled as exc:
         raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
-    known = resident(str(path), bill_of(context, soc))
     if known is None:
         raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
     if path.suffix.lower() == ".onnx":  # the binary is inside, or beside it under another name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from qnnmem.htp.bill.io import exact_io, largest_io, rounded_io
 from qnnmem.htp.bill.process_domain import context_pd, graph_pd, logged_pd
 from qnnmem.htp.bill.source import file_source, logged
-from qnnmem.htp.bill.sums import over_graphs, total
+from qnnmem.htp.bill.sums import largest, over_graphs, total
 from qnnmem.htp.bill.traps import find_traps
 from qnnmem.htp.bill.value import Bill, GraphBill, Item, SizeRange, Trap
 from qnnmem.htp.bill.vtcm import logged_vtcm, true_vtcm
@@ -17,8 +17,9 @@ from qnnmem.targets.socs import Soc, pd_budget, soc_by_id
 __all__ = ["Bill", "GraphBill", "Item", "SizeRange", "Trap", "bill_of"]
 
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
+_MANY = "; of each graph, but shared weights and VTCM once: graphs use VTCM in turn"
 _PEAK = "peak of the compiling process"
-COMPILE_FORMULA = "weights + IO + DDR tensors + spill/fill; 0.03% off at most where compared"
+COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; 0.03% off at most"
 
 
 def bill_of(
@@ -40,21 +41,27 @@ def bill_of(
     # What a graph needs was decided when it was made: on a SoC with less VTCM it needs no less.
     graphs = tuple(_graph_bill(context, graph, made_for or soc, log) for graph in context.graphs)
     shared = _shared_weights(context)
+    vtcm = largest(g.vtcm for g in graphs)
+    own, io = over_graphs(g.weights for g in graphs), over_graphs(g.io for g in graphs)
+    op_data = over_graphs(g.op_data for g in graphs)
+    ddr = over_graphs(g.ddr_tensors for g in graphs)
+    spill = over_graphs(g.spill_fill for g in graphs)
+    formula = RAM_FORMULA + (_MANY if len(graphs) > 1 else "")
     return Bill(
         context=context,
         soc=soc,
         graphs=graphs,
-        weights=over_graphs(g.weights for g in graphs),
+        weights=own,
         shared_weights=shared,
-        io=over_graphs(g.io for g in graphs),
+        io=io,
         io_exact=over_graphs(g.io_exact for g in graphs),
-        op_data=over_graphs(g.op_data for g in graphs),
-        ddr_tensors=over_graphs(g.ddr_tensors for g in graphs),
-        spill_fill=over_graphs(g.spill_fill for g in graphs),
-        vtcm_stored=over_graphs(g.vtcm_stored for g in graphs),
-        vtcm=over_graphs(g.vtcm for g in graphs),
-        ram=total((*(g.ram for g in graphs), shared), _ram_source(graphs)),
-        compile_estimate=_largest_estimate(graphs),
+        op_data=op_data,
+        ddr_tensors=ddr,
+        spill_fill=spill,
+        vtcm_stored=largest(g.vtcm_stored for g in graphs),
+        vtcm=vtcm,
+        ram=total((op_data, own, shared, ddr, spill, io, vtcm), formula),
+        compile_estimate=largest(g.compile_estimate for g in graphs),
         compile_limit=logged(log.memory_alloc_limit, log) or (soc.compile_limit if soc else None),
         pd=context_pd(graphs, shared, log),
         pd_budget=pd_budget(),
@@ -65,7 +72,7 @@ def bill_of(
         host_ram=None if host_ram is None else Sourced(host_ram, Origin.MEASURED, _PEAK),
         largest=largest_io(context),
         largest_weights=weights,
-        traps=tuple(find_traps(context, soc, made_for, log, _most_vtcm(graphs))),
+        traps=tuple(find_traps(context, soc, made_for, log, vtcm)),
     )
 
 
@@ -75,7 +82,8 @@ def _graph_bill(
     def stored(value: int | None) -> Sourced | None:
         return None if value is None else Sourced(value, Origin.MEASURED, file_source(context))
 
-    weights, op_data = stored(graph.const), stored(graph.op_data)
+    weights, shared = stored(graph.const), stored(graph.shared_weights)
+    op_data = stored(graph.op_data)
     ddr, spill = stored(graph.ddr_tensors), stored(graph.spill_fill)
     io = stored(graph.io) or rounded_io(graph)
     vtcm = logged(logged_vtcm(graph.name, log), log) or true_vtcm(context, graph, soc)
@@ -90,14 +98,9 @@ def _graph_bill(
         vtcm_stored=stored(graph.vtcm),
         vtcm=vtcm,
         ram=total((op_data, weights, ddr, spill, io, vtcm), RAM_FORMULA),
-        compile_estimate=total((weights, io, ddr, spill), COMPILE_FORMULA),
+        compile_estimate=total((weights, shared, io, ddr, spill), COMPILE_FORMULA),
         pd=logged_pd(graph.name, vtcm, log) or graph_pd(weights, io, op_data, ddr, spill, vtcm),
     )
-
-
-def _most_vtcm(graphs: tuple[GraphBill, ...]) -> int:
-    """Of one graph: graphs of a context use it in turn."""
-    return max((graph.vtcm.value for graph in graphs if graph.vtcm is not None), default=0)
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:
@@ -106,14 +109,3 @@ def _shared_weights(context: HtpContext) -> Sourced | None:
     if not stated:
         return None
     return Sourced(max(stated), Origin.MEASURED, f"{file_source(context)}, counted once")
-
-
-def _ram_source(graphs: tuple[GraphBill, ...]) -> str:
-    return f"{RAM_FORMULA}, {'of each graph, ' if len(graphs) > 1 else ''}shared weights once"
-
-
-def _largest_estimate(graphs: tuple[GraphBill, ...]) -> Sourced | None:
-    known = [graph.compile_estimate for graph in graphs if graph.compile_estimate is not None]
-    if len(known) < len(graphs):
-        return None
-    return max(known, key=lambda estimate: estimate.value, default=None)

@@ -15,6 +15,7 @@ from pathlib import Path
 from qnnmem.errors import CannotTell, LoadError, OutOfTime, Setting, UsageError
 from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.bill.kept_load import keep_loads
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
 from qnnmem.htp.bill.target import load_target
 from qnnmem.htp.bill.value import Item, Trap
@@ -75,10 +76,13 @@ def measure(
             return made
         (progress or no_progress)(f"loading what {path.name} became")
         loaded = load_binaries(used, [binary], soc.model_id, deadline=ends)
+        if output is not None:
+            keep_loads([output], soc.model_id, loaded.log)
     weights = largest_weights(path, options, made.context, ends) if name_weights else ()
     log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
     bill = bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
-    return MeasuredModel(made, _with_trap(bill, loaded.no_estimate), loaded.no_estimate)
+    bill = _with_trap(replace(bill, missing=made.missing), loaded.no_estimate)
+    return MeasuredModel(made, bill, loaded.no_estimate)
 
 
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:
@@ -144,6 +148,7 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     with Worker(library=library_or(("without ", Setting("load"), rest))) as worker:
         target = load_target(path, context, soc)
         loaded = load_binaries(worker, [path], target, time_limit_s=time_limit_s)
+    keep_loads([path], target, loaded.log)
     if loaded.outcome.kind == "timeout":
         cure = ("give more time with ", Setting("time_limit_s"))
         raise OutOfTime(path, f"it was not loaded within {time_limit_s:g} s", cure=cure)

@@ -26,8 +26,7 @@ def graph_pd(
     """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range."""
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
-    unit = htp_constant("process_domain", "weights_unit").value
-    base = round_up(weights.value, unit) + io.value + spill_fill.value + vtcm.value
+    base = _in_units(weights.value) + io.value + spill_fill.value + vtcm.value
     base += ddr_tensors.value
     low = base + _percent(op_data.value, "runlist_low")
     high = base + _percent(op_data.value, "runlist_high")
@@ -57,7 +56,11 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """The context's estimate: exact from a load log, else between largest graph and all graphs."""
+    """What the loader reserves for a context: exact from a load log, else a range.
+
+    The loader reserves for every graph, VTCM and IO included, and rounds the shared weights up
+    like those of a graph.
+    """
     last = last_estimate(log)
     if last is not None and last.total is not None:
         exact = Sourced(last.total, Origin.MEASURED, log_source(log))
@@ -65,11 +68,13 @@ def context_pd(
     known = [graph.pd for graph in graphs if graph.pd is not None]
     if not known or len(known) < len(graphs):
         return None
-    once = shared.value if shared else 0
-    source = known[0].low.source
-    if len(known) > 1:
-        source += "; the largest graph alone to all graphs together"
+    once = _in_units(shared.value) if shared else 0
+    source = known[0].low.source + ("; of each graph, shared weights once" if known[1:] else "")
     return SizeRange(
-        Sourced(once + max(pd.low.value for pd in known), Origin.COMPUTED, source),
+        Sourced(once + sum(pd.low.value for pd in known), Origin.COMPUTED, source),
         Sourced(once + sum(pd.high.value for pd in known), Origin.COMPUTED, source),
     )
+
+
+def _in_units(weights: int) -> int:
+    return round_up(weights, htp_constant("process_domain", "weights_unit").value)

@@ -21,3 +21,12 @@ def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
     """The sum of a part over graphs; a single graph keeps its own origin."""
     given = tuple(parts)
     return given[0] if len(given) == 1 else total(given, "sum over graphs")
+
+
+def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
+    """The largest part over graphs, for what graphs use in turn or what has a limit for each."""
+    given = tuple(parts)
+    known = [part for part in given if part is not None]
+    if not known or len(known) < len(given):
+        return None
+    return max(known, key=lambda part: part.value)

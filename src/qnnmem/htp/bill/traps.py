@@ -9,6 +9,7 @@ from qnnmem.htp.bill.value import Trap
 from qnnmem.htp.bill.vtcm import logged_vtcm, may_be_unset
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.log import CompileLog
+from qnnmem.provenance import Sourced
 from qnnmem.qnn.enums import DataType
 from qnnmem.targets.socs import Soc, htp_constant
 from qnnmem.units import format_size
@@ -19,11 +20,11 @@ def find_traps(
     soc: Soc | None,
     made_for: Soc | None,
     log: CompileLog,
-    vtcm: int = 0,
+    vtcm: Sourced | None = None,
 ) -> Iterator[Trap]:
     """The traps of a context that is billed for a SoC, in order of weight.
 
-    `vtcm` is what its largest graph really uses, in bytes.
+    `vtcm` is what the graph that needs most of it really uses.
     """
     if soc is None:
         what = "the file names no SoC known here; "
@@ -44,12 +45,12 @@ def find_traps(
     if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
         yield Trap("unknown-type", "an input or output has a data type that is not known here")
     yield from _vtcm_traps(context, made_for or soc, log)
-    yield from _vtcm_over(soc, vtcm)
+    yield from _vtcm_over(soc, 0 if vtcm is None else vtcm.value)
     if len(context.graphs) > 1:
         yield Trap(
             "many-graphs",
-            "only graphs that are enabled and loaded count; the total is for all "
-            f"{len(context.graphs):,} of them",
+            f"the process domain is reserved for all {len(context.graphs):,} graphs, VTCM for each "
+            "of them; a graph that is not enabled does not count. The total counts VTCM once",
         )
 
 

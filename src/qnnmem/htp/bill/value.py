@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qnnmem.errors import Words
+from qnnmem.htp.bill.sums import total
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.missing_outputs import MissingOutputs
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 
@@ -61,7 +63,7 @@ class GraphBill:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The bill of a whole context: sums over its graphs, shared weights once."""
+    """The bill of a whole context: sums over its graphs, shared weights and VTCM once."""
 
     context: HtpContext
     soc: Soc | None
@@ -73,7 +75,7 @@ class Bill:
     op_data: Sourced | None
     ddr_tensors: Sourced | None
     spill_fill: Sourced | None
-    vtcm_stored: Sourced | None
+    vtcm_stored: Sourced | None  # of the graph that asks for most; graphs use VTCM in turn
     vtcm: Sourced | None
     ram: Sourced | None
     compile_estimate: Sourced | None  # of the largest graph: the limit is per graph
@@ -88,12 +90,21 @@ class Bill:
     largest: tuple[Item, ...]
     largest_weights: tuple[Item, ...]
     traps: tuple[Trap, ...]
+    missing: MissingOutputs | None = None  # where the context is a part of the model
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
         from qnnmem.notebook import shown
 
         return shown(self)
+
+    @property
+    def all_weights(self) -> Sourced | None:
+        """Weights of every graph, and those that graphs share."""
+        shared = self.shared_weights
+        if self.weights is None or shared is None or not shared.value:
+            return self.weights
+        return total((self.weights, shared), "weights of all graphs, shared ones once")
 
     @property
     def parts(self) -> tuple[tuple[str, Sourced | None], ...]:

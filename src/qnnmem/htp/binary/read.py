@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ HTP_BACKEND = 6
 MAX_GRAPHS = 4096
 MAX_TENSORS = 100_000  # of all graphs together
 MAX_RANK = 64
+_CHUNK = 1 << 20
 
 _BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "LPAI"}
 _VERSION = struct.Struct("<III")
@@ -43,18 +45,38 @@ def read_context(path: Path | str) -> HtpContext:
 
     An ONNX model with an EPContext node stands for the context binary it embeds or points to.
     """
-    path = Path(path)
+    return _read_part(*_binary_at(Path(path)))
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of the context binary itself, wherever it lies."""
+    file, piece = _binary_at(path)
+    total = hashlib.sha256()
+    try:
+        with file.open("rb") as stream:
+            stream.seek(piece.start)
+            left = piece.size
+            while left and (chunk := stream.read(min(left, _CHUNK))):
+                total.update(chunk)
+                left -= len(chunk)
+    except OSError as exc:
+        raise LoadError(file, f"cannot be read ({exc.strerror or exc})") from exc
+    return total.hexdigest()
+
+
+def _binary_at(path: Path) -> tuple[Path, FileRange]:
+    """The file with the context binary, and where in it."""
     size, kind = regular_size(path), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is not compiled: it is a DLC")
     if kind.name not in _MODELS | _NOT_TELLING:
         raise wrong_kind(path, kind, "which is not a QNN context binary")
     if path.suffix.lower() != ".onnx" and kind.name not in _MODELS:
-        return _read_part(path, FileRange(0, size))
+        return path, FileRange(0, size)
     found = _epcontext(path, size)
     if isinstance(found, FileRange):
-        return _read_part(path, found)
-    return _read_part(found, FileRange(0, regular_size(found)))
+        return path, found
+    return found, FileRange(0, regular_size(found))
 
 
 def _epcontext(path: Path, size: int) -> FileRange | Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.htp.answer_time import AnswerTime
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile.epcontext import missing_in_epcontext
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
 from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
@@ -33,6 +35,7 @@ from qnnmem.htp.compile.value import (
     no_progress,
 )
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.missing_outputs import MissingOutput, MissingOutputs
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
@@ -296,6 +299,7 @@ class _Job:
         made = Path(reply["binaries"][0])
         context = read_context(made)
         stands_for = reply["epcontext"]
+        epcontext = None if stands_for is None else Path(stands_for).read_bytes()
         binary = made.read_bytes() if output is None else None
         if output is not None:
             put_in_place(made, output)
@@ -307,14 +311,30 @@ class _Job:
             context=context,
             log=done.log,
             outcome=done.outcome,
-            epcontext=None if stands_for is None else Path(stands_for).read_bytes(),
+            epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
             on_cpu=named(reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
+            missing=self._missing(epcontext, made.name, context, reply.get("outputs", ())),
         )
+
+    def _missing(
+        self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
+    ) -> MissingOutputs | None:
+        """Outputs of the user's model that the binary does not give."""
+        if epcontext is None:
+            outputs = composed
+            there = {tensor.name for graph in context.graphs for tensor in graph.outputs}
+            missing = tuple(MissingOutput(name) for name in composed if name not in there)
+        else:
+            from qnnmem.load.onnx import read_guarded
+
+            outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
+            missing = tuple(missing_in_epcontext(outputs, epcontext, binary))
+        return MissingOutputs(missing, len(outputs)) if missing else None
 
 
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from qnnmem.htp.missing_outputs import MissingOutput
+
+if TYPE_CHECKING:
+    import onnx
+
+_EPCONTEXT = "EPContext"
+
 
 def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
     """The model with its binary under another name; both files lie in one folder."""
@@ -13,3 +23,34 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
             if attribute.name == "ep_cache_context" and attribute.s == old.encode():
                 attribute.s = new.encode()
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def missing_in_epcontext(
+    outputs: Sequence[str], epcontext: bytes, binary: str
+) -> Iterator[MissingOutput]:
+    """Outputs that the EPContext model of a binary does not take from that binary."""
+    import onnx
+
+    graph = onnx.ModelProto.FromString(epcontext).graph
+    made = {name: node for node in graph.node for name in node.output}
+    constants = {item.name for item in graph.initializer}
+    inputs = {item.name for item in graph.input}
+    for name in outputs:
+        node = made.get(name)
+        if node is not None and node.op_type == _EPCONTEXT and _is_of(node, binary):
+            continue
+        if node is None:
+            reason = "a constant" if name in constants else "an input" if name in inputs else ""
+            yield MissingOutput(name, reason)
+        elif node.op_type == _EPCONTEXT:
+            yield MissingOutput(name, "in another binary")
+        else:
+            yield MissingOutput(name, f"{node.op_type} on the CPU")
+
+
+def _is_of(node: onnx.NodeProto, binary: str) -> bool:
+    """Whether a node runs a graph of the binary; only main nodes name theirs."""
+    found = {item.name: item for item in node.attribute}
+    if "main_context" in found and not found["main_context"].i:
+        return True
+    return "ep_cache_context" in found and found["ep_cache_context"].s == binary.encode()

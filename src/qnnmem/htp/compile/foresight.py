@@ -7,20 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
+from qnnmem.htp.compile.fp16 import may_overflow
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.ranks import wrong_ranks
 from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
-from qnnmem.text import counted, quote
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
-    import numpy
-    import numpy.typing
     import onnx
 
-LARGEST_FP16 = 65504.0
-_MOST_BYTES = 256 << 20  # of constants that are looked at
 _NAMED = 3
-_FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _MANY_STEPS = 200
 # Compiling a GRU with 64 units for SM8650 by onnxruntime-qnn 2.7.0 on two shared cores.
@@ -36,12 +32,13 @@ def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
     from qnnmem.load.onnx import read_guarded
 
     try:
-        graph = read_guarded(path).proto.graph
+        model = read_guarded(path)
     except LoadError:  # which the compile will say
         return ()
+    graph = model.proto.graph
     found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(graph, options)]
     if options.precision is HtpPrecision.FP16:
-        found += _out_of_range(path, graph)
+        found += may_overflow(path, model, options)
     return tuple(found)
 
 
@@ -68,63 +65,3 @@ def _unrolled(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
                 f"may take minutes and gigabytes ({_SEEN}); fewer steps with the state as input "
                 "and output compile sooner"
             )
-
-
-def _out_of_range(path: Path, graph: onnx.GraphProto) -> Iterator[str]:
-    """Constants that FP16 cannot hold."""
-    import numpy
-
-    left, large, named = _MOST_BYTES, [], 0
-    for tensor in _constants(graph):
-        values = _values(path, tensor, left)
-        if values is None:
-            continue
-        left -= values.nbytes
-        size = numpy.abs(values[numpy.isfinite(values)])
-        over = int((size > LARGEST_FP16).sum())
-        if over:
-            named += 1
-            most = float(size.max())
-            large.append(f"{quote(tensor.name)} ({over:,} of {values.size:,}, up to {most:.3g})")
-    if large:
-        more = f" and {named - _NAMED} more" if named > _NAMED else ""
-        which = counted(named, "constant")
-        yield (
-            f"{which} with values beyond {LARGEST_FP16:,.0f}, the largest of FP16, in which HTP "
-            f"computes: {', '.join(large[:_NAMED])}{more}; they become infinite"
-        )
-
-
-def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for item in node.attribute:
-                if item.name == "value":
-                    named = type(item.t)()
-                    named.CopyFrom(item.t)
-                    named.name = next(iter(node.output), "")
-                    yield named
-
-
-def _values(
-    path: Path, tensor: onnx.TensorProto, most: int
-) -> numpy.typing.NDArray[numpy.floating] | None:
-    """The numbers of a constant of floats, wherever they lie."""
-    import numpy
-
-    from qnnmem.load.onnx.stored import embed, stored_bytes
-
-    if tensor.data_type not in _FLOATS or stored_bytes(tensor) > most:
-        return None
-    if tensor.data_location:
-        outside, tensor = tensor, type(tensor)()
-        tensor.CopyFrom(outside)
-        try:
-            embed(path, tensor)
-        except LoadError:  # which the compile will say
-            return None
-    kind = "<f4" if tensor.data_type == _FLOATS[0] else "<f8"
-    if tensor.raw_data:
-        return numpy.frombuffer(tensor.raw_data, kind)
-    return numpy.array(tensor.float_data or tensor.double_data, kind)

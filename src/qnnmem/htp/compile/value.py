@@ -12,6 +12,7 @@ from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
+from qnnmem.htp.missing_outputs import MissingOutputs
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.qnn.codes import code_name
@@ -82,6 +83,7 @@ class Compiled:
     path: Path | None = None  # of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
+    missing: MissingOutputs | None = None  # outputs of the model that the binary does not give
 
 
 @dataclass(frozen=True, slots=True)

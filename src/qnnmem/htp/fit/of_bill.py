@@ -27,6 +27,9 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     # On an older Hexagon the program cannot run at all, and a compile for it gives another one.
     if wrong_arch := wrong_architecture(bill.context, soc):
         fits, why = False if fits is False else None, wrong_arch
+    # What is known is the size of a part; the rest may not be computed on HTP at all.
+    if bill.missing is not None and fits is not False:
+        fits, why = None, bill.missing.sentence
     return Fit(
         soc=soc,
         fits=fits,
@@ -50,9 +53,9 @@ def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iter
     needs: dict[str, SizeRange | None] = {
         "compile": exactly(bill.compile_estimate),
         "pd": bill.pd,
-        "vtcm": _largest_vtcm(bill),
+        "vtcm": exactly(bill.vtcm),
         "ram": exactly(bill.ram),
-        "weights": exactly(bill.weights),
+        "weights": exactly(bill.all_weights),
         "io": exactly(bill.io),
         "spill-fill": exactly(bill.spill_fill),
         "host-ram": exactly(bill.host_ram),
@@ -62,14 +65,6 @@ def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iter
         made_for_it = soc is not None and bill.context.soc_model == soc.model_id
         passed = pool == "compile" and made_for_it
         yield Check(pool, needs[pool], limit, accepted=passed and pool not in budgets)
-
-
-def _largest_vtcm(bill: Bill) -> SizeRange | None:
-    """Of one graph: graphs of a context use it in turn."""
-    found = [graph.vtcm for graph in bill.graphs if graph.vtcm is not None]
-    if not found or len(found) < len(bill.graphs):
-        return None
-    return exactly(max(found, key=lambda vtcm: vtcm.value))
 
 
 def why_not(checks: tuple[Check, ...], fits: bool | None) -> Words:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from qnnmem.errors import NotCompiled
-from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S
 from qnnmem.htp.bill.measure import bill_of_loaded
+from qnnmem.htp.bill.stored import stored_bill
 from qnnmem.htp.bill.target import no_soc_named
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.fit.of_bill import fit_bill
@@ -40,7 +40,7 @@ def fit_stored(
     chosen = targets or ((made_for,) if made_for else ())
     return tuple(
         fit_bill(
-            bill_of_loaded(path, soc, time_limit_s) if load else bill_of(context, soc),
+            bill_of_loaded(path, soc, time_limit_s) if load else stored_bill(path, soc, context),
             soc,
             budgets,
         )

@@ -65,6 +65,7 @@ def compose(options: dict[str, Any]) -> dict[str, Any]:
         "binaries": [str(target)],
         "epcontext": None,
         "on_cpu": [],
+        "outputs": table.outputs,
         "on_htp": sum(graph.nodes for graph in table.graphs),
         "seconds": time.perf_counter() - started,
     }
@@ -125,6 +126,7 @@ class ComposeTable:
 
     def __init__(self, options: dict[str, Any], calls: dict[str, Any]) -> None:
         self.graphs: list[_Graph] = []
+        self.outputs: list[str] = []
         self._library, self._memhandle = calls, bool(options.get("memhandle"))
         self._refusal: Refused | None = None
         self._kept: list[Any] = []  # functions and settings live as long as the table
@@ -187,7 +189,9 @@ class ComposeTable:
             body.mem_type = TensorMemType.MEMHANDLE
             body.memory[0] = body.memory[1] = 0
         handle = self._library["tensor_create_graph_tensor"](graph, tensor)
-        self._fine(handle, "QnnTensor_createGraphTensor", body.name)
+        fine = self._fine(handle, "QnnTensor_createGraphTensor", body.name)
+        if fine and body.type == TensorType.APP_READ:
+            self.outputs.append((body.name or b"").decode("utf-8", "replace"))
         return int(handle)
 
     def _add_node(self, graph: Any, op: Any) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
+from qnnmem.htp.bill.kept_load import keep_loads
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.log import PdEstimate
@@ -55,6 +56,7 @@ def admissions(
 ) -> tuple[Admission, ...]:
     """Load all binaries in order into the one domain of the x86 library."""
     loaded = load_binaries(worker, binaries, soc)
+    keep_loads(binaries, soc, loaded.log)
     found, sentence = loaded.log.pd_estimates, loaded.outcome.sentence
     return compare(residents, budget, found, loaded.codes, sentence)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from qnnmem.errors import NotCompiled, Setting, UsageError, Words, chain_words
 from qnnmem.htp.answer_time import AnswerTime
-from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.measure import measure
+from qnnmem.htp.bill.stored import stored_bill
 from qnnmem.htp.bill.target import compile_target, load_target
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
@@ -58,7 +58,7 @@ def qmem_of_file(
     except NotCompiled:
         target = compile_target(path, soc)
         return _of_model(path, target, options, run, misuse, worker, progress, ends)
-    qmem = qmem_of(context, bill_of(context, soc))
+    qmem = qmem_of(context, stored_bill(path, soc, context))
     made: tuple[MisuseRow, ...] = ()
     if misuse:
         made = _misuses(path, context, soc, worker, progress, ends)

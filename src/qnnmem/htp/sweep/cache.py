@@ -12,7 +12,7 @@ from qnnmem.cache_folder import NOWHERE, cache_folder
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile.model import is_composed
 
-FORMAT = 1  # of the files; other formats are not read
+FORMAT = 2  # of the files; other formats are not read
 _CHUNK = 1 << 20
 
 

@@ -117,7 +117,7 @@ def _with_bill(result: Result, bill: Bill) -> Result:
     return replace(
         result,
         ram=_bytes(bill.ram),
-        weights=_bytes(bill.weights),
+        weights=_bytes(bill.all_weights),
         io=_bytes(bill.io),
         spill_fill=_bytes(bill.spill_fill),
         ddr_read=_bytes(bill.ddr_read),

@@ -23,6 +23,7 @@ def file_name(file: str) -> str:
 def bill_section(bill: BillValues) -> PageSection:
     """A bill as a waterfall, and against each limit."""
     body = [
+        *_missing(bill),
         tag("p", f"Made for {bill.soc or 'a SoC that is not named'}.", class_="answer"),
         bars(list(_waterfall(bill)), "What the memory is made of"),
         *_limits(bill),
@@ -31,6 +32,15 @@ def bill_section(bill: BillValues) -> PageSection:
         _sources(bill),
     ]
     return PageSection(f"HTP bill of {file_name(bill.file)}", lines(body))
+
+
+def _missing(bill: BillValues) -> Iterator[Html]:
+    """Outputs that are not in the context: the bill is of a part of the model."""
+    if bill.missing_outputs:
+        rows = [(one.name, one.reason) for one in bill.missing_outputs]
+        words = "Not the whole model: these outputs are not in the context binary."
+        yield tag("p", badge(None), Html(" "), words, class_="answer")
+        yield table(("output", "reason"), rows)
 
 
 def _waterfall(bill: BillValues) -> Iterator[Bar]:

@@ -163,6 +163,13 @@ class BytesRange(Loose, frozen=True):
     high: SourcedBytes
 
 
+class BillOutput(Loose, frozen=True):
+    """An output of the model that the compiled context does not give."""
+
+    name: str
+    reason: str = ""
+
+
 class BillValues(Loose, frozen=True):
     """`qnnmem.footprint/1`."""
 
@@ -178,6 +185,7 @@ class BillValues(Loose, frozen=True):
     process_domain_budget: SourcedBytes | None = None
     largest_io: list[BillItem] = []
     largest_weights: list[BillItem] = []
+    missing_outputs: list[BillOutput] = []
     traps: list[BillTrap] = []
     vtcm_stored: SourcedBytes | None = None
     io_exact: SourcedBytes | None = None

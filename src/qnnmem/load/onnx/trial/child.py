@@ -25,6 +25,7 @@ _DOING = {
     "order": "a trial run",
     "open": "opening the model",
     "attempt": "a trial run",
+    "optimise": "folding constants",
 }
 
 
@@ -88,6 +89,16 @@ class TrialChild(ChildProcess):
         check_wire(self._path, reply)  # calls of calls of calls can be more than any file holds
         inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
         return inlined
+
+    def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Model after the optimisations that come before any execution provider."""
+        import onnx
+
+        options = {"verb": "optimise", "folder": str(self._path.parent.resolve())}
+        _, reply = self._ask(options, model.SerializeToString(), MAX_COMPUTED)
+        check_wire(self._path, reply)
+        folded: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
+        return folded
 
     def infer(self, model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
         """Types that shape inference finds."""

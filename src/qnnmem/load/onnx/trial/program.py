@@ -90,6 +90,18 @@ def fold(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes
     return {}, _packed(session.run(options["fetch"], feeds), options["most"])
 
 
+def optimise(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Give the model as execution providers get it: constants and constant branches folded."""
+    import tempfile
+    from pathlib import Path
+
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "optimised.onnx")
+        _session(payload, options["folder"], level, save=str(target))
+        return {}, target.read_bytes()
+
+
 def open_session(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
     """Keep a model open for `attempt`; its inputs may leave sizes open."""
     onnxruntime = import_onnxruntime()
@@ -195,7 +207,9 @@ def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
     return runs
 
 
-def _session(payload: bytes, folder: str, level: Any, threads: int = 2, order: Any = None) -> Any:
+def _session(
+    payload: bytes, folder: str, level: Any, threads: int = 2, order: Any = None, save: str = ""
+) -> Any:
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -207,6 +221,8 @@ def _session(payload: bytes, folder: str, level: Any, threads: int = 2, order: A
     options.graph_optimization_level = level
     if order is not None:
         options.execution_order = order
+    if save:
+        options.optimized_model_filepath = save
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
@@ -226,7 +242,7 @@ def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
     verbs = {"inline": inline, "infer": infer, "run": run, "fold": fold, "order": order}
-    return serve(verbs | {"open": open_session, "attempt": attempt})
+    return serve(verbs | {"open": open_session, "attempt": attempt, "optimise": optimise})
 
 
 if __name__ == "__main__":

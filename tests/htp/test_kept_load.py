@@ -1,0 +1,95 @@
+"""One process domain for one binary, whichever verb is asked and whether it compiled it or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from context_writer import example_context, pack_context
+from told_worker import ToldWorker, loading
+
+from qnnmem.htp.bill.measure import MeasuredModel, measure
+from qnnmem.htp.bill.stored import stored_bill
+from qnnmem.htp.bill.value import SizeRange
+from qnnmem.htp.fit.stored import fit_stored
+from qnnmem.htp.place import resident
+from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.targets.socs import find_soc
+
+SM8650 = find_soc("SM8650")
+ESTIMATE = 12_666_880
+LINES = (f"Setting context 1 reserved space to {ESTIMATE}", "PD 0 chosen for context 1")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what the loader says in a folder of the test."""
+    monkeypatch.setattr("qnnmem.htp.bill.kept_load.cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, cache: Path) -> tuple[Path, MeasuredModel]:
+    """Compile a model to a binary that stays."""
+    model, binary = tmp_path / "model.onnx", tmp_path / "model.bin"
+    model.write_bytes(small_convolution())
+    told: Any = ToldWorker(loading((0,), *LINES))
+    made = measure(model, SM8650, output=binary, worker=told)
+    assert isinstance(made, MeasuredModel)
+    return binary, made
+
+
+def domain(path: Path) -> SizeRange:
+    """Give the process domain that a binary's bill states."""
+    found = stored_bill(path).pd
+    assert found is not None
+    return found
+
+
+def test_every_verb_says_what_the_loader_said(prepared: tuple[Path, MeasuredModel]) -> None:
+    """The binary that `prepare` wrote has the same process domain for all who read it."""
+    binary, made = prepared
+    fits = fit_stored(binary, (), {})
+    assert fits is not None
+    checked = next(check.need for check in fits[0].checks if check.pool == "pd")
+    placed = resident("a", stored_bill(binary, SM8650))
+    assert placed is not None
+    assert made.bill.pd == domain(binary) == checked == placed.need
+    assert (made.bill.pd.is_exact, made.bill.pd.low.value) == (True, ESTIMATE)
+
+
+def test_another_content_is_another_binary(prepared: tuple[Path, MeasuredModel]) -> None:
+    """A file whose head states the same, but not its code, was not loaded."""
+    binary, _ = prepared
+    content = bytearray(binary.read_bytes())
+    content[-1] ^= 1
+    binary.write_bytes(content)
+    assert not domain(binary).is_exact
+
+
+def test_another_soc_was_not_asked(prepared: tuple[Path, MeasuredModel]) -> None:
+    """The loader's word is for the SoC that it loaded for."""
+    pd = stored_bill(prepared[0], find_soc("SM8750")).pd
+    assert pd is not None
+    assert not pd.is_exact
+
+
+def test_a_kept_file_of_another_shape_counts_as_missing(
+    prepared: tuple[Path, MeasuredModel], cache: Path
+) -> None:
+    """Nothing that is read back is trusted."""
+    (kept,) = cache.rglob("*.json")
+    kept.write_text(kept.read_text("utf-8").replace(str(ESTIMATE), str(ESTIMATE - 1)))
+    assert not domain(prepared[0]).is_exact
+    kept.write_text(json.dumps(["nonsense"]))
+    assert not domain(prepared[0]).is_exact
+
+
+def test_a_binary_that_was_never_loaded_has_a_range(tmp_path: Path, cache: Path) -> None:
+    """The range holds what the loader would say."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(pack_context(example_context()))
+    assert domain(path).low.value < domain(path).high.value
+    assert not cache.exists()

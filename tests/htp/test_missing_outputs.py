@@ -1,0 +1,168 @@
+"""Outputs of a model that are not in its compiled context: said first, by every verb."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy
+import onnx
+import pytest
+from command_line import run
+from onnx import helper, numpy_helper
+from told_worker import ToldWorker, loading
+
+from qnnmem.htp.bill.measure import MeasuredModel, measure
+from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.compile.epcontext import missing_in_epcontext
+from qnnmem.htp.fit import exit_code
+from qnnmem.htp.fit.model import judge_model
+from qnnmem.htp.library import library_there
+from qnnmem.htp.missing_outputs import MissingOutput, MissingOutputs
+from qnnmem.htp.sweep.compiler import LibraryCompiler
+from qnnmem.htp.worker import RequestOutcome
+from qnnmem.report import bill as report
+from qnnmem.report import compiled as report_of_compiled
+from qnnmem.report.schema import load_schema
+from qnnmem.targets.socs import find_soc
+
+SM8650 = find_soc("SM8650")
+F = onnx.TensorProto.FLOAT
+LINES = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
+node, info = helper.make_node, helper.make_tensor_value_info
+
+
+def twelve_outputs(path: Path) -> Path:
+    """Write a model of which half of the outputs are constants, which ONNX Runtime folds."""
+    shape = [1, 4, 8, 8]
+    nodes = [node("Relu", ["x"], ["a"])]
+    nodes += [node("Add", ["a", f"k{n}"], [f"y{n}"]) for n in range(6)]
+    nodes += [node("Abs", [f"k{n}"], [f"c{n}"]) for n in range(6)]
+    constants = [
+        numpy_helper.from_array(numpy.full((1, 4, 1, 1), n + 1, "f4"), f"k{n}") for n in range(6)
+    ]
+    outputs = [info(f"y{n}", F, shape) for n in range(6)]
+    outputs += [info(f"c{n}", F, [1, 4, 1, 1]) for n in range(6)]
+    graph = helper.make_graph(nodes, "half", [info("x", F, shape)], outputs, constants)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def epcontext(path: Path, binary: str) -> onnx.ModelProto:
+    """Give what ONNX Runtime writes for the model above: folded outputs are constants."""
+    made = onnx.load(path).graph
+    names = [item.name for item in made.output]
+    graph = onnx.GraphProto(name="context", output=made.output, input=made.input)
+    taken = node("EPContext", ["x"], names[:6], ep_cache_context=binary, main_context=1)
+    graph.node.append(taken)
+    graph.initializer.extend(
+        numpy_helper.from_array(numpy.ones((1, 4, 1, 1), "f4"), name) for name in names[6:]
+    )
+    return onnx.ModelProto(graph=graph)
+
+
+class HalfWorker(ToldWorker):
+    """Compiles half of the outputs."""
+
+    def ask(self, verb: str, options: Mapping[str, Any], **other: Any) -> RequestOutcome:
+        """Answer, then put the model of a part in the place of the whole."""
+        outcome = super().ask(verb, options, **other)
+        if verb == "compile":
+            target = Path(options["output"])
+            half = epcontext(Path(options["model"]), f"{target.stem}.bin")
+            target.write_bytes(half.SerializeToString())
+        return outcome
+
+
+def worker() -> Any:
+    """Give a worker that loads what it compiled."""
+    return HalfWorker(loading((0,), *LINES))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Write the model."""
+    return twelve_outputs(tmp_path / "half.onnx")
+
+
+SAID = "not the whole model: 6 of 12 outputs are not in the context binary: 'c0' (a constant), "
+
+
+def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None:
+    """With the names and what gives them; the JSON lists all."""
+    made = measure(model, SM8650, worker=worker())
+    assert isinstance(made, MeasuredModel)
+    text = report.render_text(made.bill, "half.onnx", compiled=True)
+    assert text.startswith(SAID)
+    assert "for the part that was compiled" in text.splitlines()[1]
+    written = report_of_compiled.render_text(made, "half.onnx", tmp_path / "a.bin")
+    assert written.startswith(SAID)
+    values = report.as_values(made.bill, "half.onnx", "qnnmem test")
+    assert [one["name"] for one in values["missing_outputs"]] == [f"c{n}" for n in range(6)]
+    named = load_schema(report.SCHEMA)
+    jsonschema.Draft202012Validator(named).validate(json.loads(json.dumps(values)))
+
+
+def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:
+    """What is known is the size of a part: whether the whole fits cannot be told."""
+    fit = judge_model(model, SM8650, CompileOptions(), {}, worker=worker())
+    assert (fit.fits, exit_code((fit,))) == (None, 3)
+    assert str(fit.why).startswith(SAID)
+    row = LibraryCompiler(model, SM8650, CompileOptions(), worker=worker()).run({})
+    assert (row.state, str(row.reason)[: len(SAID)]) == ("refused", SAID)
+
+
+def test_a_whole_model_is_not_doubted(model: Path) -> None:
+    """A context with every output has its bill as before."""
+    told: Any = ToldWorker(loading((0,), *LINES))
+    made = measure(model, SM8650, worker=told)
+    assert isinstance(made, MeasuredModel)
+    assert made.bill.missing is None
+
+
+def test_every_kind_of_missing_output_has_its_reason() -> None:
+    """A constant, an input, a node on the CPU, another binary; a second graph is in ours."""
+    model = onnx.ModelProto()
+    graph = model.graph
+    graph.node.append(node("EPContext", ["x"], ["a"], ep_cache_context="m.bin", main_context=1))
+    graph.node.append(node("EPContext", ["x"], ["b"], main_context=0))
+    graph.node.append(node("EPContext", ["x"], ["c"], ep_cache_context="n.bin", main_context=1))
+    graph.node.append(node("Det", ["x"], ["d"]))
+    graph.input.add(name="x")
+    graph.initializer.add(name="k")
+    found = missing_in_epcontext(
+        ["a", "b", "c", "d", "x", "k", "gone"], model.SerializeToString(), "m.bin"
+    )
+    assert {one.name: one.reason for one in found} == {
+        "c": "in another binary",
+        "d": "Det on the CPU",
+        "x": "an input",
+        "k": "a constant",
+        "gone": "",
+    }
+
+
+def test_one_output_of_many_is_said_in_the_singular() -> None:
+    """The sentence names at most six outputs and counts the rest."""
+    one = MissingOutputs((MissingOutput("y"),), 2).sentence
+    assert one == "not the whole model: 1 of 2 outputs is not in the context binary: 'y'"
+    many = MissingOutputs(tuple(MissingOutput(str(n)) for n in range(8)), 9).sentence
+    assert many.endswith("'5', 2 more")
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+def test_the_real_library_takes_half_and_the_verbs_say_so(model: Path, tmp_path: Path) -> None:
+    """Six outputs are folded to constants; exit code 3, and `fit` does not say that it fits."""
+    shown = run("footprint", str(model), "--soc=SM8650")
+    assert (shown.return_value, shown.stdout.startswith(SAID)) == (3, True)
+    judged = run("fit", str(model), "--soc=SM8650")
+    assert judged.return_value == 3
+    assert judged.stdout.startswith(f"cannot tell for SM8650: {SAID}")
+    words = ("--backend=htp", "--soc=SM8650", "-o", str(tmp_path / "a.bin"))
+    prepared = run("prepare", str(model), *words)
+    assert (prepared.return_value, prepared.stdout.startswith(SAID)) == (3, True)
