@@ -93,10 +93,40 @@ def test_a_long_recurrence_is_told(tmp_path: Path, steps: int | str, layout: int
         w=numpy.zeros((1, 3 * units, 3), "f4"),
         r=numpy.zeros((1, 3 * units, units), "f4"),
     )
-    told = foreseen(path, CompileOptions(dims={"time": 500}))
+    told = foreseen(path, CompileOptions(dims={"time": 500} if steps == "time" else {}))
     expected = {400: "'y' (GRU) runs 400 steps", "time": "'y' (GRU) runs 500 steps", 20: ""}[steps]
     assert "".join(told).startswith(expected)
     assert bool(told) == bool(expected)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_steps_that_the_file_does_not_state_are_told(tmp_path: Path, inside: bool) -> None:
+    """Shape inference finds them, in the graph and in the branches of an If."""
+    units = 4
+    gru = node("GRU", ["t", "w", "r"], ["g"], "memory", hidden_size=units)
+    nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2])]
+    if inside:
+        branches = {
+            name: helper.make_graph([gru], name, [], [info("g", F, None)])
+            for name in ("then_branch", "else_branch")
+        }
+        nodes += [
+            node("ReduceMax", ["x"], ["m"], keepdims=0),
+            node("Cast", ["m"], ["c"], to=onnx.TensorProto.BOOL),
+            node("If", ["c"], ["y"], **branches),
+        ]
+    else:
+        nodes += [gru, node("Identity", ["g"], ["y"])]
+    path = save(
+        tmp_path / "a.onnx",
+        nodes,
+        ([1, 500, 3], None),
+        w=numpy.zeros((1, 3 * units, 3), "f4"),
+        r=numpy.zeros((1, 3 * units, units), "f4"),
+    )
+    told = foreseen(path, CompileOptions())
+    assert told[0].startswith("'memory' (GRU) runs 500 steps")
+    assert len(told) == 2 if inside else 1
 
 
 def test_an_unreadable_file_is_not_warned_of(tmp_path: Path) -> None:
