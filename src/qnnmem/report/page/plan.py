@@ -44,7 +44,7 @@ def _answer(plan: PlanValues) -> Html:
     proof = (
         "proven smallest" if plan.optimal else f"at least {plan.lower_bound_bytes:,} by any plan"
     )
-    answer = [badge(plan.fits), Html(" ")] if plan.budgets else []
+    answer = [badge(plan.fits), Html(" ")] if plan.budgets or plan.fits is False else []
     return tag(
         "p",
         *answer,
