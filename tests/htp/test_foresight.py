@@ -41,7 +41,7 @@ def save(path: Path, nodes: list[Any], shapes: tuple[Any, Any], **weights: Any) 
         ("Flatten", [1, 8, 2], [16], "declared with 1 dimensions (16), and 'n' (Flatten) gives 2"),
         ("Relu", [1, 8], [1, 8], ""),
         ("Relu", ["b", 8], ["b", 8], ""),
-        ("Squeeze", [1, 8], [8], ""),  # its axes decide, which are not looked at
+        ("Squeeze", [1, 8], [8], ""),  # the sizes decide, which are not looked at
     ],
 )
 def test_a_wrong_declared_rank_is_told(
@@ -51,6 +51,28 @@ def test_a_wrong_declared_rank_is_told(
     path = save(tmp_path / "a.onnx", [node(operator, ["x"], ["y"], "n")], (given, declared))
     assert "; ".join(foreseen(path, CompileOptions())).endswith(warned)
     assert bool(foreseen(path, CompileOptions())) == bool(warned)
+
+
+@pytest.mark.parametrize(
+    ("operator", "axes", "kept", "rank"),
+    [
+        *(("Squeeze", [0], None, 2), ("Unsqueeze", [0, 1], None, 5)),
+        *(("ReduceSum", [1, 2], 0, 1), ("ReduceSum", [1, 2], 1, 3), ("ReduceSum", [1], None, 3)),
+        *(("ArgMax", None, 0, 2), ("ArgMax", None, 1, 3)),
+    ],
+)
+def test_axes_that_a_constant_states_are_counted(
+    tmp_path: Path, operator: str, axes: list[int] | None, kept: int | None, rank: int
+) -> None:
+    """The right rank is not warned of, any other is."""
+    weights = {} if axes is None else {"axes": numpy.array(axes)}
+    reduces = node(operator, ["x", *weights], ["y"], "n")
+    if kept is not None:
+        reduces.attribute.append(helper.make_attribute("keepdims", kept))
+    for declared in range(1, 6):
+        path = save(tmp_path / "a.onnx", [reduces], ([1, 1, 1], [1] * declared), **weights)
+        words = f"and 'n' ({operator}) gives {rank}"
+        assert (words in "".join(foreseen(path, CompileOptions()))) == (declared != rank)
 
 
 def scaled(path: Path, factor: Any, *, beside: bool = False) -> Path:
