@@ -79,9 +79,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
 
 
 def _recurs(graph: onnx.GraphProto | onnx.FunctionProto) -> bool:
-    return any(
-        node.op_type in _RECURRENT or any(map(_recurs, bodies(node))) for node in graph.node
-    )
+    return any(node.op_type in _RECURRENT or any(map(_recurs, bodies(node))) for node in graph.node)
 
 
 def _recurrences(scope: Scope) -> Iterator[tuple[onnx.NodeProto, int]]:

@@ -75,10 +75,8 @@ def _notes(model: ShapedModel) -> Iterator[str]:
         sizes = model.scope.types[name].shape or ()
         # Inputs of other sizes than the file states give other outputs than it declares.
         if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
-            yield (
-                f"output {quote(name)} is declared as {by_sizes(size or '?' for size in declared_sizes)}, "
-                f"the model gives {by_sizes(sizes)}"
-            )
+            said = by_sizes(size or "?" for size in declared_sizes)
+            yield f"output {quote(name)} is declared as {said}, the model gives {by_sizes(sizes)}"
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:

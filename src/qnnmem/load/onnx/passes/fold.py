@@ -131,9 +131,8 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
             continue
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
-            raise UsageError(
-                f"tensor {quote(name)} has shape {by_sizes(kind.shape or ())}, not {by_sizes(shape)}"
-            )
+            found = by_sizes(kind.shape or ())
+            raise UsageError(f"tensor {quote(name)} has shape {found}, not {by_sizes(shape)}")
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)

@@ -18,7 +18,7 @@ from qnnmem.load.onnx.graph import ONNX_DOMAINS, is_op
 from qnnmem.load.onnx.inputs import dims_of
 from qnnmem.load.onnx.passes.resolve import OpenModel
 from qnnmem.load.onnx.passes.shape import ShapedModel
-from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure, shape_model
+from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure, shape_model, with_all_dependent
 from qnnmem.load.onnx.sizes.openings import Openings, OpenSize, Switch, find_openings
 from qnnmem.load.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
 from qnnmem.load.onnx.trial.child import TrialChild
@@ -34,7 +34,8 @@ def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> Shaped
     try:
         shaped = shape_model(model, fixed, child)
     except LoadError as exc:
-        raise _Advisor(model, fixed, child).advise(exc) from exc
+        error = with_all_dependent(model, fixed, child, exc)
+        raise _Advisor(model, fixed, child).advise(error) from exc
     if not fixed and not any(is_op(node, *_RECURRENT) for node in model.graph.node):
         return shaped
     advisor = _Advisor(model, fixed, child)
