@@ -31,8 +31,14 @@ class OpenChoice:
         return OpenChoice(tuple((o, changes.get(o, s)) for o, s in self.sizes), self.numbers)
 
     def switched(self, changes: Mapping[Switch, int]) -> OpenChoice:
-        """The same with some switches set another way."""
-        return OpenChoice(self.sizes, tuple((o, changes.get(o, n)) for o, n in self.numbers))
+        """The same with some switches set another way; a window lasts as long at another rate."""
+        rates = {o.input: (changes[o], n) for o, n in self.numbers if o in changes and o.is_rate}
+        sizes = (
+            (o, number * new // old)
+            for o, number in self.sizes
+            for new, old in [rates.get(o.rate, (1, 1))]
+        )
+        return OpenChoice(tuple(sizes), tuple((o, changes.get(o, n)) for o, n in self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
