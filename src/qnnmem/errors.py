@@ -179,6 +179,7 @@ class FreeDimensions(LoadError):
         settings: Sequence[Setting] = (),
         *,
         untried: Words = "",
+        others: Sequence[Words] = (),  # settings that go together instead
     ) -> None:
         self.free, self.untried = tuple(free), join_words(untried)
         how = (
@@ -187,7 +188,10 @@ class FreeDimensions(LoadError):
         super().__init__(
             path,
             f"free dimensions {', '.join(free)}",
-            cure=chain_words(how, spaced(settings), *((": ", untried) if untried else ()))
+            cure=chain_words(
+                *(how, spaced(settings), *((": ", untried) if untried else ())),
+                *(word for other in others for word in ("; also seen to run together: ", other)),
+            )
             if settings
             else "",
             settings=settings,

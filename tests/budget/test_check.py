@@ -8,6 +8,7 @@ from typing import Any
 
 import command_line
 import jsonschema
+import onnx.parser
 import pytest
 from budget_project import CONFIG, EXAMPLES, buffers, grow, make_project
 
@@ -66,6 +67,24 @@ def test_from_the_first_run_to_an_accepted_baseline(project: Path) -> None:
         new for old, new in zip(kept.decode().splitlines(), changed, strict=True) if old != new
     ]
     assert len(lines) == 2  # of the pool and of the tensor: a diff shows what changed
+
+
+@pytest.mark.parametrize("budget", ["", "budget = { tcm = '1M' }\n"])
+def test_more_allocations_than_tcm_serves_break_a_limit(project: Path, budget: str) -> None:
+    """With a budget for TCM and without any: on the device that is fatal."""
+    names = [f"x{number}" for number in range(40)]
+    inputs = ", ".join(f"uint8[4] {name}" for name in names)
+    text = f"g ({inputs}) => (uint8[160] y) {{ y = Concat <axis = 0> ({', '.join(names)}) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+    (project / "many.onnx").write_bytes(model.SerializeToString())
+    config = f"[[model]]\npath = 'many.onnx'\n{budget}"
+    (project / "qnnmem.toml").write_text(config, "utf-8")
+    done = check("--config", "qnnmem.toml")
+    assert command_line.exit_code(done) == 1
+    assert "42 allocations, 32 possible" in done.stdout
+    (found,) = values("--config", "qnnmem.toml")["models"]
+    assert found["fits"] is False
+    assert found["reasons"] == ["tcm: 42 allocations where TCM serves 32, fatal on the device"]
 
 
 def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None:

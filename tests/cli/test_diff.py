@@ -20,7 +20,7 @@ def test_growth_is_exit_code_1_and_its_opposite_0() -> None:
     assert command_line.exit_code(worse) == 1
     assert worse.stdout.startswith("worse: scratch 15,232 bytes more")
     assert command_line.exit_code(better) == 0
-    assert better.stdout.startswith("not worse: scratch 15,232 bytes less")
+    assert better.stdout.startswith("better: scratch 15,232 bytes less")
 
 
 def test_a_kept_result_against_a_model(tmp_path: Path) -> None:

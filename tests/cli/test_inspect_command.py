@@ -49,6 +49,18 @@ def binary(folder: Path, *graphs: CompiledGraph) -> Path:
     return path
 
 
+def test_more_allocations_than_tcm_serves_are_fatal(tmp_path: Path) -> None:
+    """The device would end: the first line says so, and the exit code in every form."""
+    path = binary(tmp_path, graph(inputs=40))
+    done = run(path)
+    assert exit_code(done) == 1
+    assert done.output.splitlines()[0] == (
+        "does not fit TCM (aDSP direct mode): "
+        "42 allocations where TCM serves 32, fatal on the device"
+    )
+    assert exit_code(run(path, "--json")) == 1
+
+
 def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
     """What it is, how many graphs, for which hardware, and that it is whole."""
     result = run(binary(tmp_path, graph("a"), graph("b")))

@@ -501,7 +501,7 @@ def test_too_many_tensors_for_tcm(tmp_path: Path) -> None:
     result = run(model(tmp_path, text), "--budget", "tcm=1M")
     assert exit_code(result) == 1
     assert result.stdout.splitlines()[0] == (
-        "does not fit: TCM takes 32 allocations, constants and IO are 42"
+        "does not fit: 42 allocations where TCM serves 32, fatal on the device"
     )
 
 
@@ -526,8 +526,11 @@ def many_inputs(count: int) -> str:
 def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) -> None:
     """On a device the 33rd is fatal, however few bytes it has; with a file the verdict says so."""
     path = model(tmp_path, many_inputs(37))
-    words = "TCM takes 32 allocations, constants and IO are 39"
-    assert words in run(path).stdout
+    words = "39 allocations where TCM serves 32, fatal on the device"
+    done = run(path)
+    assert exit_code(done) == 1
+    assert done.stdout.splitlines()[0] == f"does not fit TCM (aDSP direct mode): {words}"
+    assert json.loads(run(path, "--format", "json").stdout)["fits"] is False
     assert words in run(path, "-o", tmp_path / "plan.json").stderr
     both = run(path, "--budget", "tcm=64").stdout.splitlines()[0]
     assert both.startswith("does not fit: constants and IO need")
@@ -535,9 +538,12 @@ def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) ->
     other = tmp_path / "other.csv"
     other.write_text("a,0,1,4\n", "utf-8")
     said = f"{path.name}: does not fit TCM (aDSP direct mode): {words}\n"
-    assert said in run(path, other).stdout
+    several = run(path, other)
+    assert exit_code(several) == 2  # the list has no head
+    assert said in several.stdout
+    assert re.search(r"^\S*a model.onnx .* does not fit$", several.stdout, re.M)
     assert said in run(path, other, "-o", tmp_path / "plans.json").stderr
-    assert "TCM takes" not in run(model(tmp_path, many_inputs(4))).stdout
+    assert "TCM serves" not in run(model(tmp_path, many_inputs(4))).stdout
 
 
 def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) -> None:
@@ -554,3 +560,10 @@ def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
     assert "x.dot gets text, .dot is no form; there are .txt, .json, .csv, .h, .svg" in done.stderr
     quiet = run(buffers(tmp_path), "-o", tmp_path / "y.dot", "--format", "csv")
     assert "no form" not in quiet.stderr
+
+
+def test_inputs_and_outputs_without_elements_are_said(tmp_path: Path) -> None:
+    """They take no bytes, which no one would expect of an output."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[4,8] x) => (float[N,8] y) <int64[1] at = {2}> { y = Slice(x, at, at) }"""
+    assert "note: output 'y' has no elements (0x8)\n" in run(model(tmp_path, text)).stdout

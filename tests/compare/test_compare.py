@@ -68,12 +68,36 @@ def test_a_pool_that_grew_is_worse_and_one_that_shrank_is_not() -> None:
     assert "scratch 1 byte less" in report.verdict(better)
 
 
+def test_a_loss_beside_a_larger_gain_is_mixed() -> None:
+    """Both are said, the largest first, and what they make together; it fails as any growth."""
+    old, new = plan(1000, constant_bytes=100), plan(580, constant_bytes=660, persistent_bytes=7)
+    found = compare_results(old, new)
+    assert found.is_worse
+    assert report.verdict(found) == (
+        "mixed: scratch 420 bytes less (-42.0 %), but constants 560 bytes more (+560.0 %), "
+        "persistent 7 bytes more; all pools together 147 bytes more (+13.4 %)"
+    )
+    gain = compare_results(plan(1000, constant_bytes=100), plan(580, constant_bytes=101))
+    assert report.verdict(gain) == (
+        "mixed: scratch 420 bytes less (-42.0 %), but constants 1 byte more (+1.0 %); "
+        "all pools together 419 bytes less (-38.1 %)"
+    )
+
+
+def test_a_verdict_that_turned_is_said_as_what_it_was_and_is() -> None:
+    """A model that fits now is better."""
+    old, new = (plan(tcm={"fits": fits, "need_bytes": 9}) for fits in (False, True))
+    said = "TCM changed from 'does not fit' to 'fits'"
+    assert report.verdict(compare_results(old, new)) == f"better: {said}"
+    assert said in report.render_text(compare_results(old, new))
+
+
 def test_the_same_twice_is_no_change() -> None:
     """Nothing differs, nothing is worse, and the answer says so."""
     found = compare_results(plan(), plan(name="elsewhere/b.onnx"))
     assert not found.is_worse
     assert not found.is_changed
-    assert report.verdict(found).startswith("not worse")
+    assert report.verdict(found).startswith("unchanged")
 
 
 def test_tensors_are_told_apart_by_what_became_of_them() -> None:
@@ -115,7 +139,7 @@ def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
         assert "no verdict differs" not in report.verdict(found)
         (limit,) = found.subjects[0].limits
         assert (limit.name, {limit.before, limit.after}) == ("budget of scratch", {None, 9})
-    assert "budget of scratch: not asked, now does not fit" in report.verdict(
+    assert "budget of scratch changed from 'not asked' to 'does not fit'" in report.verdict(
         compare_results(plan(), asked)
     )
     assert "budget of scratch: none, now 9" in report.render_text(compare_results(plan(), asked))
@@ -128,7 +152,7 @@ def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
         for have in (500, 400)
     )
     found = compare_results(old, new)
-    assert report.verdict(found) == "not worse: budget of scratch: 500, now 400"
+    assert report.verdict(found) == "changed: budget of scratch: 500, now 400"
     assert "| budget of scratch | 500 | 400 |" in report.render_markdown(found)
 
 
@@ -145,7 +169,7 @@ def test_an_exact_number_and_a_bound_are_not_compared(
     """At most 1,002 may be less than 1,000 or more: neither is better, and the reason is said."""
     found = compare_results(bill(*old), bill(*new))
     assert not found.is_worse
-    assert report.verdict(found) == "not worse: process domain is not comparable"
+    assert report.verdict(found) == "changed: process domain is not comparable"
     text = report.render_text(found)
     assert "not comparable: process domain" in text
     assert "%" not in text
@@ -193,7 +217,7 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     planned = plan(tcm={"fits": True, "need_bytes": 576}, buffers={})
     found = compare_results(planned, binary)
     assert not found.is_worse
-    words = "not worse: constants is not comparable, tcm is not comparable"
+    words = "changed: constants is not comparable, tcm is not comparable"
     assert report.verdict(found) == words
     assert "tcm counts constants and IO before, the finished binary" in report.render_text(found)
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)

@@ -41,7 +41,7 @@ def save(path: Path, nodes: list[Any], shapes: tuple[Any, Any], **weights: Any) 
         ("Flatten", [1, 8, 2], [16], "declared with 1 dimensions (16), and 'n' (Flatten) gives 2"),
         ("Relu", [1, 8], [1, 8], ""),
         ("Relu", ["b", 8], ["b", 8], ""),
-        ("Squeeze", [1, 8], [8], ""),  # its axes decide, which are not looked at
+        ("Squeeze", [1, 8], [8], ""),  # the sizes decide, which are not looked at
     ],
 )
 def test_a_wrong_declared_rank_is_told(
@@ -51,6 +51,28 @@ def test_a_wrong_declared_rank_is_told(
     path = save(tmp_path / "a.onnx", [node(operator, ["x"], ["y"], "n")], (given, declared))
     assert "; ".join(foreseen(path, CompileOptions())).endswith(warned)
     assert bool(foreseen(path, CompileOptions())) == bool(warned)
+
+
+@pytest.mark.parametrize(
+    ("operator", "axes", "kept", "rank"),
+    [
+        *(("Squeeze", [0], None, 2), ("Unsqueeze", [0, 1], None, 5)),
+        *(("ReduceSum", [1, 2], 0, 1), ("ReduceSum", [1, 2], 1, 3), ("ReduceSum", [1], None, 3)),
+        *(("ArgMax", None, 0, 2), ("ArgMax", None, 1, 3)),
+    ],
+)
+def test_axes_that_a_constant_states_are_counted(
+    tmp_path: Path, operator: str, axes: list[int] | None, kept: int | None, rank: int
+) -> None:
+    """The right rank is not warned of, any other is."""
+    weights = {} if axes is None else {"axes": numpy.array(axes)}
+    reduces = node(operator, ["x", *weights], ["y"], "n")
+    if kept is not None:
+        reduces.attribute.append(helper.make_attribute("keepdims", kept))
+    for declared in range(1, 6):
+        path = save(tmp_path / "a.onnx", [reduces], ([1, 1, 1], [1] * declared), **weights)
+        words = f"and 'n' ({operator}) gives {rank}"
+        assert (words in "".join(foreseen(path, CompileOptions()))) == (declared != rank)
 
 
 def scaled(path: Path, factor: Any, *, beside: bool = False) -> Path:
@@ -93,10 +115,40 @@ def test_a_long_recurrence_is_told(tmp_path: Path, steps: int | str, layout: int
         w=numpy.zeros((1, 3 * units, 3), "f4"),
         r=numpy.zeros((1, 3 * units, units), "f4"),
     )
-    told = foreseen(path, CompileOptions(dims={"time": 500}))
+    told = foreseen(path, CompileOptions(dims={"time": 500} if steps == "time" else {}))
     expected = {400: "'y' (GRU) runs 400 steps", "time": "'y' (GRU) runs 500 steps", 20: ""}[steps]
     assert "".join(told).startswith(expected)
     assert bool(told) == bool(expected)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_steps_that_the_file_does_not_state_are_told(tmp_path: Path, inside: bool) -> None:
+    """Shape inference finds them, in the graph and in the branches of an If."""
+    units = 4
+    gru = node("GRU", ["t", "w", "r"], ["g"], "memory", hidden_size=units)
+    nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2])]
+    if inside:
+        branches = {
+            name: helper.make_graph([gru], name, [], [info("g", F, None)])
+            for name in ("then_branch", "else_branch")
+        }
+        nodes += [
+            node("ReduceMax", ["x"], ["m"], keepdims=0),
+            node("Cast", ["m"], ["c"], to=onnx.TensorProto.BOOL),
+            node("If", ["c"], ["y"], **branches),
+        ]
+    else:
+        nodes += [gru, node("Identity", ["g"], ["y"])]
+    path = save(
+        tmp_path / "a.onnx",
+        nodes,
+        ([1, 500, 3], None),
+        w=numpy.zeros((1, 3 * units, 3), "f4"),
+        r=numpy.zeros((1, 3 * units, units), "f4"),
+    )
+    told = foreseen(path, CompileOptions())
+    assert told[0].startswith("'memory' (GRU) runs 500 steps")
+    assert len(told) == 2 if inside else 1
 
 
 def test_an_unreadable_file_is_not_warned_of(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -103,6 +104,33 @@ def test_declared_shapes_are_not_believed(tmp_path: Path) -> None:
     path = save(tmp_path, "g (float[4,4] x) => (float[1] y) <float[1] h> { h = Exp(x) y = Neg(h) }")
     model = read(path)
     assert model.tensors["h"].shape == model.tensors["y"].shape == (4, 4)
+    assert model.notes == ("output 'y' is declared as 1, the model gives 4x4",)
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "notes"),
+    [
+        ("float[1,8,1]", {}, ("output 'y' is declared as 1x8x1, the model gives 1x8",)),
+        ("float[N,9]", {}, ("output 'y' is declared as ?x9, the model gives 1x8",)),
+        ("float[1,8]", {}, ()),
+        ("float[N,M]", {}, ()),
+        ("float[1,8]", {"shapes": {"x": (2, 8)}}, ()),  # the caller changes it, not the file
+    ],
+)
+def test_a_wrong_declared_output_is_said(
+    tmp_path: Path, declared: str, options: dict[str, Any], notes: tuple[str, ...]
+) -> None:
+    """The plan is of what the model gives; whoever allocates by the file would be wrong."""
+    path = save(tmp_path, f"g (float[1,8] x) => ({declared} y) {{ y = Relu(x) }}")
+    assert read(path, **options).notes == notes
+
+
+def test_constants_beyond_what_the_file_stores_are_said(tmp_path: Path) -> None:
+    """Computed while loading, and in the binary as large as they are."""
+    text = "g (float[1,64] x) => (float[1,64] y) <int64[2] s = {64, 64}>"
+    path = save(tmp_path, f"{text} {{ w = ConstantOfShape(s) y = MatMul(x, w) }}")
+    said = "constants take 16,384 bytes, the file stores 16: 1 computed, largest 'w' (16,384)"
+    assert read(path).notes == (said,)
 
 
 def test_what_inputs_do_not_change_is_constant(tmp_path: Path) -> None:

@@ -252,3 +252,53 @@ def test_the_largest_result_of_nonzero_is_stated_as_a_number(tmp_path: Path) -> 
         read(save(tmp_path, text))
     assert caught.value.sentence(flag).endswith("--shape i=2x24")
     assert read(save(tmp_path, text), shapes={"i": (2, 24)}).tensors["y"].shape == (2, 24)
+
+
+def voice(folder: Path) -> Path:
+    """A front end for two sample rates: its filter is 20 ms long, so both take 256 samples."""
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node("Conv", ["sound", kernel], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
+        )
+        for name, kernel in (("then_branch", "long"), ("else_branch", "short"))
+    }
+    nodes = [
+        helper.make_node("Equal", ["sr", "rate"], ["c"]),
+        helper.make_node("Unsqueeze", ["x", "one"], ["sound"]),
+        helper.make_node("If", ["c"], ["h"], **branches),
+        helper.make_node("ReduceMean", ["h", "two"], ["y"]),
+    ]
+    weights = {
+        **{"rate": numpy.array(16000), "one": numpy.array([1]), "two": numpy.array([2])},
+        **{"long": numpy.ones((1, 1, 160), "f4"), "short": numpy.ones((1, 1, 80), "f4")},
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "sequence"]),
+            helper.make_tensor_value_info("sr", TensorProto.INT64, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    path = folder / "voice.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_a_window_goes_with_its_sample_rate(tmp_path: Path) -> None:
+    """A window is a time: 256 samples are one at 8 kHz, though they run at 16 kHz, too."""
+    path = voice(tmp_path)
+    with pytest.raises(FreeDimensions) as caught:
+        read(path)
+    said = caught.value.sentence(flag)
+    assert "--dim sequence=512 --value sr=16000" in said
+    assert said.endswith("; also seen to run together: --dim sequence=256 --value sr=8000")
+    with pytest.raises(FreeDimensions) as slow:
+        read(path, values={"sr": 8000})
+    assert settings(slow.value) == {"dims": {"batch": 1, "sequence": 256}, "values": {"sr": 8000}}

@@ -49,7 +49,7 @@ def test_a_composed_graph_is_executed(context: lpai.ComposedContext, tmp_path: A
     path = tmp_path / "net.bin"
     path.write_bytes(context.get_binary())
     values = np.arange(64, dtype="u1").reshape(1, 64) + np.uint8(70)
-    with lpai.open(path) as session:
+    with lpai.open(path, native=True) as session:
         found = session.run({"x": values})
     np.testing.assert_array_equal(found["y"], np.maximum(values, 100))
 

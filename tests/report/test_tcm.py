@@ -28,8 +28,8 @@ def graph(
     ("model", "io", "words"),
     [
         (POOL - 64, 1, "fits with 0 bytes to spare (2 allocations)"),
-        (POOL, 1, "does not fit, 64 bytes too many (2 allocations)"),
-        (64, 32, "does not fit, too many allocations (33 allocations)"),
+        (POOL, 1, "does not fit, 64 bytes over the limit (2 allocations)"),
+        (64, 32, "does not fit: 33 allocations where TCM serves 32, fatal on the device"),
     ],
 )
 def test_a_verdict_says_by_how_much(model: int, io: int, words: str) -> None:

@@ -116,7 +116,7 @@ def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[CheckedPool]:
     from qnnmem.plan import Pool
-    from qnnmem.plan.memory import alike
+    from qnnmem.plan.memory import alike, judge_plan
     from qnnmem.plan.pools import BudgetVerdict
 
     said = {verdict.pool.value: verdict for verdict in plan.budgets}
@@ -132,6 +132,14 @@ def _checks(
             need = Bytes(pools[pool])
             least = Bytes(need - plan.scratch_bytes + lower)
             yield _checked(BudgetVerdict(Pool.SCRATCH, need, least, have), pool)
+    if "tcm" not in budgets:
+        yield from _allocations(pools.get("tcm"), _crowd(judge_plan(plan)))
+
+
+def _allocations(need: int | None, crowd: tuple[int, int] | None) -> Iterator[CheckedPool]:
+    """The limit of TCM that holds without a budget: the number of allocations."""
+    if crowd is not None:
+        yield CheckedPool("tcm", need, None, fits=False, is_budget=False, allocations=crowd)
 
 
 def _crowd(verdict: TcmVerdict | None) -> tuple[int, int] | None:
@@ -183,18 +191,21 @@ def _graph(
         place=task.place or task.file,
         target=_TARGET,
         pools=pools,
-        checks=tuple(
-            _of_graph(pool, pools.get(pool), have, graph["tcm"]) for pool, have in budgets.items()
-        ),
+        checks=tuple(_graph_checks(graph["tcm"], pools, budgets)),
         settings={"alignment": str(graph["align"]), "IO": f"{graph['io']} scratch"},
         line=task.entry.line,
     )
 
 
-def _of_graph(pool: str, need: int | None, have: int, tcm: Mapping[str, Any] | None) -> CheckedPool:
-    if need is None:
-        return CheckedPool(pool, need, have, None)
+def _graph_checks(
+    tcm: Mapping[str, Any] | None, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
+) -> Iterator[CheckedPool]:
     crowd = None
-    if pool == "tcm" and tcm is not None and tcm["buffers"] > tcm["max_buffers"]:
+    if tcm is not None and tcm["buffers"] > tcm["max_buffers"]:
         crowd = tcm["buffers"], tcm["max_buffers"]
-    return CheckedPool(pool, need, have, need <= have and not crowd, allocations=crowd)
+    for pool, have in budgets.items():
+        need, broken = pools.get(pool), crowd if pool == "tcm" else None
+        fits = None if need is None else need <= have and not broken
+        yield CheckedPool(pool, need, have, fits, allocations=broken)
+    if "tcm" not in budgets:
+        yield from _allocations(pools.get("tcm"), crowd)

@@ -66,7 +66,7 @@ def diff(
     pool that grew, a verdict that turned from yes to no, or a failure that was not there. Options
     of plan hold for both; a number that is exact and one that is a bound are not compared.
 
-    Exit codes: 0 not worse, 1 worse, 2 the two cannot be compared.
+    Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.compare import Tolerance, WhatCounts, compare_results

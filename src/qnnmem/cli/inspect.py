@@ -25,8 +25,8 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     JSON has the nesting of qnn-context-binary-utility. Of a DLC its graphs are shown as QNN's
     compilers are given them, with their operators.
 
-    Exit codes: 0 shown, 2 the file is damaged, of another version, or cannot be read, 3 the library
-    that reads a DLC is missing.
+    Exit codes: 0 shown, 1 shown, and a graph has more allocations than TCM serves, 2 the file is
+    damaged, of another version, or cannot be read, 3 the library that reads a DLC is missing.
     """
     from pathlib import Path
 
@@ -39,20 +39,21 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     # A context may stand far behind other nodes of a model: only reading it tells.
     check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
     show = {"lpai": _ours, "dlc": _dlc}.get(kind_of_file(path).name, _real)
-    write(show(path, as_json), target, force)
-    return 0
+    shown, code = show(path, as_json)
+    write(shown, target, force)
+    return code
 
 
-def _dlc(path: Path, as_json: bool) -> str:
+def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.load.dlc import compose
     from qnnmem.report import dlc as report
 
     graphs = compose(path)
     show = report.render_json if as_json else report.render_text
-    return show(graphs, str(path))
+    return show(graphs, str(path)), 0
 
 
-def _real(path: Path, as_json: bool) -> str:
+def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.read import read_context
     from qnnmem.load.file_kind import KINDS, wrong_kind
@@ -62,10 +63,10 @@ def _real(path: Path, as_json: bool) -> str:
         context = read_context(path)
     except NotCompiled as exc:
         raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
-    return report.render_json(context) if as_json else report.render_text(context, str(path))
+    return report.render_json(context) if as_json else report.render_text(context, str(path)), 0
 
 
-def _ours(path: Path, as_json: bool) -> str:
+def _ours(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.bounded_file import read_bytes
     from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
@@ -81,4 +82,6 @@ def _ours(path: Path, as_json: bool) -> str:
         raise LoadError(path, str(exc)) from exc
     tcm = judge_binary(context, len(data))
     info = binary_info(context, len(data), tcm)
-    return render_json(info) if as_json else render_text(info, tcm, str(path))
+    # Too many bytes are refused with a code; too many allocations end the system of the device.
+    is_fatal = any(verdict is not None and verdict.is_crowded for verdict in tcm.graphs)
+    return render_json(info) if as_json else render_text(info, tcm, str(path)), int(is_fatal)

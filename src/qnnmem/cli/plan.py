@@ -66,8 +66,9 @@ def plan(
     with id,lower,upper,size[,alignment][,offset]); - is standard input. Several files, a pattern, a
     folder or a file of several graphs give a table, with the options for each of them.
 
-    Exit codes: 0 planned, every budget holds; 1 a budget is too small; 2 a file cannot be planned;
-    3 cannot tell. Of several files the worst counts: 2, then 1, then 3.
+    Exit codes: 0 planned, every budget holds; 1 a budget is too small, or there are more
+    allocations than TCM serves; 2 a file cannot be planned; 3 cannot tell. Of several files the
+    worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.files import STDIN, named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write

@@ -82,7 +82,7 @@ def broken_words(check: CheckedPool) -> tuple[str, str]:
     if check.fits is False:
         if check.over or check.allocations is None:
             return (f"{check.over:,} over" if check.over else "refused"), kind
-        return f"{check.allocations[0]} allocations", kind
+        return "{} allocations, {} possible".format(*check.allocations), kind
     return ("", "") if check.fits else ("cannot tell", kind)
 
 

@@ -11,6 +11,7 @@ from qnnmem.compare.value import (
     PoolChange,
     ResultComparison,
     TensorChange,
+    VerdictChange,
 )
 from qnnmem.report.schema import write_json
 from qnnmem.text import counted, printable, shorten
@@ -18,42 +19,70 @@ from qnnmem.text import counted, printable, shorten
 SCHEMA = "qnnmem.diff/1"
 _TENSORS = 8  # of each file that the short answer names
 _REASONS = 3  # that the verdict names
+_DISJOINT = ("scratch", "persistent", "io", "constants")  # pools of LPAI that add up
 _CHANGED = ("appeared", "grew", "vanished", "shrank", "moved")
 
 
 def verdict(found: ResultComparison) -> str:
-    """One line: worse or not, and by what."""
+    """One line: worse, better, mixed or neither, and by what; the largest change first."""
     if not found.is_changed:
-        return "not worse: no number and no verdict differs"
-    if found.is_worse:
-        reasons = list(_reasons(found))
-        more = f", {counted(len(reasons) - _REASONS, 'more reason')}"
-        left = more if len(reasons) > _REASONS else ""
-        return f"worse: {', '.join(reasons[:_REASONS])}{left}"
-    said = [*_gains(found), *_neither(found)]
-    return f"not worse: {', '.join(said[:_REASONS]) or 'what differs is within what is allowed'}"
+        return "unchanged: no number and no verdict differs"
+    losses, gains = list(_losses(found)), list(_gains(found))
+    if losses and gains:
+        return f"mixed: {_first(gains, 'gain')}, but {_first(losses, 'reason')}{_together(found)}"
+    if losses:
+        return f"worse: {_first(losses, 'reason')}"
+    if gains:
+        return f"better: {_first(gains, 'gain')}"
+    rest = list(_neither(found))
+    return f"changed: {_first(rest, 'change')}" if rest else "changed: all growth is allowed"
 
 
-def _reasons(found: ResultComparison) -> Iterator[str]:
-    for name in found.failing:
-        yield f"{shorten(name)} is new and does not fit"
-    many = len(found.subjects) > 1
+def _first(said: Sequence[str], kind: str) -> str:
+    more = [f"{counted(len(said) - _REASONS, f'more {kind}')}"] if len(said) > _REASONS else []
+    return ", ".join([*said[:_REASONS], *more])
+
+
+def _losses(found: ResultComparison) -> Iterator[str]:
+    yield from (f"{shorten(name)} is new and does not fit" for name in found.failing)
     for subject in found.subjects:
-        of = f" of {shorten(subject.after)}" if many else ""
-        for turned in subject.verdicts:
-            if turned.is_worse:
-                words = f"{turned.before.words}, now {turned.after.words}"
-                yield f"{shorten(turned.question)}{of}: {words}"
-        yield from (f"{_grown(pool)}{of}" for pool in subject.pools if pool.is_worse)
+        of = _of(found, subject)
+        yield from (f"{_turned(one)}{of}" for one in subject.verdicts if one.is_worse)
+        worse = [pool for pool in subject.pools if pool.is_worse]
+        yield from (f"{_grown(pool)}{of}" for pool in _largest_first(worse))
 
 
 def _gains(found: ResultComparison) -> Iterator[str]:
     for subject in found.subjects:
-        for turned in subject.verdicts:
-            if turned.is_better:
-                words = f"{turned.before.words}, now {turned.after.words}"
-                yield f"{shorten(turned.question)}: {words}"
-        yield from (_grown(pool) for pool in subject.pools if (pool.delta or 0) < 0)
+        of = _of(found, subject)
+        yield from (f"{_turned(one)}{of}" for one in subject.verdicts if one.is_better)
+        smaller = [pool for pool in subject.pools if (pool.delta or 0) < 0]
+        yield from (f"{_grown(pool)}{of}" for pool in _largest_first(smaller))
+
+
+def _of(found: ResultComparison, subject: ComparedSubject) -> str:
+    return f" of {shorten(subject.after)}" if len(found.subjects) > 1 else ""
+
+
+def _largest_first(pools: Sequence[PoolChange]) -> list[PoolChange]:
+    return sorted(pools, key=lambda pool: -abs(pool.delta or 0))
+
+
+def _together(found: ResultComparison) -> str:
+    """What all pools of LPAI make together; nothing for pools that overlap."""
+    pools = {pool.pool: pool for subject in found.subjects for pool in subject.pools}
+    parts = [pools[name] for name in _DISJOINT if name in pools]
+    known = all(part.delta is not None for part in parts)
+    if len(found.subjects) != 1 or "scratch" not in pools or not known:
+        return ""
+    before, after = sum(p.before or 0 for p in parts), sum(p.after or 0 for p in parts)
+    return f"; {_grown(PoolChange('all pools together', before, after))}"
+
+
+def _turned(turned: VerdictChange) -> str:
+    """A question that is answered otherwise than before."""
+    before, after = turned.before.words, turned.after.words
+    return f"{shorten(turned.question, 100)} changed from '{before}' to '{after}'"
 
 
 def _neither(found: ResultComparison) -> Iterator[str]:
@@ -62,10 +91,8 @@ def _neither(found: ResultComparison) -> Iterator[str]:
         yield from [f"{shorten(names[0])} is {word}"] if len(names) == 1 else []
         yield from [f"{len(names):,} are {word}"] if len(names) > 1 else []
     for subject in found.subjects:
-        for turned in subject.verdicts:
-            if not turned.is_better and not turned.is_worse:
-                words = f"{turned.before.words}, now {turned.after.words}"
-                yield f"{shorten(turned.question)}: {words}"
+        turned = (one for one in subject.verdicts if not one.is_better and not one.is_worse)
+        yield from map(_turned, turned)
         yield from (
             f"{shorten(one.pool)} is not comparable"
             for one in subject.pools
@@ -126,9 +153,7 @@ def _subject_lines(subject: ComparedSubject, verbose: bool) -> Iterator[str]:
         yield from pool_lines(pools)
     if subject.verdicts:
         yield ""
-        for turned in subject.verdicts:
-            words = f"{turned.before.words}, now {turned.after.words}"
-            yield f"{shorten(turned.question, 100)}: {words}"
+        yield from map(_turned, subject.verdicts)
     if subject.limits:
         yield ""
         yield from map(_limit_words, subject.limits)

@@ -11,7 +11,7 @@ from typing import Any
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.report.schema import write_json
 from qnnmem.report.sizes import size_words
-from qnnmem.report.tcm import together, verdict_words
+from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -24,7 +24,8 @@ Values = Mapping[str, Any]
 def render_text(info: Values, tcm: BinaryTcm, path: str) -> str:
     """The whole report; names are made safe to print."""
     ours = info["qnnmem"]
-    blocks = ["\n".join(_about(ours, path))]
+    fatal = [line for verdict in tcm.graphs for line in fatal_lines(verdict)]
+    blocks = ["\n".join([*fatal[:1], *_about(ours, path)])]
     graphs = zip(ours["graphs"], tcm.graphs, strict=True)
     blocks += [_graph(graph, alone) for graph, alone in graphs]
     if shared := together(tcm):

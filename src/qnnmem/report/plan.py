@@ -12,7 +12,7 @@ from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
 from qnnmem.report.planned import PlanReport
-from qnnmem.report.tcm import too_many
+from qnnmem.report.tcm import fatal_lines, too_many
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -48,15 +48,14 @@ def _verdict(report: PlanReport) -> Iterator[str]:
         yield with_flags(plan.model.assumed)
     yield from map(_shortened, plan.model.holds_for)
     yield from budget_lines(report)
-    yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.proof_words}"
     yield from allocation_lines(report)
+    yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.proof_words}"
 
 
 def allocation_lines(report: PlanReport) -> Iterator[str]:
-    """That TCM takes fewer allocations than there are, where no budget of TCM says so."""
-    tcm = report.tcm
-    if tcm is not None and tcm.is_crowded and report.tcm_budget is None:
-        yield f"does not fit TCM (aDSP direct mode): {too_many(tcm.buffers, tcm.max_buffers.value)}"
+    """That TCM serves fewer allocations than there are, where no budget of TCM says so."""
+    if report.tcm_budget is None:
+        yield from fatal_lines(report.tcm)
 
 
 def budget_lines(report: PlanReport) -> Iterator[str]:

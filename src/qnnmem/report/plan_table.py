@@ -52,7 +52,7 @@ def verdict(rows: Sequence[Row]) -> str:
     """One line about all files: whether budgets hold, and how many could not be planned."""
     planned = [row for row in rows if isinstance(row, PlanReport)]
     refused = len(rows) - len(planned)
-    asked = [row for row in planned if row.has_budget]
+    asked = [row for row in planned if row.has_verdict]
     parts = []
     if asked:
         count = {answer: sum(row.fits is answer for row in asked) for answer in ANSWERS}
@@ -107,7 +107,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _answer(row: PlanReport) -> str:
-    if row.has_budget:
+    if row.has_verdict:
         return ANSWERS[row.fits]
     return row.plan.proof.value
 

@@ -10,6 +10,7 @@ from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import MemoryPlan, Pool
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
 from qnnmem.plan.remedies import Remedies
+from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 
@@ -38,24 +39,29 @@ class PlanReport:
 
     @property
     def fits(self) -> bool | None:
-        """Whether every budget holds; None where that cannot be told.
+        """Whether every budget holds and TCM serves every allocation; None: that cannot be told.
 
         The search had no time to tell, or a size in the file only stands in for the true one.
         """
         answers = {budget.fits for budget in self.plan.budgets}
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
+        answers |= {False} if self._is_crowded else set()
         answers |= {None} if answers and self.plan.model.assumed else set()
         return False if False in answers else None if None in answers else True
 
     @property
     def exit_code(self) -> int:
-        """0 every budget holds, 1 one is too small, 3 it cannot be told."""
+        """0 it fits, 1 it does not, 3 it cannot be told."""
         return {True: 0, False: 1, None: 3}[self.fits]
 
     @property
-    def has_budget(self) -> bool:
-        """Whether the question was if it fits."""
-        return bool(self.plan.budgets) or self.tcm_budget is not None
+    def has_verdict(self) -> bool:
+        """Whether there is a budget to hold, or allocations that no TCM serves."""
+        return bool(self.plan.budgets) or self.tcm_budget is not None or self._is_crowded
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self.tcm is not None and self.tcm.is_crowded
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -72,7 +78,7 @@ class PlanReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of the file said, and how far the proof goes."""
-        notes = [*self._idle_options(), *self.plan.model.notes]
+        notes = [*self._idle_options(), *self._empty_io(), *self.plan.model.notes]
         if any(op.bodies for op in self.plan.model.ops):
             notes.append(
                 "branch and loop bodies are planned separately; "
@@ -98,6 +104,15 @@ class PlanReport:
             return
         kinds = ", ".join(sorted({kind.value for kind in _buffered(plan.model)}))
         yield f"--bits {plan.options.bits} changes no buffer: none is floating-point ({kinds})"
+
+    def _empty_io(self) -> Iterator[str]:
+        """Inputs and outputs without a single element."""
+        model = self.plan.model
+        for kind, names in (("input", model.inputs), ("output", model.outputs)):
+            for name in names:
+                if not model.tensors[name].elements:
+                    shape = "x".join(map(str, model.tensors[name].shape))
+                    yield f"{kind} {quote(name)} has no elements ({shape})"
 
     @property
     def pools(self) -> tuple[tuple[Pool, Bytes], ...]:

@@ -15,18 +15,23 @@ _MAX_CHANGES = 6
 def verdict_words(verdict: TcmVerdict) -> str:
     """Whether it fits, by how much, and in how many allocations."""
     spare = verdict.limit.value - verdict.need
-    if verdict.fits:
-        words = f"fits with {counted(spare, 'byte')} to spare"
-    elif spare < 0:
-        words = f"does not fit, {counted(-spare, 'byte')} too many"
-    else:
-        words = "does not fit, too many allocations"
+    over = f", {counted(-spare, 'byte')} over the limit" if spare < 0 else ""
+    if verdict.is_crowded:
+        return f"does not fit{over}: {too_many(verdict.buffers, verdict.max_buffers.value)}"
+    words = f"does not fit{over}" if over else f"fits with {counted(spare, 'byte')} to spare"
     return f"{words} ({counted(verdict.buffers, 'allocation')})"
 
 
 def too_many(buffers: int, most: int) -> str:
-    """That constants and IO are more allocations than the pool takes."""
-    return f"TCM takes {most} allocations, constants and IO are {buffers}"
+    """That a model needs more allocations than the pool serves, which ends the whole system."""
+    return f"{buffers} allocations where TCM serves {most}, fatal on the device"
+
+
+def fatal_lines(verdict: TcmVerdict | None) -> Iterator[str]:
+    """That a run from TCM would end the system of the device, where it would."""
+    if verdict is not None and verdict.is_crowded:
+        crowd = too_many(verdict.buffers, verdict.max_buffers.value)
+        yield f"does not fit TCM (aDSP direct mode): {crowd}"
 
 
 def together(tcm: BinaryTcm) -> tuple[str, TcmVerdict] | None:

@@ -6,19 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import LoadError
+from qnnmem.errors import LoadError, UsageError
 from qnnmem.htp.compile.fp16 import may_overflow
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.ranks import wrong_ranks
 from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
+from qnnmem.load.onnx.graph import bodies, integer
+from qnnmem.load.onnx.tensor import UNKNOWN
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
 
+    from qnnmem.load.onnx.passes.guard import GuardedModel
+    from qnnmem.load.onnx.scope import Scope
+
 _NAMED = 3
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _MANY_STEPS = 200
+_SHAPING_S = 60.0  # for shapes inside a model: a warning is not worth more
 # Compiling a GRU with 64 units for SM8650 by onnxruntime-qnn 2.7.0 on two shared cores.
 _SEEN = "a GRU of 64 units took 5 s for 200 steps and 24 s for 400"
 
@@ -36,28 +42,29 @@ def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
     except LoadError:  # which the compile will say
         return ()
     graph = model.proto.graph
-    found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(graph, options)]
+    found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(path, model, options)]
     if options.precision is HtpPrecision.FP16:
         found += may_overflow(path, model, options)
     return tuple(found)
 
 
-def _unrolled(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
+def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
     """Recurrent nodes over many steps, each of which becomes operators of its own."""
-    shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.input}
-    shapes |= {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
-    for node in graph.node:
-        if node.op_type not in _RECURRENT or not node.input:
-            continue
-        name = node.input[0]
-        layout = next((item.i for item in node.attribute if item.name == "layout"), 0)
-        at = 1 if layout else 0
-        steps = 0
-        if name in options.shapes and len(options.shapes[name]) > at:
-            steps = options.shapes[name][at]
-        elif len(shapes.get(name, ())) > at:
-            size = shapes[name][at]
-            steps = size.dim_value or options.dims.get(size.dim_param, 0)
+    if not any(map(_recurs, (model.proto.graph, *model.proto.functions))):
+        return
+    from qnnmem.load.onnx.fixed import Fixed
+    from qnnmem.load.onnx.passes.resolve import open_model
+    from qnnmem.load.onnx.sizes.attempts import shape_model
+    from qnnmem.load.onnx.trial.child import TrialChild
+
+    # Few files state the length of a sequence inside; shape inference finds it.
+    given = Fixed(options.dims, options.shapes, options.values)
+    try:
+        with TrialChild(path, min(_SHAPING_S, options.time_limit_s)) as child:
+            shaped = shape_model(open_model(model, child), given, child)
+    except (LoadError, UsageError):  # which the compile will say
+        return
+    for node, steps in _recurrences(shaped.scope):
         if steps >= _MANY_STEPS:
             which = quote(node.name or next(iter(node.output), ""))
             yield (
@@ -65,3 +72,19 @@ def _unrolled(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
                 f"may take minutes and gigabytes ({_SEEN}); fewer steps with the state as input "
                 "and output compile sooner"
             )
+
+
+def _recurs(graph: onnx.GraphProto | onnx.FunctionProto) -> bool:
+    return any(node.op_type in _RECURRENT or any(map(_recurs, bodies(node))) for node in graph.node)
+
+
+def _recurrences(scope: Scope) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Recurrent nodes, those of bodies included, and their steps."""
+    for node in scope.graph.node:
+        if node.op_type in _RECURRENT and node.input:
+            shape = scope.types.get(node.input[0], UNKNOWN).shape or ()
+            axis = integer(node, "layout", 0)  # 1: the batch comes first
+            yield node, shape[axis] if 0 <= axis < len(shape) else 0
+    for inner in scope.bodies.values():
+        for body in inner:
+            yield from _recurrences(body)

@@ -93,7 +93,25 @@ def _ranks(
         return (sum(rank for rank in given if rank is not None) - 1,)
     if node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] in constants:
         return (_length(constants[node.input[1]]),)
-    return (None,)
+    return (_reduced(node, first, constants),)
+
+
+def _reduced(
+    node: onnx.NodeProto, rank: int | None, constants: Mapping[str, onnx.TensorProto]
+) -> int | None:
+    """The rank after axes are added or taken away; None where they are not known."""
+    given = {item.name: item for item in node.attribute}
+    kept = given["keepdims"].i if "keepdims" in given else 1
+    if rank is None or node.op_type.startswith("ArgM"):
+        return rank if kept or rank is None else rank - 1
+    is_reduce = node.op_type.startswith("Reduce")
+    if is_reduce and kept:
+        return rank
+    axes = next((constants[name] for name in node.input[1:2] if name in constants), None)
+    count = len(given["axes"].ints) if "axes" in given else axes and _length(axes)
+    if not count or not (is_reduce or node.op_type in ("Squeeze", "Unsqueeze")):
+        return None
+    return rank + count if node.op_type == "Unsqueeze" else rank - count
 
 
 def _length(tensor: onnx.TensorProto) -> int | None:

@@ -10,7 +10,7 @@ from qnnmem.errors import ChildFailed, LoadError
 from qnnmem.load.onnx.flow import is_deterministic
 from qnnmem.load.onnx.graph import OnnxGraph, attribute, bodies, integer, is_op, reads
 from qnnmem.load.onnx.scope import Scope
-from qnnmem.load.onnx.tensor import OnnxType
+from qnnmem.load.onnx.tensor import OnnxType, by_sizes
 from qnnmem.load.onnx.trial.questions import Trials, compute_values, read_scalar
 from qnnmem.text import quote
 
@@ -82,7 +82,7 @@ def outcome(
 def _same(kinds: Sequence[OnnxType]) -> Result:
     if all(kind == kinds[0] for kind in kinds):
         return kinds[0]
-    words = " or ".join("x".join(map(str, kind.shape or ())) or "scalar" for kind in kinds)
+    words = " or ".join(by_sizes(kind.shape or ()) for kind in kinds)
     return f"depends on the branch taken ({words})"
 
 

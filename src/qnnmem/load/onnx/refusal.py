@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import LoadError, Setting, Words, chain_words
+from qnnmem.errors import ChildFailed, LoadError, QnnMemError, Setting, Words, chain_words, spaced
 from qnnmem.load.onnx.flow import CONTROL, SHAPING
 from qnnmem.load.onnx.foreign import first_foreign, foreign_op
-from qnnmem.load.onnx.graph import bodies, is_op, live
+from qnnmem.load.onnx.graph import attribute, bodies, is_op, live, reads
 from qnnmem.load.onnx.scope import Scope
-from qnnmem.load.onnx.tensor import DTYPES, STRING, OnnxType, check_shape
-from qnnmem.load.onnx.trial.questions import Trials
+from qnnmem.load.onnx.tensor import DTYPES, STRING, OnnxType, by_sizes, check_shape
+from qnnmem.load.onnx.trial.questions import Trials, measure_types
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
+
+_LISTED = 20  # tensors that a sentence names
 
 
 def check_scope(trials: Trials, scope: Scope) -> None:
@@ -45,40 +49,122 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
     check_shape(trials.path, name, kind.shape or (), DTYPES[kind.elem])
 
 
-def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None:
-    """Raise LoadError if the shape of one of these tensors depends on data."""
-    for name in names:
-        culprit = scope.flow.culprit.get(name)
-        if culprit is None or name in scope.flow.pending:
-            continue
-        node = scope.graph.node[culprit]
-        open_ones = [out for out in node.output if out in scope.flow.culprit]
-        first = next((out for out in open_ones if out not in trials.stated), name)
-        raise data_dependent(trials, scope, first)
+@dataclass(frozen=True, slots=True)
+class DependentShape:
+    """A tensor whose shape data decide."""
+
+    name: str
+    operator: str
+    why: str
+    largest: tuple[int, ...] | None  # None where the operator does not tell
+    by_value: Words  # the way out where an input of the model itself says the shape
 
 
-def data_dependent(trials: Trials, scope: Scope, name: str) -> LoadError:
-    """Error about a shape that data decide; its cure is to state the largest one."""
-    node = next(node for node in scope.graph.node if name in node.output)
-    why = scope.reasons.get(name, "depends on the data")
+class DependentShapes(LoadError):
+    """Shapes that data decide; the cure is to state the largest ones."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        shapes: Sequence[DependentShape],
+        seen: Mapping[str, tuple[int, ...]],
+        end: Words = "",
+    ) -> None:
+        self.shapes = tuple(shapes)
+        self.seen = seen  # with these in their place, what comes behind can be looked at
+        first, is_one = self.shapes[0], len(self.shapes) == 1
+        what = f"the shape of {quote(first.name)}, made by {quote(first.operator)}, {first.why}"
+        if not is_one:
+            listed = (f"{quote(one.name)} ({one.operator})" for one in self.shapes[:_LISTED])
+            more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
+            names = f"{', '.join(listed)}{more}"
+            what = f"the shapes of {len(self.shapes)} tensors depend on the data: {names}"
+        state = f"state {'its largest shape' if is_one else 'their largest shapes'} with "
+        # The branches of an If have known sizes, which the reason lists; a trial run took one.
+        tried = {
+            one.name: seen[one.name]
+            for one in self.shapes
+            if one.largest is None and one.operator != "If" and one.name in seen
+        }
+        settings = [_setting(one.name, one.largest or tried.get(one.name)) for one in self.shapes]
+        cure = chain_words(first.by_value, state, spaced(settings))
+        if tried:
+            which = "" if is_one else f"{len(tried)} of them "
+            cure = chain_words(cure, f" ({which}as seen in a trial run; real data may need more)")
+        super().__init__(path, what, cure=chain_words(cure, end))
+
+    def joined(self, later: DependentShapes) -> DependentShapes:
+        """Both in one answer."""
+        names = {one.name for one in self.shapes}
+        new = [one for one in later.shapes if one.name not in names]
+        return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
+
+    def blocked(self, error: QnnMemError) -> DependentShapes:
+        """The same answer where stating the shapes leads to another error."""
+        end = chain_words("; with these it ends in: ", error.what)
+        return DependentShapes(self.path, self.shapes, self.seen, end)
+
+
+def _setting(name: str, shape: tuple[int, ...] | None) -> Setting:
     shown = name if name.isprintable() and len(name) <= 80 else "NAME"
-    largest = (
-        "state its largest shape with ",
-        Setting("shapes", f"{shown}={_largest(scope, node) or 'AxB'}"),
-    )
-    return LoadError(
-        trials.path,
-        f"the shape of {quote(name)}, made by {quote(node.op_type)}, {why}",
-        cure=chain_words(_valued(trials, scope, name), largest),
-    )
+    return Setting("shapes", f"{shown}={'AxB' if shape is None else by_sizes(shape)}")
 
 
-def _largest(scope: Scope, node: onnx.NodeProto) -> str:
-    """The largest shape, where the operator itself tells; else nothing."""
+def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None:
+    """Raise DependentShapes if data decide the shapes of some of these tensors."""
+    flow = scope.flow
+    open_ones = [name for name in names if name in flow.culprit and name not in flow.pending]
+    if open_ones:
+        raise dependent_shapes(trials, scope, open_ones)
+
+
+def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> DependentShapes:
+    """Error about tensors whose shapes data decide."""
+    makers = {name: node for node in scope.graph.node for name in node.output}
+    # What is made from other open ones may follow from their shapes.
+    names = [
+        name
+        for name in names
+        if all(one in scope.flow.const or scope.is_typed(one) for one in reads(makers[name]))
+    ] or names[:1]
+    shapes = [
+        DependentShape(
+            name,
+            makers[name].op_type,
+            scope.reasons.get(name, "depends on the data"),
+            _largest(scope, makers[name]),
+            _valued(trials, scope, name),
+        )
+        for name in names
+    ]
+    known = {one.name: one.largest for one in shapes if one.largest is not None}
+    rest = [name for name in names if name not in known]
+    return DependentShapes(trials.path, shapes, {**known, **_seen(trials, scope, rest)})
+
+
+def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes in a trial run, of as many tensors as made-up data reach."""
+    if not names:
+        return {}
+    try:
+        found, _ = measure_types(trials, scope.graph, scope.types, names, scope.flow.const)
+    except (ChildFailed, LoadError):
+        each = ([name] for name in names[:_LISTED] if len(names) > 1)
+        return {name: shape for one in each for name, shape in _seen(trials, scope, one).items()}
+    return {name: kind.shape for name, kind in found.items() if kind.shape is not None}
+
+
+def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
+    """The largest shape of an op's first output, where the operator itself tells."""
     kind = scope.types.get(node.input[0]) if node.input else None
-    if not is_op(node, "NonZero") or kind is None or kind.shape is None:
-        return ""
-    return f"{max(len(kind.shape), 1)}x{math.prod(kind.shape)}"
+    if kind is None or kind.shape is None:
+        return None
+    if is_op(node, "NonZero"):
+        return max(len(kind.shape), 1), math.prod(kind.shape)
+    is_flat = attribute(node, "axis") is None
+    if is_op(node, "Compress", "Unique") and is_flat:
+        return (math.prod(kind.shape),)
+    return kind.shape if is_op(node, "Compress", "Slice") else None
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,6 +82,11 @@ def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
         for size in kind.shape:
             info.type.tensor_type.shape.dim.add().dim_value = size
     return info
+
+
+def by_sizes(shape: Iterable[int | str]) -> str:
+    """A shape as a caller writes it."""
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:

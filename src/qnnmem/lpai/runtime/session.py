@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.arguments import expect
@@ -13,7 +13,7 @@ from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.ir import Tensor
 from qnnmem.lpai.binary import map_file
-from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, Log
@@ -52,10 +52,9 @@ class Session:
     Threads may share one: its runs come one after the other, each with its own inputs and outputs.
     State is the session's, not the thread's.
 
-    A quantized input may be given in real numbers, which are quantized, or as it is stored. Outputs
-    come in the same form: as float32 where any input was given in real numbers, else as stored;
-    `native` True asks for stored values, False for real numbers, whatever was given. Outputs that
-    are not quantized, such as indices, come as they are.
+    A quantized input may be given in real numbers, which are quantized, or as it is stored. A
+    quantized output comes in real numbers, as float32; with `native` it comes as it is stored.
+    Outputs that are not quantized, such as indices, come as they are.
     """
 
     def __init__(
@@ -68,10 +67,10 @@ class Session:
         sanitize: bool = True,
         trusted: bool = False,
         log: Log | None = None,
-        native: bool | None = None,
+        native: bool = False,
     ) -> None:
         _check_words(path, graph, mem_type)
-        expect(native, (bool, NoneType), "native is True, False or None")
+        expect(native, bool, "native is True or False")
         self._native = native
         self._closing = Lock()
         self.backend = Backend.create(profile=profile, log=log)
@@ -109,7 +108,7 @@ class Session:
         return self._context.graph_retrieve(graph or names[0])
 
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
-        """Outputs of one inference, in the form of the inputs; see `Session`.
+        """Outputs of one inference; see `Session` for their form.
 
         Several mappings are frames of a streaming model: as many are taken as its windows need.
         """
@@ -155,15 +154,20 @@ class Session:
         return self.graph.undisturbed(lambda: self._execute(given))
 
     def _execute(self, given: Mapping[str, Any]) -> Arrays | None:
-        real = [self._write(name, value) for name, value in given.items()]
+        for name, value in given.items():
+            self._write(name, value)
         if self.graph.execute(self._inputs, self._outputs) == EARLY_TERMINATION:
             return None
-        native = not any(real) if self._native is None else self._native
-        return {name: self._read_output(name, native=native) for name in self.compiled.outputs}
+        return {name: self._read_output(name) for name in self.compiled.outputs}
 
-    def _read_output(self, name: str, *, native: bool) -> NDArray[Any]:
-        quant, stored = self.compiled.quants.get(name), self._array(name)
-        return stored.copy() if native or quant is None else to_float(stored, quant)
+    def _read_output(self, name: str) -> NDArray[Any]:
+        stored = self._array(name)
+        return to_float(stored, self._real[name]) if name in self._real else stored.copy()
+
+    @property
+    def _real(self) -> Mapping[str, Quant]:
+        """Tensors that come out in real numbers."""
+        return {} if self._native else self.compiled.quants
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
         """Outputs of every execution that completes, frame after frame."""
@@ -200,14 +204,20 @@ class Session:
         return tuple(self.backend.findings)
 
     def __repr__(self) -> str:
-        """Inputs and outputs in one line."""
-        sides = (self.compiled.inputs, self.compiled.outputs)
-        shown = " -> ".join(self._shown(names) for names in sides)
-        return f"<Session of {quote(self.compiled.name)}: {shown}>"
+        """Inputs as they are stored and outputs as they come, in one line."""
+        shown = (
+            self._shown(self.compiled.inputs, ()),
+            self._shown(self.compiled.outputs, self._real),
+        )
+        return f"<Session of {quote(self.compiled.name)}: {' -> '.join(shown)}>"
 
-    def _shown(self, names: Sequence[str]) -> str:
+    def _shown(self, names: Sequence[str], real: Collection[str]) -> str:
         tensors = [self.compiled.model.tensors[name] for name in names[:_SHOWN]]
-        words = (f"{quote(t.name)} {t.dtype.value} {list(t.shape)}" for t in tensors)
+        kinds = ("float32" if t.name in real else t.dtype.value for t in tensors)
+        words = (
+            f"{quote(t.name)} {kind} {list(t.shape)}"
+            for t, kind in zip(tensors, kinds, strict=True)
+        )
         return ", ".join(words) + ", …" * (len(names) > _SHOWN)
 
     def close(self) -> None:
@@ -277,8 +287,8 @@ class Session:
             return typed(self._io[name], self.compiled.model.tensors[name])
         return self.graph.view(name).array
 
-    def _write(self, name: str, value: Any) -> bool:
-        """Put an input where the graph reads it; gives whether it came in real numbers."""
+    def _write(self, name: str, value: Any) -> None:
+        """Put an input where the graph reads it."""
         import numpy
 
         tensor: Tensor = self.compiled.model.tensors[name]
@@ -300,7 +310,6 @@ class Session:
                 f"but was given as {given.dtype.name} {list(given.shape)}"
             )
         target[...] = to_native(given, tensor, quant) if is_real else given
-        return is_real
 
 
 def _check_words(path: object, graph: object, mem_type: object) -> None:

@@ -45,7 +45,7 @@ def _budgets(plan: PlanValues) -> dict[str, int]:
 def _answer(plan: PlanValues) -> Html:
     proof = as_proof(plan.proof, optimal=plan.optimal)
     words = proof_words(proof, plan.scratch_bytes, plan.lower_bound_bytes)
-    answer = [badge(plan.fits), Html(" ")] if plan.budgets else []
+    answer = [badge(plan.fits), Html(" ")] if plan.budgets or plan.fits is False else []
     return tag(
         "p",
         *answer,

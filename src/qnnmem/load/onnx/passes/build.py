@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,13 +10,14 @@ from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.load.custom import unknown_inside
 from qnnmem.load.onnx.flow import CONTROL, is_deterministic
 from qnnmem.load.onnx.foreign import is_foreign
-from qnnmem.load.onnx.graph import OnnxGraph, integer, is_op, live, reads
+from qnnmem.load.onnx.graph import OnnxGraph, attribute, integer, is_op, live, reads
 from qnnmem.load.onnx.one_input import inputs_it_holds_for
 from qnnmem.load.onnx.passes.shape import ShapedModel
 from qnnmem.load.onnx.quant import Group, group, same_scale
 from qnnmem.load.onnx.scope import Scope
 from qnnmem.load.onnx.stage import stage
-from qnnmem.load.onnx.tensor import DTYPES, STRING
+from qnnmem.load.onnx.stored import stored_bytes
+from qnnmem.load.onnx.tensor import DTYPES, STRING, by_sizes
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -70,6 +71,20 @@ def _notes(model: ShapedModel) -> Iterator[str]:
             f"tensor shapes as the file declares them, not verified: {len(declared)} "
             f"({', '.join(quote(name) for name in declared[:5])})"
         )
+    for name, declared_sizes in model.resolved.outputs.items():
+        sizes = model.scope.types[name].shape or ()
+        # Inputs of other sizes than the file states give other outputs than it declares.
+        if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
+            said = by_sizes(size or "?" for size in declared_sizes)
+            yield f"output {quote(name)} is declared as {said}, the model gives {by_sizes(sizes)}"
+
+
+def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
+    """Whether a declared shape, 0 where it is open, is not the one found."""
+    if len(declared) != len(sizes):
+        return True
+    pairs = zip(declared, sizes, strict=True)
+    return not rank_only and any(said and said != size for said, size in pairs)
 
 
 def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
@@ -95,19 +110,38 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
         source for source in read if source in scope.flow.const and source not in scope.outer_const
     )
     own = [*inputs, *constants, *outputs, *(result for op in ops for result in op.outputs)]
+    tensors = {item: _tensor(scope, item) for item in own if item in made or item in read}
     return Model(
         name=name,
         format="onnx",
-        tensors={item: _tensor(scope, item) for item in own if item in made or item in read},
+        tensors=tensors,
         ops=_uniquely_named(ops),
         inputs=inputs,
         outputs=outputs,
         constants=constants,
         notes=(
             *notes,
+            *_computed_notes(graph, [tensors[item] for item in constants]),
             *([f"ops left out because no output depends on them: {dead}"] if dead else []),
         ),
     )
+
+
+def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[str]:
+    """That constants take more bytes than the file stores, and which of them is computed."""
+    stored = {item.name: stored_bytes(item) for item in graph.initializer}
+    for node in graph.node:
+        if is_op(node, "Constant"):
+            value = attribute(node, "value")
+            stored[node.output[0]] = 0 if value is None else stored_bytes(value.t)
+    computed = [item for item in constants if item.name not in stored]
+    total, held = sum(item.nbytes for item in constants), sum(stored.values())
+    if computed and total > held:
+        largest = max(computed, key=lambda item: item.nbytes)
+        yield (
+            f"constants take {total:,} bytes, the file stores {held:,}: {len(computed)} computed, "
+            f"largest {quote(largest.name)} ({largest.nbytes:,})"
+        )
 
 
 def _dead(scope: Scope, alive: Iterable[int]) -> int:

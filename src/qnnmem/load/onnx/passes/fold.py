@@ -8,7 +8,7 @@ repeat until no such If is left:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from qnnmem.load.onnx.graph import OnnxGraph, all_names, attribute, is_op
 from qnnmem.load.onnx.passes.resolve import ResolvedModel
 from qnnmem.load.onnx.scope import Scope
 from qnnmem.load.onnx.stage import stage
-from qnnmem.load.onnx.tensor import UNKNOWN, OnnxType
+from qnnmem.load.onnx.tensor import UNKNOWN, OnnxType, by_sizes
 from qnnmem.load.onnx.trial.questions import Trials, compute_values, infer_types, read_scalar
 from qnnmem.text import quote
 
@@ -131,14 +131,9 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
             continue
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
-            raise UsageError(
-                f"tensor {quote(name)} has shape {_by(kind.shape or ())}, not {_by(shape)}"
-            )
+            found = by_sizes(kind.shape or ())
+            raise UsageError(f"tensor {quote(name)} has shape {found}, not {by_sizes(shape)}")
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)
     return stated
-
-
-def _by(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -20,7 +20,7 @@ from qnnmem.load.onnx.defaults import lacks_defaults, write_defaults
 from qnnmem.load.onnx.fixed import Fixed, value_text
 from qnnmem.load.onnx.foreign import check_foreign, check_outputs
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
-from qnnmem.load.onnx.inputs import fix_inputs
+from qnnmem.load.onnx.inputs import dims_of, fix_inputs
 from qnnmem.load.onnx.passes.guard import GuardedModel
 from qnnmem.load.onnx.stage import stage
 from qnnmem.load.onnx.tensor import OnnxType, type_of
@@ -47,6 +47,7 @@ class OpenModel:
     head: onnx.ModelProto  # IR version, operator sets, metadata; of the graph only its name
     graph: OnnxGraph
     declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    outputs: Mapping[str, tuple[int, ...]]  # sizes the file declares for outputs, 0 where open
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
         """The model, or the same with another graph, as a message of its own."""
@@ -84,7 +85,12 @@ def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
     check_outputs(model.path, graph)
     declared = _declared(model.proto.graph, graph.node)
     check_foreign(model.path, graph, declared)
-    return OpenModel(model.path, head, _without_unused(graph), declared)
+    outputs = {
+        item.name: tuple(max(dim.dim_value, 0) for dim in dims_of(item))
+        for item in graph.output
+        if item.type.tensor_type.HasField("shape")
+    }
+    return OpenModel(model.path, head, _without_unused(graph), declared, outputs)
 
 
 @stage("resolve")
@@ -97,7 +103,9 @@ def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
     # The shape of an input that has a value is that of the value.
     stated = {name: shape for name, shape in fixed.shapes.items() if name not in fixed.values}
     valued = {name: value_text(value) for name, value in fixed.values.items()}
-    return ResolvedModel(model.path, model.head, graph, model.declared, stated, valued)
+    return ResolvedModel(
+        model.path, model.head, graph, model.declared, model.outputs, stated, valued
+    )
 
 
 def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:

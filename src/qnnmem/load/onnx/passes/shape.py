@@ -34,7 +34,7 @@ from qnnmem.load.onnx.passes.fold import (
     trials_of,
 )
 from qnnmem.load.onnx.passes.resolve import ResolvedModel
-from qnnmem.load.onnx.refusal import check_scope, data_dependent, refuse_dependent, unknown_shape
+from qnnmem.load.onnx.refusal import check_scope, dependent_shapes, refuse_dependent, unknown_shape
 from qnnmem.load.onnx.scope import Scope
 from qnnmem.load.onnx.stage import stage
 from qnnmem.load.onnx.tensor import OnnxType, value_info
@@ -205,10 +205,11 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
         if not declared:
             raise unknown_shape(trials, scope, missing[0], str(exc)) from exc
         return replace(scope, declared=scope.declared | declared), True
+    dependent = [name for name in missing if name in unsteady and name not in trials.stated]
+    if dependent:
+        raise dependent_shapes(trials, scope, dependent)
     measured = {}
     for name in missing:
-        if name in unsteady and name not in trials.stated:
-            raise data_dependent(trials, scope, name)
         measured[name] = OnnxType(found[name].elem, trials.stated.get(name, found[name].shape))
     scope = replace(
         scope,

@@ -9,16 +9,24 @@ a branch cannot be taken with these sizes       ->  the value of an input that a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from qnnmem.errors import FreeDimensions, LoadError, chain_words, join_words, spaced
+from qnnmem.errors import (
+    FreeDimensions,
+    LoadError,
+    Setting,
+    Words,
+    chain_words,
+    join_words,
+    spaced,
+)
 from qnnmem.load.onnx.fixed import Fixed, settings_of
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, is_op
 from qnnmem.load.onnx.inputs import dims_of
 from qnnmem.load.onnx.passes.resolve import OpenModel
 from qnnmem.load.onnx.passes.shape import ShapedModel
-from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure, shape_model
+from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure, shape_model, with_all_dependent
 from qnnmem.load.onnx.sizes.openings import Openings, OpenSize, Switch, find_openings
 from qnnmem.load.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
 from qnnmem.load.onnx.trial.child import TrialChild
@@ -34,7 +42,8 @@ def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> Shaped
     try:
         shaped = shape_model(model, fixed, child)
     except LoadError as exc:
-        raise _Advisor(model, fixed, child).advise(exc) from exc
+        error = with_all_dependent(model, fixed, child, exc)
+        raise _Advisor(model, fixed, child).advise(error) from exc
     if not fixed and not any(is_op(node, *_RECURRENT) for node in model.graph.node):
         return shaped
     advisor = _Advisor(model, fixed, child)
@@ -86,8 +95,26 @@ class _Advisor:
         numbers = tuple((switch, switch.worth[0]) for switch in self._switches)
         attempts = Attempts(self._model, self._child)
         found = search(attempts, self._openings, self._given, OpenChoice(sizes, numbers))
-        fixed = fixed_with(self._openings, self._given, found.candidate)
-        return FreeDimensions(error.path, error.free, settings_of(fixed), untried=found.untried)
+        settings = settings_of(fixed_with(self._openings, self._given, found.candidate))
+        others = () if found.untried else self._at_other_rates(attempts, found.candidate, settings)
+        return FreeDimensions(
+            error.path, error.free, settings, untried=found.untried, others=others
+        )
+
+    def _at_other_rates(
+        self, attempts: Attempts, found: OpenChoice, settings: Sequence[Setting]
+    ) -> tuple[Words, ...]:
+        """The same window at other sample rates, where it runs there, by what differs."""
+        choices = (
+            found.switched({switch: rate})
+            for switch, chosen in found.numbers
+            if switch.is_rate and any(size.rate == switch.input for size, _ in found.sizes)
+            for rate in switch.worth
+            if rate != chosen
+        )
+        fitting = (choice for choice in choices if self._fits(attempts, choice))
+        fixed = (fixed_with(self._openings, self._given, choice) for choice in fitting)
+        return tuple(spaced([s for s in settings_of(one) if s not in settings]) for one in fixed)
 
     def _mend(self, error: LoadError) -> LoadError:
         """The same error with what would help; the error itself if nothing is known to."""
@@ -130,7 +157,17 @@ class _Advisor:
 
     def _open_sizes(self) -> list[OpenSize]:
         """Sizes that the file leaves open, but for those of inputs that are constants now."""
-        return [size for size in self._openings.sizes if size.input not in self._given.values]
+        return [
+            size.at_rate(self._rate(size.rate)) if size.rate else size
+            for size in self._openings.sizes
+            if size.input not in self._given.values
+        ]
+
+    def _rate(self, name: str) -> int:
+        """The sample rate that the caller gives, or that is tried first."""
+        given = self._given.values.get(name)
+        likeliest = next(s.worth[0] for s in self._openings.switches if s.input == name)
+        return given if isinstance(given, int) and given > 0 else likeliest
 
     def _size(self, size: OpenSize) -> int | None:
         """What the caller gives for an open size."""

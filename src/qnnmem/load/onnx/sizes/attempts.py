@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import ChildFailed, LoadError, UsageError
+from qnnmem.errors import ChildFailed, LoadError, OutOfTime, UsageError
 from qnnmem.ir.tensor import DType, Tensor
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.inputs import dims_of, fix_inputs
 from qnnmem.load.onnx.passes.fold import fold
 from qnnmem.load.onnx.passes.resolve import OpenModel, resolve
 from qnnmem.load.onnx.passes.shape import ShapedModel, shape
+from qnnmem.load.onnx.refusal import DependentShapes
 from qnnmem.load.onnx.tensor import OnnxType, type_of, value_info
 from qnnmem.load.onnx.trial.child import TrialChild, TrialInput
 from qnnmem.load.onnx.trial.questions import NUMPY
@@ -28,6 +29,7 @@ MAX_TRIED_BYTES = 512 << 20
 _INT64 = 7
 _MOST = 80  # attempts
 _SECONDS = 12.0
+_ROUNDS = 32  # for tensors whose shapes data decide, each behind the ones before
 _LONGEST = 200  # characters of a reason
 _NODE = re.compile(r"while running (\S+) node\. Name:'(.*?)' Status Message: ", re.S)
 _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?")
@@ -50,6 +52,33 @@ class RunFailure:
 def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
     """All passes from an open model to one with a type for every tensor."""
     return shape(fold(resolve(model, fixed), child), child)
+
+
+def with_all_dependent(
+    model: OpenModel, fixed: Fixed, child: TrialChild, error: LoadError
+) -> LoadError:
+    """The error with every shape that data decide, not only those that are met first."""
+    if not isinstance(error, DependentShapes):
+        return error
+    found = error
+    for _ in range(_ROUNDS):
+        # The largest shapes are not known yet: those of a trial run stand in for them.
+        tried = replace(fixed, shapes={**fixed.shapes, **found.seen})
+        try:
+            shape_model(model, tried, child)
+            break
+        except DependentShapes as exc:
+            more = found.joined(exc)
+        except OutOfTime:
+            break
+        except (LoadError, UsageError) as exc:
+            found = found.blocked(exc)
+            break
+        if len(more.shapes) == len(found.shapes):
+            break
+        found = more
+    found.stage = error.stage
+    return found
 
 
 @dataclass(slots=True)

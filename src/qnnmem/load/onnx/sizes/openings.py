@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.load.onnx.graph import AnyGraph, OnnxGraph, attribute, bodies, integer, is_op, reads
@@ -23,6 +23,10 @@ _SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
 _SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
+# Windows of sound where an input tells the sample rate: 32 ms first. All at _RATE.
+_WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
+_RATE = 16000
+_RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})
 # A second of sound is a better guess than a few samples, which front ends cut off.
 _SOUND = ("audio", "wave", "waveform", "waveforms", "speech", "pcm", "wav")
 _NAMED = {
@@ -41,6 +45,11 @@ class OpenSize:
     input: str
     axis: int
     worth: tuple[int, ...]  # sizes worth a try, the best first
+    rate: str = ""  # the input that tells the sample rate: the size is a time, and scales with it
+
+    def at_rate(self, rate: int) -> OpenSize:
+        """The same with sizes for this sample rate."""
+        return replace(self, worth=tuple(size * rate // _RATE for size in self.worth))
 
     @property
     def words(self) -> str:
@@ -56,6 +65,11 @@ class Switch:
     input: str
     worth: tuple[int, ...]  # values worth a try, the best first
     is_bool: bool
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it chooses between sample rates."""
+        return _RATES.issuperset(self.worth)
 
     def value(self, number: int) -> bool | int:
         """The value in the input's type."""
@@ -84,7 +98,16 @@ def find_openings(graph: OnnxGraph) -> Openings:
             name = dims[axis].dim_param
             own = OpenSize(name, item.name, axis, _worth(item, axis, hints))
             sizes.setdefault(name or (item.name, axis), own)
-    return Openings(graph.input, tuple(sizes.values()), tuple(_switches(graph)))
+    switches = tuple(_switches(graph))
+    rate = next((switch.input for switch in switches if switch.is_rate), "")
+    found = (_rated(size, rate) if rate else size for size in sizes.values())
+    return Openings(graph.input, tuple(found), switches)
+
+
+def _rated(size: OpenSize, rate: str) -> OpenSize:
+    """A length as a time, where it is one of samples."""
+    windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.worth)
+    return size if windows is None else replace(size, worth=windows, rate=rate)
 
 
 def _worth(

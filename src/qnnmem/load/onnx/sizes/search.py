@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from qnnmem.errors import LoadError, UsageError, Words, chain_words
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.inputs import dims_of, free_axes
-from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure
+from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure, with_all_dependent
 from qnnmem.load.onnx.sizes.openings import Openings, OpenSize, Switch
 
 _HINTS = 6  # numbers of one failure that are tried
@@ -31,8 +31,14 @@ class OpenChoice:
         return OpenChoice(tuple((o, changes.get(o, s)) for o, s in self.sizes), self.numbers)
 
     def switched(self, changes: Mapping[Switch, int]) -> OpenChoice:
-        """The same with some switches set another way."""
-        return OpenChoice(self.sizes, tuple((o, changes.get(o, n)) for o, n in self.numbers))
+        """The same with some switches set another way; a window lasts as long at another rate."""
+        rates = {o.input: (changes[o], n) for o, n in self.numbers if o in changes and o.is_rate}
+        sizes = (
+            (o, number * new // old)
+            for o, number in self.sizes
+            for new, old in [rates.get(o.rate, (1, 1))]
+        )
+        return OpenChoice(tuple(sizes), tuple((o, changes.get(o, n)) for o, n in self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +98,20 @@ def search(
             if failure is not None:
                 near.extend(_hinted(candidate, failure))
                 continue
-            why = _why_unshaped(attempts, fixed)
+            why = _why_unshaped(attempts, fixed, in_full=not unshaped)
             if not why:
                 return Found(candidate)
             unshaped.append(Found(candidate, why))
     return unshaped[0] if unshaped else Found(start, attempts.barrier or "all that were tried fail")
 
 
-def _why_unshaped(attempts: Attempts, fixed: Fixed) -> Words:
+def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
     try:
         attempts.shape(fixed)
-    except (LoadError, UsageError) as exc:
+    except LoadError as exc:
+        whole = with_all_dependent(attempts.model, fixed, attempts.child, exc) if in_full else exc
+        return chain_words(whole.what, "; " if whole.cure else "", whole.cure)
+    except UsageError as exc:
         return chain_words(exc.what, "; " if exc.cure else "", exc.cure)
     return ""
 
