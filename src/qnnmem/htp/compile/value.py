@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile.partition_run import PartitionRun
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
@@ -82,6 +83,7 @@ class Compiled:
     path: Path | None = None  # of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
+    run: PartitionRun | None = None  # where nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class CompileFailure:
     refusal: Refusal | None = None  # the line of the log that decides
     unsupported: tuple[RefusedNode, ...] = ()
     line: str = ""  # of the log: the first that decides
+    all_refused: bool = True  # no node is left that could be compiled
 
     @property
     def evidence(self) -> tuple[str, ...]:
