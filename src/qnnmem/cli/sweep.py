@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--soc", required=True, metavar="SOC", help="Name, id or marketing name.")
+@click.option("--soc", metavar="SOC", help="Name, id or marketing name.  [required]")
 @click.option(
     "--vary",
     "varied",
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 @texts.result_options("qnnmem.sweep/1")
 def sweep(
     model: str,
-    soc: str,
+    soc: str | None,
     varied: tuple[str, ...],
     searched: str | None,
     dims: tuple[tuple[str, int], ...],
@@ -98,6 +98,10 @@ def sweep(
     from functools import partial
     from pathlib import Path
 
+    from qnnmem.errors import MissingSoc
+
+    if soc is None:
+        raise MissingSoc(model)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import explained_largest, explained_row
     from qnnmem.htp.compile import CompileOptions
