@@ -51,7 +51,7 @@ def test_the_command_to_paste_is_there_and_nothing_heavy_is_imported(tmp_path: P
         "finally: print(sorted({'onnx', 'numpy', 'qnnmem.htp.compile'} & set(sys.modules)))"
     )
     words = [sys.executable, "-c", code, "footprint", str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"try: qnnmem footprint {path} --soc=SM8650"
     assert done.stdout.splitlines()[-1] == "[]"

@@ -72,10 +72,15 @@ def say_why(
     return f"{stage} was refused: {code}{said}"
 
 
+def needs_int8(failure: CompileFailure) -> bool:
+    """Whether a float model was refused because its SoC does not compute in FP16."""
+    return failure.soc.fp16 is False and any("FP16" in node.reason for node in failure.unsupported)
+
+
 def can_leave_rest(failure: CompileFailure) -> bool:
     """Whether the rest of a model may compile without the nodes that QNN refused."""
     types = (text for node in failure.unsupported for text in (*node.inputs, *node.outputs))
-    is_cut = failure.stage == "partition" and not failure.all_refused
+    is_cut = failure.stage == "partition" and not failure.all_refused and not needs_int8(failure)
     return is_cut and not any(text.startswith(_NOT_BETWEEN) for text in types)
 
 
