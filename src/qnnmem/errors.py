@@ -2,7 +2,8 @@
 
 QnnMemError                  exit code 2
 ├── UsageError               a request that contradicts the model or itself
-│   └── FloatModel           a floating-point model where LPAI's 8 or 16 bits are needed
+│   ├── FloatModel           a floating-point model where LPAI's 8 or 16 bits are needed
+│   └── MissingSoc           a model that must be compiled, and no SoC is chosen
 ├── LoadError                a file that cannot be read
 │   ├── FreeDimensions       a model whose shapes are not all fixed
 │   ├── NotCompiled          a model that holds no context binary
@@ -144,6 +145,16 @@ class FloatModel(UsageError):
         self.settings = tuple(word for word in way if isinstance(word, Setting))
         desk = (", or add ", Setting("allow_float"), " for a desk experiment")
         super().__init__(what, where=path, cure=chain_words(way, desk))
+
+
+class MissingSoc(UsageError):
+    """A model must be compiled, and no SoC is chosen."""
+
+    settings = (Setting("soc", "SM8650"),)  # a common one
+
+    def __init__(self, path: Path | str = "", what: Words = "must be compiled first") -> None:
+        cure = chain_words("choose a SoC, e.g. ", self.settings)
+        super().__init__(what, where=path, cure=cure)
 
 
 class LoadError(QnnMemError):

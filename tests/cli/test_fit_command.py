@@ -99,7 +99,7 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
     path.write_bytes(b"\x08\x09\x3a\x00")
     error = run(path).exception
     assert isinstance(error, UsageError)
-    assert "--soc says for what" in error.sentence(flag)
+    assert "must be compiled first; choose a SoC, e.g. --soc SM8650" in error.sentence(flag)
 
 
 def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
     done = run(path)
     assert isinstance(done.exception, UsageError)
     sentence = done.exception.sentence(flag)
-    assert "has to be compiled, and --soc says for what" in sentence
+    assert "must be compiled first; choose a SoC, e.g. --soc SM8650" in sentence
 
 
 def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:

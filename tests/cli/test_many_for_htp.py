@@ -75,7 +75,9 @@ def test_a_file_that_cannot_be_judged_has_its_reason_below(folder: Path) -> None
     assert exit_code(done) == 2
     assert done.stdout.splitlines()[0].startswith("2 of 5 not judged, does not fit: 1 of 3")
     assert done.stdout.count("not judged") == 3
-    assert "--soc says for what" in " ".join(done.stderr.split())
+    assert "must be compiled first; choose a SoC, e.g. --soc SM8650" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_details_of_each_come_with_v(folder: Path) -> None:

@@ -115,7 +115,9 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
     path.write_bytes(small_convolution())
     done = run(path)
     assert isinstance(done.exception, UsageError)
-    assert "--soc says for what" in done.exception.sentence(flag)
+    assert "must be compiled first; choose a SoC, e.g. --soc SM8650" in done.exception.sentence(
+        flag
+    )
 
 
 def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
+from click.testing import CliRunner
 from command_line import exit_code, verb
 from sliced_model import sliced
 
+from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
 from qnnmem.htp.library import INSTALL, library_there
@@ -52,6 +55,67 @@ def test_the_text_says_what_failed() -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.parametrize(
+    ("largest", "words"),
+    [
+        (
+            sweeps.Largest("n", {}, 7, 8, "big", predicted=7),
+            "largest n that fits SM8650 is 7; 8 does not: big",
+        ),
+        (
+            sweeps.Largest("n", {}, 7, 8, "big", sweeps.Question.COMPILES, 9, halved=True),
+            "largest n that compiles for SM8650 is 7; 8 does not: big",
+        ),
+    ],
+)
+def test_the_first_line_says_which_question_was_answered(
+    largest: sweeps.Largest, words: str
+) -> None:
+    """And below it how the answer was found."""
+    lines = report.render_text([], [largest], "m.onnx", "SM8650").splitlines()
+    assert lines[0] == words
+    how = "confirmed by compiling" if largest.predicted == 7 else "7 was found by halving the gap"
+    assert how in lines[2]
+
+
+def test_ctrl_c_shows_the_rows_that_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In either form, and the signal goes on to the program's end with its exit code."""
+    from qnnmem.cli import sweep as command
+
+    class Broken:
+        """Compiles two points and is interrupted at the third."""
+
+        def run(self, point: sweeps.SweepPoint) -> sweeps.Result:
+            if point["batch"] == 3:
+                raise KeyboardInterrupt
+            return sweeps.Result("fits", pd_need=12_345)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(command, "_compilers", lambda *_given: ("library 1", [Broken]))
+    words = (sliced(tmp_path / "m.onnx", "batch"), "--soc", "SM8650", "--vary", "batch=1,2,3,4")
+    typed = ("sweep", *map(str, words), "--cache", str(tmp_path / "cache"))
+    done = CliRunner().invoke(qnnmem, typed, standalone_mode=False)
+    assert isinstance(done.exception, click.Abort)  # what click makes of Ctrl-C
+    first, *rest = done.stdout.splitlines()
+    assert first == "interrupted; of the rows that are known, 2 of 2 settings fit SM8650"
+    assert sum("12,345" in line for line in rest) == 2
+    again = CliRunner().invoke(qnnmem, (*typed, "--json"), standalone_mode=False)
+    values = json.loads(again.stdout)
+    jsonschema.validate(values, load_schema(report.SCHEMA))
+    assert (values["interrupted"], len(values["rows"])) == (True, 2)
+
+
+def test_until_needs_a_search(tmp_path: Path) -> None:
+    """A table has no end to be asked for."""
+    words = ("--soc", "SM8650", "--vary", "batch=1,2", "--until", "fits")
+    done = run(sliced(tmp_path / "m.onnx", "batch"), *words)
+    assert "name what is searched with --max" in str(done.exception)
+
+
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
@@ -73,6 +137,7 @@ class TestRealLibrary:
         first = done.stdout.splitlines()[0]
         assert first.startswith("largest batch that fits SM8350 is 2047; 2048 does not: ")
         assert done.return_value == 0
+        assert len(json.loads(run(*words, "--json").stdout)["rows"]) <= 5
         again = json.loads(run(*words, "--json").stdout)
         assert all(row["from_cache"] for row in again["rows"])
 

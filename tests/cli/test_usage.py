@@ -28,7 +28,7 @@ VERBS = every_verb()
         ("fit", "FILE is missing; `qnnmem fit --help` has examples"),
         ("doctor --json", "PATH is missing; `qnnmem doctor --help` has examples"),
         ("kb show", "ID is missing; `qnnmem kb show --help` has examples"),
-        ("sweep x", "--soc SOC is missing; `qnnmem sweep --help` has examples"),
+        ("sweep x", "--vary NAME=A,B is missing; `qnnmem sweep --help` has examples"),
         ("config --backend moon -o x", "--backend cannot be 'moon'; it is lpai"),
         (
             "provoke --soc SM8650",

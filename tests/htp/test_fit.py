@@ -447,3 +447,32 @@ class TestVtcm:
         assert fit.fits is fits
         if not fits:
             assert (fit.worst and fit.worst.pool, fit.code) == ("vtcm", 1002)
+
+
+def test_a_table_of_socs_says_its_tightest_limit_and_each_reason_once() -> None:
+    """VTCM that is taken whole says nothing; SoCs that differ by name alone share a reason."""
+
+    def check(pool: str, need: int, limit: int) -> Check:
+        size = Sourced(need, Origin.MEASURED, "here")
+        return Check(pool, SizeRange(size, size), Sourced(limit, Origin.MEASURED, "here"))
+
+    good = (check("vtcm", 8, 8), check("pd", 25, 100))
+    fits = [
+        Fit(find_soc("SM8650"), True, good),
+        Fit(find_soc("SM7325"), None, (), why="SM7325 does not", needs_int8=True),
+        Fit(find_soc("SM7350"), None, (), why="SM7325 does not", same_as="SM7325", needs_int8=True),
+        Fit(find_soc("SM8350"), None, (), why="no operator for SM8350"),
+        Fit(find_soc("SM8550"), None, (), why="no operator for SM8550"),
+    ]
+    first, _file, _blank, title, *rows, _blank, int8, other = render_text(
+        fits, "m.onnx"
+    ).splitlines()
+    assert first == "fits 1 of 5 SoCs, needs int8 on 2, cannot tell for 2"
+    assert title.split() == ["SoC", "answer", "tightest", "limit", "to", "spare", "of", "limit"]
+    assert rows[0].split() == ["SM8650", "fits", "process", "domain", "75", "75.0%"]
+    assert rows[1].split()[:3] == ["SM7325", "needs", "int8"]
+    assert int8.startswith("needs int8 on SM7325, SM7350: no FP16 there; --precision int8")
+    assert other == "cannot tell on SM8350, SM8550: no operator for SM8350"
+    assert [one["needs_int8"] for one in as_values(fits, "m", "t")["socs"]] == [
+        *(False, True, True, False, False)
+    ]

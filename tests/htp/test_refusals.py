@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy
 import onnx
 import pytest
@@ -18,6 +20,7 @@ from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.library import INSTALL, find_library, library_there
 from qnnmem.htp.worker import Worker
+from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")
@@ -284,3 +287,58 @@ def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
     placed = run("place", binary, binary, "--verify").output
     assert "the real library agrees with what the files say" in placed
     assert "predicted admitted with " in placed
+
+
+def branch_on_a_weight(path: Path) -> Path:
+    """Write an If whose branch reads a weight of the graph, which no partition can pass on."""
+    branches = {
+        side: helper.make_graph([node(kind, ["r", "w"], [side])], side, [], [info(side, F, [1, 8])])
+        for side, kind in (("then_branch", "Add"), ("else_branch", "Mul"))
+    }
+    nodes = [node("Relu", ["x"], ["r"], "fine"), node("If", ["c"], ["y"], "either", **branches)]
+    inputs = [info("x", F, [1, 8]), info("c", TensorProto.BOOL, [])]
+    return save(path, nodes, inputs, [info("y", F, [1, 8])], w=numpy.ones(8, "f4"))
+
+
+@pytest.mark.parametrize("verb", ["footprint", "fit", "qmem"])
+def test_a_partition_that_fails_is_not_recommended(tmp_path: Path, verb: str) -> None:
+    """A cure is tried before it is printed; the reason why it fails is shown."""
+    path = branch_on_a_weight(tmp_path / "branch.onnx")
+    done = run(verb, path, "--soc", "SM8650")
+    assert "--partition" not in done.output
+    assert "leaving it to the CPU fails as well: compile was refused: " in done.output
+    words = (path, "--backend", "htp", "--partition", "--soc", "SM8650", "-o", tmp_path / "m.bin")
+    assert exit_code(run("prepare", *words)) == 1
+
+
+def test_a_partitioned_model_is_written_with_its_cpu_nodes_and_runs(
+    worker: Worker, tmp_path: Path
+) -> None:
+    """The EPContext model keeps the nodes of the CPU and gives the results of the CPU."""
+    import onnxruntime
+
+    nodes = [
+        node("Relu", ["x"], ["r"], "fine"),
+        node("Asinh", ["r"], ["a"], "arc"),
+        node("Add", ["a", "r"], ["y"], "sum"),
+    ]
+    path = save(tmp_path / "odd.onnx", nodes, [info("x", F, [1, 8])], [info("y", F, [1, 8])])
+    binary, model = tmp_path / "made.bin", tmp_path / "made_ctx.onnx"
+    words = (path, "--backend", "htp", "--partition", "--soc", "SM8650", "-o", binary)
+    done = run("prepare", *words)
+    assert exit_code(done) == 0
+    assert "verified: ran in ONNX Runtime, outputs within " in done.output
+    kinds = {one.op_type for one in onnx.load(model).graph.node}
+    assert kinds == {"EPContext", "Asinh"}
+    given = numpy.linspace(-2, 2, 8, dtype="f4")[None]
+    raw = tmp_path / "x.raw"
+    raw.write_bytes(given.tobytes())
+    request = {"model": str(model), "inputs": {"x": str(raw)}, "output": str(tmp_path)}
+    outcome = worker.ask("execute", {**request, "soc": SM8650.model_id})
+    ((_name, kind, _shape, output),) = outcome.reply["outputs"]
+    found = numpy.fromfile(output, kind)
+    (wanted,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": given})
+    assert numpy.allclose(found, wanted[0], rtol=0.01, atol=0.01)
+    values = json.loads(run("prepare", *words, "--force", "--json").stdout)
+    jsonschema.validate(values, load_schema("qnnmem.footprint/1"))
+    assert values["prepared"]["run"]["verified"] is True

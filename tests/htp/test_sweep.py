@@ -23,6 +23,7 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
+    Question,
     Result,
     Sweep,
     SweepPoint,
@@ -288,6 +289,73 @@ def test_the_search_finds_the_largest(count: int, limit: int) -> None:
     assert largest.value == (min(limit, count) or None)
     assert largest.next_value == (limit + 1 if limit < count else None)
     assert len(rows) == len(asked) <= 2 * count.bit_length() + 1
+
+
+GIB = 1 << 30
+
+
+def growing(slope: int, base: int, limit: int, jump_at: int | None = None) -> Any:
+    """Give an answer whose process domain grows with the batch, and what it is held against."""
+
+    def answer(point: SweepPoint) -> Result:
+        batch = int(point["batch"])
+        need = base + slope * batch + (limit // 3 if jump_at and batch >= jump_at else 0)
+        state = "fits" if need <= limit else "over"
+        return Result(state, "big", compile_need=need // 2, pd_need=need, file_bytes=1)
+
+    return answer
+
+
+@given(st.integers(1, 1 << 20), st.integers(0, GIB), st.integers(8, 5000))
+def test_a_line_is_predicted_and_confirmed_by_two_compiles(
+    slope: int, base: int, count: int
+) -> None:
+    """Three small ones, the answer and the next: whatever the line is."""
+    limit = base + slope * 1000 + slope // 2
+    asked: list[SweepPoint] = []
+    run = Sweep(lambda: FakeCompiler(growing(slope, base, limit), asked), NoCache(), IDENTITY)
+    axis = Axis("batch", range(1, count + 1))
+    largest, _rows = run.largest(axis, {}, limits={"pd": limit})
+    assert largest.value == largest.predicted == min(1000, count)
+    assert not largest.halved
+    assert len(asked) <= 5
+    assert {"batch": largest.value} in asked
+    assert count <= 1000 or {"batch": 1001} in asked
+
+
+@given(st.integers(5, 900), st.integers(100, 3000))
+def test_a_wrong_prediction_falls_back_to_halving(jump_at: int, count: int) -> None:
+    """A step that small values do not show: the answer is right all the same, and said so."""
+    limit = 1000 << 20
+    asked: list[SweepPoint] = []
+    answer = growing(1 << 20, 0, limit, jump_at)
+    run = Sweep(lambda: FakeCompiler(answer, asked), NoCache(), IDENTITY)
+    axis = Axis("batch", range(1, count + 1))
+    largest, _rows = run.largest(axis, {}, limits={"pd": limit})
+    fitting = [n for n in range(1, count + 1) if answer({"batch": n}).state == "fits"]
+    assert largest.value == fitting[-1]
+    assert len(asked) <= 7 + count.bit_length()
+
+
+def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
+    """A binary that no process domain has room for was compiled all the same."""
+
+    def answer(point: SweepPoint) -> Result:
+        need = int(point["batch"]) * 10
+        if need > 500:
+            return Result("over", "over the compile limit", compile_need=need)
+        state = "fits" if need <= 300 else "over"
+        return Result(state, "no room", compile_need=need, pd_need=need, file_bytes=1)
+
+    axis, found = Axis("batch", range(1, 100)), {}
+    for question in Question:
+        run, asked = sweep(tmp_path / question.value, answer)
+        limits = {"compile": 500, **({"pd": 300} if question is Question.FITS else {})}
+        found[question], _rows = run.largest(axis, {}, question, limits)
+        assert len(asked) == 5
+    fits, compiles = found[Question.FITS], found[Question.COMPILES]
+    assert (fits.value, fits.next_value, fits.next_reason) == (30, 31, "no room")
+    assert (compiles.value, compiles.next_reason) == (50, "over the compile limit")
 
 
 class NoCache(ResultCache):

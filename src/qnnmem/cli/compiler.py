@@ -13,6 +13,23 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 
+def need_soc(path: Path, soc: str | None) -> None:
+    """Raise MissingSoc for a model, before anything is imported or read that takes long."""
+    from qnnmem.errors import MissingSoc
+    from qnnmem.load.file_kind import kind_of_file
+
+    if soc is None and kind_of_file(path).name in ("onnx", "dlc") and not _may_hold_context(path):
+        raise MissingSoc(path)
+
+
+def _may_hold_context(path: Path) -> bool:
+    """Whether an ONNX file may have a node with a context binary, which names its SoC."""
+    import mmap
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"EPContext") >= 0
+
+
 def need_compiler(
     path: Path, socs: Sequence[Soc], options: CompileOptions, at: str = ""
 ) -> Library:

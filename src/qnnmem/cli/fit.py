@@ -82,6 +82,10 @@ def fit(
     """
     from pathlib import Path
 
+    from qnnmem.cli.compiler import need_soc
+
+    if len(files) == 1 and not names and not all_socs and Path(files[0]).is_file():
+        need_soc(Path(files[0]), None)
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
     from qnnmem.htp.fit import check_pools, exit_code

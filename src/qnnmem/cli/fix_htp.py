@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import MissingSoc, UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class HtpWish(NamedTuple):
         from qnnmem.targets.socs import find_soc
 
         if self.soc is None:
-            raise UsageError("--backend htp needs --soc, e.g. --soc SM8650; limits depend on it")
+            raise MissingSoc(what="--backend htp needs --soc, for limits depend on it")
         return find_soc(self.soc)
 
     def compile_options(self, **shaping: Any) -> CompileOptions:

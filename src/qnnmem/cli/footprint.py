@@ -56,13 +56,16 @@ def footprint(
     """
     from pathlib import Path
 
+    from qnnmem.cli.compiler import need_soc
+
+    path, target = Path(file), None if output is None else Path(output)
+    need_soc(path, soc)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
-    path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "footprint")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import MissingSoc, UsageError
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _OPTIONS = (
     click.option(
         "--partition",
         is_flag=True,
-        help="htp: leave nodes that QNN cannot take to the CPU and compile the rest.",
+        help="htp: leave nodes that QNN cannot take to the CPU, compile the rest, run both once.",
     ),
     click.option(
         "--memory-limit",
@@ -108,14 +108,15 @@ def prepare_htp(
 
     Exit code 1 when the library refuses the model, 3 when outputs of it are not in the binary.
     """
+    if len(files) != 1:
+        raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
+    if soc is None:
+        raise MissingSoc(files[0])
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
     from qnnmem.targets.socs import find_soc
 
-    if len(files) != 1:
-        raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
-    if soc is None:
-        raise UsageError("--backend htp needs --soc, e.g. --soc SM8650; the binary depends on it")
+    epcontext = epcontext or partition  # nodes on the CPU are in the EPContext model alone
     target, extra = Path(output), epcontext_path(Path(output))
     kept = None if log_file is None else Path(log_file)
     for path in filter(None, (target, extra if epcontext else None, kept)):
@@ -188,6 +189,7 @@ def _prepare(
             name_weights=True,
             worker=worker,
             progress=bar.say,
+            try_cures=True,
         )
         if not isinstance(made, CompileFailure):
             _place(made.compiled, Path(name), target, epcontext, force)

@@ -18,7 +18,7 @@ _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 
 @click.command(no_args_is_help=True)
 @click.argument("kind", type=click.Choice(_KINDS), metavar="KIND")
-@click.option("--soc", required=True, metavar="SOC", help="As in `qnnmem socs`, e.g. SM8650.")
+@click.option("--soc", metavar="SOC", help="As in `qnnmem socs`, e.g. SM8650.  [required]")
 @click.option(
     "-o",
     "--output",
@@ -30,7 +30,9 @@ _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 @texts.seconds_option(120.0, "Seconds that each attempt may take.")
 @texts.form_options("qnnmem.provoked/1")
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
-def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, force: bool) -> int:
+def provoke(
+    kind: str, soc: str | None, output: str, time_limit: float, as_json: bool, force: bool
+) -> int:
     """Make the real HTP library fail on a small crafted input, and store what it says.
 
     \b
@@ -49,6 +51,10 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     """  # noqa: D301  click wants the character itself
     from pathlib import Path
 
+    from qnnmem.errors import MissingSoc
+
+    if soc is None:
+        raise MissingSoc(what="the library fails for a SoC")
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind

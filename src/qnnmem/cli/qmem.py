@@ -59,7 +59,10 @@ def qmem(
     """
     from pathlib import Path
 
-    from qnnmem.cli.compiler import need_compiler
+    from qnnmem.cli.compiler import need_compiler, need_soc
+
+    path, target = Path(file), None if output is None else Path(output)
+    need_soc(path, soc)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import failure_code, say_failure
@@ -69,7 +72,6 @@ def qmem(
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 
-    path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "qmem")

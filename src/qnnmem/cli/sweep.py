@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from qnnmem.errors import Words
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import Library
-    from qnnmem.htp.sweep import Axis, Largest, PointCompiler, Sweep, SweepPoint, SweepRow
+    from qnnmem.htp.sweep import Axis, Largest, PointCompiler, Question, SweepRow
     from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--soc", required=True, metavar="SOC", help="Name, id or marketing name.")
+@click.option("--soc", metavar="SOC", help="Name, id or marketing name.  [required]")
 @click.option(
     "--vary",
     "varied",
@@ -37,7 +36,12 @@ if TYPE_CHECKING:
     "--max",
     "searched",
     metavar="NAME",
-    help="Find the largest value of a varied name that fits, by doubling and halving.",
+    help="Find the largest value of a varied name: predicted from small ones, then compiled.",
+)
+@click.option(
+    "--until",
+    type=click.Choice(["fits", "compiles"]),
+    help="With --max: the largest that fits all limits, or that compiles.  [default: fits]",
 )
 @texts.shape_options
 @click.option(
@@ -70,9 +74,10 @@ if TYPE_CHECKING:
 @texts.result_options("qnnmem.sweep/1")
 def sweep(
     model: str,
-    soc: str,
+    soc: str | None,
     varied: tuple[str, ...],
     searched: str | None,
+    until: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     values: tuple[tuple[str, InputValue], ...],
@@ -93,15 +98,21 @@ def sweep(
     the workers that QNNMEM_HTP_WORKER names; what one of them leaves undone, another does.
 
     Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell, 4 no
-    compile was finished within the time limit.
+    compile was finished within the time limit. 130 after Ctrl-C, which shows the rows so far.
     """
     from functools import partial
     from pathlib import Path
 
+    from qnnmem.errors import MissingSoc, UsageError
+
+    if soc is None:
+        raise MissingSoc(model)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import explained_largest, explained_row
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.report.sweep import verdict
+    from qnnmem.htp.sweep import Question
+    from qnnmem.report import sweep as report
+    from qnnmem.report.schema import TOOL
     from qnnmem.targets.socs import find_soc
 
     target = None if output is None else Path(output)
@@ -118,15 +129,28 @@ def sweep(
         memory_limit=memory_limit,
     )
     places = _Places(jobs, cluster, None if cache is None else Path(cache))
-    rows, largest, library = _run(Path(model), chosen, axes, searched, base, places)
+    if until is not None and searched is None:
+        raise UsageError("--until says when a search ends; name what is searched with --max")
+    question = Question(until or "fits")
+    ran = _run(Path(model), chosen, axes, searched, question, base, places)
     explain = partial(explained_row, path=Path(model), soc=chosen, base=base)
-    found = tuple(explained_largest(one, Path(model), chosen, base) for one in largest)
+    found = tuple(explained_largest(one, Path(model), chosen, base) for one in ran.largest)
+    broken = ran.interrupted is not None
     if as_json:
-        text = _render_json(tuple(map(explain, rows)), found, model, chosen.name, library)
+        rows = tuple(map(explain, ran.rows))
+        text = report.render_json(rows, found, model, chosen.name, ran.library, TOOL, broken)
     else:
-        text = _render_text(rows, found, model, chosen.name, verbose, explain)
-    write(text, target, force, verdict(rows, found, chosen.name))
-    return _exit_code(rows)
+        text = report.render_text(
+            *(ran.rows, found, model, chosen.name),
+            verbose=verbose,
+            say=lambda row: explain(row).result.reason,
+            interrupted=broken,
+        )
+    if ran.interrupted is not None:
+        write(text, None, force)
+        raise ran.interrupted
+    write(text, target, force, report.verdict(ran.rows, found, chosen.name))
+    return _exit_code(ran.rows, question)
 
 
 def _axes(varied: Sequence[str]) -> list[Axis]:
@@ -161,11 +185,20 @@ class _Places(NamedTuple):
     kept: Path | None
 
 
-def _exit_code(rows: Sequence[SweepRow]) -> int:
+class _Ran(NamedTuple):
+    """What became of a sweep, and the signal that broke it off."""
+
+    rows: tuple[SweepRow, ...]
+    largest: tuple[Largest, ...]
+    library: str
+    interrupted: KeyboardInterrupt | None = None
+
+
+def _exit_code(rows: Sequence[SweepRow], question: Question) -> int:
     from qnnmem.cli.refusal import TIMED_OUT
 
     states = {row.result.state for row in rows}
-    if "fits" in states:
+    if any(question.is_met(row.result) for row in rows):
         return 0
     if all(row.result.timed_out for row in rows):
         return TIMED_OUT
@@ -177,9 +210,10 @@ def _run(
     soc: Soc,
     axes: Sequence[Axis],
     searched: str | None,
+    question: Question,
     base: CompileOptions,
     places: _Places,
-) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...], str]:
+) -> _Ran:
     from contextlib import ExitStack
 
     from qnnmem.cli.progress import ProgressBar
@@ -199,10 +233,23 @@ def _run(
         results = ResultCache(folder or default_folder(), must_keep=folder is not None)
         bar = stack.enter_context(ProgressBar(f"reading {path.name}"))
         run = stack.enter_context(Sweep(compilers, results, identity, progress=bar.say))
-        if axis is None:
-            return run.table(points), (), library
-        rows, largest = _search(run, axis, points)
-        return rows, largest, library
+        try:
+            if axis is None:
+                return _Ran(run.table(points), (), library)
+            found = [run.largest(axis, one, question, _limits(soc, question)) for one in points]
+        except KeyboardInterrupt as exc:
+            return _Ran(tuple(run.rows), (), library, exc)
+        rows = tuple(row for _, seen in found for row in seen)
+        return _Ran(rows, tuple(largest for largest, _ in found), library)
+
+
+def _limits(soc: Soc, question: Question) -> dict[str, int]:
+    """The limits by which the largest value is predicted."""
+    from qnnmem.htp.sweep import Question
+    from qnnmem.targets.socs import pd_budget
+
+    found = {} if soc.compile_limit is None else {"compile": soc.compile_limit.value}
+    return found if question is Question.COMPILES else {**found, "pd": pd_budget().value}
 
 
 def _compilers(
@@ -248,36 +295,3 @@ def _split(axes: Sequence[Axis], searched: str | None) -> tuple[Axis | None, lis
     if len(found) != 1 or searched == "precision":
         raise UsageError(f"--max {searched[:40]} needs one --vary {searched[:40]}=LOW..HIGH")
     return found[0], [axis for axis in axes if axis.name != searched]
-
-
-def _search(
-    run: Sweep, axis: Axis, points: Sequence[SweepPoint]
-) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...]]:
-    found = [run.largest(axis, point) for point in points]
-    rows = tuple(row for _, seen in found for row in seen)
-    return rows, tuple(largest for largest, _ in found)
-
-
-def _render_json(
-    rows: Sequence[SweepRow], largest: Sequence[Largest], file: str, soc: str, library: str
-) -> str:
-    from qnnmem.report import sweep as report
-    from qnnmem.version import __version__
-
-    return report.render_json(rows, largest, file, soc, library, f"qnnmem {__version__}")
-
-
-def _render_text(
-    rows: Sequence[SweepRow],
-    largest: Sequence[Largest],
-    file: str,
-    soc: str,
-    verbose: bool,
-    explain: Callable[[SweepRow], SweepRow],
-) -> str:
-    from qnnmem.report import sweep as report
-
-    def say(row: SweepRow) -> Words:
-        return explain(row).result.reason
-
-    return report.render_text(rows, largest, file, soc, verbose=verbose, say=say)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
+from qnnmem.htp.compile.partition_run import TOLERANCE, PartitionRun
 from qnnmem.report import bill, error
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, quote, shorten
 
 _WIDE = 200
 _SENTENCE = 2000  # an operator refused by the library may be named at length
@@ -44,9 +46,14 @@ def render_json(
         "library": compiled.library,
         "seconds": round(compiled.outcome.seconds, 3),
         "on_cpu": [node._asdict() for node in compiled.on_cpu],
+        "run": None if compiled.run is None else _run_values(compiled.run),
         "notes": list(compiled.notes),
     }
     return write_json({**bill.as_values(made.bill, model, tool), "prepared": written})
+
+
+def _run_values(run: PartitionRun) -> dict[str, Any]:
+    return {"verified": run.is_verified, "difference": run.difference, "why": run_words(run)}
 
 
 def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:
@@ -66,6 +73,21 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
         yield f"  note: {shorten(note, _WIDE)}"
     if epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(str(epcontext), _WIDE)}"
+    if compiled.run is not None:
+        yield f"  {run_words(compiled.run)}"
+
+
+def run_words(run: PartitionRun) -> str:
+    """Whether the EPContext model was seen to give the results of the CPU."""
+    if run.difference is None:
+        return f"not verified: the EPContext model was not compared with the CPU: {run.unknown}"
+    share = f"{run.difference:.2%}" if run.difference < 1 else "100% and more"
+    if run.is_verified:
+        return f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
+    return (
+        f"not verified: ran in ONNX Runtime, and output {quote(run.output)} is {share} off the "
+        f"model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+    )
 
 
 def render_failure(

@@ -5,20 +5,25 @@ The text gives the verdict first, then limits, tensors and what to change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.flags import flag, with_flags
-from qnnmem.report.limits import known, limit_lines, source_lines
+from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.schema import write_json
+from qnnmem.report.several import ANSWERS
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fit/1"
 _WIDE = 400
+_NO_FP16 = "no FP16 there; --precision int8 quantizes the model, which was not tried"
+_NAMED = 4  # SoCs that share a reason
+_NUMBERS = re.compile(r"\d[\d,]*")  # by which reasons of one kind differ from SoC to SoC
 _LONGEST = 3000  # characters of a reason: it may end with a command to paste
 _NO_DLC = "note: qnnmem fix changes ONNX models: give it the one that this DLC was converted from"
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
@@ -36,10 +41,12 @@ def render_text(
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
         lines += _next(fits[0], file, given)
         return "\n".join(lines) + "\n"
-    lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits, verbose)]
+    lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits)]
+    reasons = list(_reasons(fits))
+    lines += ["", *reasons] if reasons else []
     failing = next((fit for fit in fits if fit.fits is not True), None)
-    if failing is not None:
-        lines += ["", verdict(failing), *(_details(failing, verbose) if verbose else ())]
+    if failing is not None and verbose:
+        lines += ["", verdict(failing), *_details(failing, verbose)]
     return "\n".join(lines) + "\n"
 
 
@@ -76,7 +83,9 @@ def _summary(fits: Sequence[Fit]) -> str:
         return f"fits all {counted(len(fits), 'SoC')}"
     parts = [f"fits {count[True]} of {counted(len(fits), 'SoC')}"]
     parts += [f"does not fit {count[False]}"] if count[False] else []
-    parts += [f"cannot tell for {count[None]}"] if count[None] else []
+    int8 = sum(fit.needs_int8 for fit in fits)
+    parts += [f"needs int8 on {int8}"] if int8 else []
+    parts += [f"cannot tell for {count[None] - int8}"] if count[None] > int8 else []
     return ", ".join(parts)
 
 
@@ -164,20 +173,38 @@ def _line_of(word: str, one: Suggestion) -> str:
     return f"  {word:<9} {shorten(flag(one.setting), 100)}: {reason}"
 
 
-def _table(fits: Sequence[Fit], verbose: bool) -> Iterator[str]:
-    yield f"{'SoC':<12}{'answer':<14}{'to spare':>17}  limit"
+def answer_word(fit: Fit) -> str:
+    """The answer for one SoC in a table."""
+    return "needs int8" if fit.needs_int8 else ANSWERS[fit.fits]
+
+
+def _table(fits: Sequence[Fit]) -> Iterator[str]:
+    yield f"{'SoC':<12}{'answer':<14}{'tightest limit':<19}{'to spare':>15}{'of limit':>10}"
     for fit in fits:
-        worst, rest = fit.worst, fit.beside_vtcm
-        spare = known(None if worst is None else worst.spare)
-        why = "" if worst is None else TITLES[worst.pool]
-        if fit.fits and worst and rest and worst.pool == "vtcm" and worst.spare == 0:
-            why += f", then {TITLES[rest.pool]} {known(rest.spare)}"
-        if fit.fits is None or fit.wrong_arch:
-            spare, why = "-", shorten(with_flags(fit.why), 100) if verbose else ""
-            why = why or ("Hexagon" if fit.wrong_arch else "")
-        same = f" (as {fit.same_as})" if fit.same_as else ""
-        answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
-        yield f"{fit.soc.name:<12}{answer:<14}{spare:>17}  {why}{same}".rstrip()
+        tightest = None if fit.fits is None or fit.wrong_arch else fit.tightest
+        title = "-" if tightest is None else TITLES[tightest.pool]
+        spare, share = "-", "-"
+        if tightest is not None and tightest.spare is not None and tightest.limit is not None:
+            spare = f"{tightest.spare:,}"
+            share = f"{tightest.spare / max(1, tightest.limit.value):.1%}"
+        same = f"  (as {fit.same_as})" if fit.same_as else ""
+        cells = f"{answer_word(fit):<14}{title:<19}{spare:>15}{share:>10}"
+        yield f"{fit.soc.name:<12}{cells}{same}".rstrip()
+
+
+def _reasons(fits: Sequence[Fit]) -> Iterator[str]:
+    """Why SoCs do not fit, or why that cannot be told: each reason once."""
+    groups: dict[tuple[str, str], list[Fit]] = {}
+    for fit in fits:
+        if fit.fits is not True:
+            # The reason of SoCs that share a compile names the one that was compiled for.
+            why = with_flags(fit.why).replace(fit.same_as or fit.soc.name, "the SoC")
+            groups.setdefault((answer_word(fit), _NUMBERS.sub("#", why)), []).append(fit)
+    for (answer, _why), same in groups.items():
+        names = ", ".join(fit.soc.name for fit in same[:_NAMED])
+        more = f" and {len(same) - _NAMED} more" if len(same) > _NAMED else ""
+        why = _NO_FP16 if same[0].needs_int8 else shorten(with_flags(same[0].why), _LONGEST)
+        yield f"{answer} on {names}{more}: {why}"
 
 
 def render_json(fits: Sequence[Fit], file: str, tool: str) -> str:
@@ -209,6 +236,7 @@ def _fit_values(fit: Fit) -> dict[str, Any]:
         "timed_out": fit.timed_out,
         "operator": fit.operator,
         "same_as": fit.same_as,
+        "needs_int8": fit.needs_int8,
         "checks": [_check_values(check) for check in fit.checks],
         "total": bytes_values(fit.total),
         "parts": {part.name: bytes_values(part.size) for part in fit.parts},

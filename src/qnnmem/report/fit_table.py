@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qnnmem.htp.fit import TITLES, Fit, exit_code
-from qnnmem.report.fit import as_values, render_text, verdict
+from qnnmem.report.fit import answer_word, as_values, render_text, verdict
 from qnnmem.report.schema import write_json
 from qnnmem.report.several import (
     ANSWERS,
@@ -87,12 +87,11 @@ def _cells(row: FitRow) -> Iterator[tuple[str, ...]]:
         yield row.input, "-", "-", "-", "not judged"
         return
     for fit in row.fits:
-        # What a graph takes of VTCM is mostly all, which tells files apart as little as SoCs.
-        worst = fit.beside_vtcm if fit.fits else fit.worst
+        worst = fit.tightest
         known = fit.fits is not None and worst is not None and worst.spare is not None
         spare = f"{worst.spare:,}" if known and worst is not None else "-"
         title = TITLES[worst.pool] if known and worst is not None else "-"
-        yield row.input, fit.soc.name, spare, title, ANSWERS[fit.fits]
+        yield row.input, fit.soc.name, spare, title, answer_word(fit)
 
 
 def render_json(rows: Sequence[FitRow], tool: str) -> str:

@@ -10,13 +10,14 @@ from dataclasses import asdict
 from typing import Any
 
 from qnnmem.errors import Words
-from qnnmem.htp.sweep import Largest, SweepRow, show
+from qnnmem.htp.sweep import Largest, Question, SweepRow, show
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.text import shorten
 
 SCHEMA = "qnnmem.sweep/1"
 _REASONS = 5
+_MEETS = {Question.FITS: "fits", Question.COMPILES: "compiles for"}
 _LONGEST = 3000  # characters of a reason: it may end with a command to paste
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
 
@@ -29,13 +30,17 @@ def render_text(
     *,
     verbose: bool = False,
     say: Callable[[SweepRow], Words] = lambda row: row.result.reason,
+    interrupted: bool = False,
 ) -> str:
     """The answer, the table and the reasons; names are made safe to print.
 
     `verbose` adds what an inference reads and writes, and how long the compile took. `say` words
     the reason of the first of the rows that share one.
     """
-    lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows, verbose)]
+    first = verdict(rows, largest, soc)
+    first = f"interrupted; of the rows that are known, {first}" if interrupted else first
+    ways = [f"{shorten(one.name)}: {_way(one)}" for one in largest if one.value is not None]
+    lines = [first, shorten(file, 200), *dict.fromkeys(ways), "", *_table(rows, verbose)]
     reasons = [*_reasons(rows, say)]
     lines += ["", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
@@ -57,11 +62,22 @@ def _largest(one: Largest, soc: str) -> str:
     rest = f" with {shorten(show(one.point))}" if one.point else ""
     name = shorten(one.name)
     if one.value is None:
-        return f"no {name} fits {soc}{rest}: {shorten(with_flags(one.next_reason), _LONGEST)}"
-    words = f"largest {name} that fits {soc}{rest} is {one.value}"
+        no = f"no {name} {_MEETS[one.until]} {soc}{rest}"
+        return f"{no}: {shorten(with_flags(one.next_reason), _LONGEST)}"
+    words = f"largest {name} that {_MEETS[one.until]} {soc}{rest} is {one.value}"
     if one.next_value is None:
         return f"{words}, the largest asked for"
     return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), _LONGEST)}"
+
+
+def _way(one: Largest) -> str:
+    """How a search came to its answer."""
+    if one.predicted is None:
+        return "found by doubling and halving, as the needs of small values are not known"
+    if one.predicted == one.value:
+        return f"{one.predicted} was predicted from small values and confirmed by compiling"
+    how = "by halving the gap" if one.halved else "by compiling near it"
+    return f"{one.predicted} was predicted from small values; {one.value} was found {how}"
 
 
 def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
@@ -111,9 +127,11 @@ def render_json(
     soc: str,
     library: str,
     tool: str,
+    interrupted: bool = False,
 ) -> str:
     """One JSON object."""
-    return write_json(as_values(rows, largest, file, soc, library, tool))
+    values = as_values(rows, largest, file, soc, library, tool)
+    return write_json({**values, "interrupted": interrupted})
 
 
 def as_values(
@@ -139,6 +157,9 @@ def as_values(
                 "value": one.value,
                 "next_value": one.next_value,
                 "next_reason": with_flags(one.next_reason),
+                "until": one.until.value,
+                "predicted": one.predicted,
+                "halved": one.halved,
             }
             for one in largest
         ],

@@ -59,18 +59,25 @@ def measure(
     worker: Worker | None = None,
     progress: Progress | None = None,
     deadline: AnswerTime | None = None,
+    try_cures: bool = False,
 ) -> MeasuredModel | CompileFailure:
     """Compile a model and load the result, so that every number of its bill is measured.
 
     The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
-    which the model is read once more. `deadline` is for callers that do more within their limit.
+    which the model is read once more. `deadline` is for callers that do more within their limit,
+    `try_cures` for those that show why a model was refused.
     """
     options = options or CompileOptions()
     ends = deadline or AnswerTime.after(options.time_limit_s)
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
         made = compile_model(
-            path, soc, options, output=binary, worker=used, progress=progress, deadline=ends
+            *(path, soc, options),
+            output=binary,
+            worker=used,
+            progress=progress,
+            deadline=ends,
+            try_cures=try_cures,
         )
         if isinstance(made, CompileFailure):
             return made
@@ -99,7 +106,7 @@ def bill_of_model(
     progress: Progress | None = None,
 ) -> Bill | CompileFailure:
     """The bill of a model, with its largest weights by name."""
-    made = measure(path, soc, options, name_weights=True, progress=progress)
+    made = measure(path, soc, options, name_weights=True, progress=progress, try_cures=True)
     return made.bill if isinstance(made, MeasuredModel) else made
 
 

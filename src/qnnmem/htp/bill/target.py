@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qnnmem.errors import CannotTell, Setting, UsageError
+from qnnmem.errors import CannotTell, MissingSoc
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.targets.socs import Soc
-
-_EXAMPLE = Setting("soc", "SM8650")
 
 
 def compile_target(path: Path, soc: Soc | None) -> Soc:
     """The SoC to compile a model for; one must be given."""
     if soc is None:
-        what = f"{path} has to be compiled, and "
-        raise UsageError((what, Setting("soc"), " says for what, e.g. ", _EXAMPLE))
+        raise MissingSoc(path)
     return soc
 
 
@@ -29,4 +26,4 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 def no_soc_named(path: Path) -> CannotTell:
     """The error for a binary that names no SoC when none was given either."""
-    return CannotTell((f"{path} names no SoC; say which one is meant, e.g. ", _EXAMPLE))
+    return CannotTell((f"{path} names no SoC; say which one is meant, e.g. ", *MissingSoc.settings))

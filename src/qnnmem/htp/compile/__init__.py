@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, Setting, UsageError, Words, chain_words
 from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.epcontext import missing_in_epcontext
-from qnnmem.htp.compile.failure import say_why
+from qnnmem.htp.compile.failure import can_leave_rest, say_why
 from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
 from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
+from qnnmem.htp.compile.partition_run import PartitionRun, run_partition
 from qnnmem.htp.compile.read import check_read
 from qnnmem.htp.compile.reason import has_no_builder
 from qnnmem.htp.compile.refused import (
@@ -57,6 +58,7 @@ __all__ = [
     "quantize_request",
 ]
 
+_TRY_S = 60.0  # for a cure that was not asked for
 STORED_VTCM = "the binary says 4 MiB of VTCM because none was asked for; the compiler used {used}"
 
 
@@ -69,11 +71,13 @@ def compile_model(
     worker: Worker | None = None,
     progress: Progress | None = None,
     deadline: AnswerTime | None = None,
+    try_cures: bool = False,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
     The binary is written to `output`, which is replaced; without it, its bytes are returned.
-    `deadline` is for callers that do more than compile within the time limit of the options.
+    `deadline` is for callers that do more than compile within the time limit of the options. With
+    `try_cures` a refusal names a partition only after compiling and running one.
     """
     ends = deadline or AnswerTime.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
@@ -81,7 +85,7 @@ def compile_model(
     place = None if output is None else output.absolute().parent
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
         job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress, ends)
-        result = job.run()
+        result = job.run(try_cures=try_cures)
         if isinstance(result, CompileFailure):
             return result
         return job.finish(result, output)
@@ -133,6 +137,7 @@ class _Done:
     outcome: RequestOutcome
     log: CompileLog
     model: Path  # what was compiled
+    run: PartitionRun | None = None  # of a model of which nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,7 @@ class _Job:
     progress: Progress
     deadline: AnswerTime
 
-    def run(self) -> _Done | CompileFailure:
+    def run(self, *, try_cures: bool) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
@@ -156,7 +161,17 @@ class _Job:
             return self._composed()
         source = model_source(self.path, wanted, self.scratch, self.deadline)
         if wanted.precision is not HtpPrecision.FP16:
-            return self._quantized(source.fixed())
+            quantized = self._quantized(source.fixed())
+            if isinstance(quantized, CompileFailure):
+                return quantized
+            source = quantized
+        result = self._compile_or_fix(source)
+        if isinstance(result, CompileFailure) and can_leave_rest(result):
+            cure = self._partition_cure(result, source) if try_cures else _untried()
+            return replace(result, why=chain_words(result.why, cure))
+        return result
+
+    def _compile_or_fix(self, source: ModelSource) -> _Done | CompileFailure:
         result = self._compile(source)
         if isinstance(result, CompileFailure) and result.stage == "partition":
             try:
@@ -169,7 +184,22 @@ class _Job:
             return result if fixed is source else self._compile(fixed)
         return result
 
-    def _quantized(self, source: ModelSource) -> _Done | CompileFailure:
+    def _partition_cure(self, refused: CompileFailure, source: ModelSource) -> Words:
+        """Compile and run what `--partition` would give, and say what came of it."""
+        limit = min(_TRY_S, self.deadline.left_s)
+        options = replace(self.options, partition=True, log_file=None)
+        trial = replace(self, options=options, deadline=AnswerTime.after(limit))
+        tried = trial._compile(source)  # as the command would
+        them = "it" if len(refused.unsupported) == 1 else "them"
+        if isinstance(tried, _Done):
+            rest = f" leaves {them} to the CPU and compiles the rest, as a trial did"
+            return "; ", Setting("partition"), rest
+        if tried.outcome.kind in ("refused", "done"):  # done: without a single node
+            return chain_words(f"; leaving {them} to the CPU fails as well: ", tried.why)
+        rest = f" may compile the rest; a trial ended with: {tried.outcome.sentence}"
+        return "; ", Setting("partition"), rest
+
+    def _quantized(self, source: ModelSource) -> ModelSource | CompileFailure:
         target = self.scratch / "quantized.onnx"
         request = quantize_request(self.options, source, self.scratch, target)
         outcome = self._ask("quantize", request, None)
@@ -177,7 +207,7 @@ class _Job:
             raise UsageError(outcome.sentence)
         if not outcome.is_done:
             return self._failure("quantize", outcome)
-        return self._compile(ModelSource(self.path, target, self.scratch))
+        return ModelSource(self.path, target, self.scratch)
 
     def _composed(self) -> _Done | CompileFailure:
         """Have the graphs of the file composed into the library itself."""
@@ -220,7 +250,26 @@ class _Job:
             # Without memory the library refuses nodes that it could take.
             found = self._refused(outcome, source.model)
             return self._failure("partition" if found.nodes else "compile", outcome, found)
-        return _Done(outcome, parse_log(outcome.log), source.model)
+        done = _Done(outcome, parse_log(outcome.log), source.model)
+        return self._ran(done, source) if wanted.partition and outcome.reply["on_cpu"] else done
+
+    def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
+        """Run a partitioned model; one that cannot run is no result."""
+        if len(done.outcome.reply["binaries"]) > 1:
+            several = PartitionRun(unknown="ONNX Runtime wrote several binaries, this is the first")
+            return replace(done, run=several)
+        self.progress(f"running what {self.path.name} became beside the CPU")
+        ran = run_partition(
+            self.worker,
+            self._settings(),
+            model=source.model,
+            folder=source.folder,
+            epcontext=done.outcome.reply["epcontext"],
+            deadline=self.deadline,
+        )
+        if isinstance(ran, RequestOutcome):
+            return self._failure("run", ran)
+        return replace(done, run=ran)
 
     def _refused(self, outcome: RequestOutcome, model: Path) -> Described:
         """The nodes that are in the way, if nodes are."""
@@ -264,7 +313,7 @@ class _Job:
         unsupported = found.nodes
         decisive = "" if log.cause is None else log.cause.line
         decisive = next((node.line for node in unsupported), decisive)
-        if not decisive and outcome.kind == "refused":
+        if not decisive and outcome.kind in ("refused", "done"):
             decisive = decisive_line(outcome.log)
         why = say_why(
             stage,
@@ -273,7 +322,6 @@ class _Job:
             log,
             unsupported,
             decisive=decisive,
-            cut=not found.all_refused,
             quantized=self.options.precision is not HtpPrecision.FP16,
         )
         return CompileFailure(
@@ -289,6 +337,7 @@ class _Job:
             refusal=log.cause,
             unsupported=unsupported,
             line=decisive,
+            all_refused=found.all_refused,
         )
 
     def finish(self, done: _Done, output: Path | None) -> Compiled:
@@ -319,6 +368,7 @@ class _Job:
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
             missing=self._missing(epcontext, made.name, context, reply.get("outputs", ())),
+            run=done.run,
         )
 
     def _missing(
@@ -335,6 +385,10 @@ class _Job:
             outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
             missing = tuple(missing_in_epcontext(outputs, epcontext, binary))
         return MissingOutputs(missing, len(outputs)) if missing else None
+
+
+def _untried() -> Words:
+    return "; ", Setting("partition"), " may compile the rest, which was not tried"
 
 
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:

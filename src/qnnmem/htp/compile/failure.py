@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from qnnmem.errors import Setting, Words, chain_words
 from qnnmem.htp.compile.reason import meaning
 from qnnmem.htp.compile.refused import RefusedNode
+from qnnmem.htp.compile.value import CompileFailure
 from qnnmem.htp.log import Cause, CompileLog, LogLine, Refusal
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.qnn.codes import code_name
@@ -41,17 +42,15 @@ def say_why(
     unsupported: tuple[RefusedNode, ...],
     *,
     decisive: str = "",
-    cut: bool = False,
     quantized: bool = False,
 ) -> Words:
     """One sentence: what happened, to what, by how much, what to try.
 
-    `decisive` is the first line that says why, where no other is known to. `cut` says whether the
-    rest of the model can be compiled without the nodes that are not taken; `quantized` that the
-    model has been quantized, so that doing so is no advice.
+    `decisive` is the first line that says why, where no other is known to. `quantized` says that
+    the model has been quantized, so that doing so is no advice.
     """
     if unsupported:
-        return _unsupported(soc, unsupported, cut=cut, quantized=quantized)
+        return _unsupported(soc, unsupported, quantized=quantized)
     if outcome.kind == "timeout":
         what = f"{stage} was {outcome.sentence}; give more time with "
         return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
@@ -64,7 +63,8 @@ def say_why(
     if log.cause is not None:
         return _refusal(soc, log.cause, outcome.log)
     if outcome.is_done:
-        return "QNN took no node of the model, so there is no binary"
+        why = f": {meaning(decisive, soc.name)}" if decisive else ", so there is no binary"
+        return f"QNN took no node of the model{why}"
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
     said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
@@ -72,7 +72,19 @@ def say_why(
     return f"{stage} was refused: {code}{said}"
 
 
-def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> Words:
+def needs_int8(failure: CompileFailure) -> bool:
+    """Whether a float model was refused because its SoC does not compute in FP16."""
+    return failure.soc.fp16 is False and any("FP16" in node.reason for node in failure.unsupported)
+
+
+def can_leave_rest(failure: CompileFailure) -> bool:
+    """Whether the rest of a model may compile without the nodes that QNN refused."""
+    types = (text for node in failure.unsupported for text in (*node.inputs, *node.outputs))
+    is_cut = failure.stage == "partition" and not failure.all_refused and not needs_int8(failure)
+    return is_cut and not any(text.startswith(_NOT_BETWEEN) for text in types)
+
+
+def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> Words:
     """The nodes by reason, then what helps: never what cannot."""
     by_reason: dict[str, list[RefusedNode]] = {}
     for node in nodes[:_SHOWN]:
@@ -85,7 +97,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized
     more = f", and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     count = "a node" if len(nodes) == 1 else f"{len(nodes)} nodes"
     what = f"QNN cannot take {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
-    return chain_words(what, *_cures(soc, nodes, cut=cut, quantized=quantized))
+    return chain_words(what, *_cures(soc, nodes, quantized=quantized))
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:
@@ -95,17 +107,13 @@ def _named(node: RefusedNode, *, few: bool) -> str:
     return f"{quote(node.name)} ({node.operator}{types})"
 
 
-def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> list[Words]:
+def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> list[Words]:
     types = [text for node in nodes for text in (*node.inputs, *node.outputs)]
     wide = [word for word in _WIDE_TYPES if any(text.startswith(word) for text in types)]
     better = dict.fromkeys(_WIDE_TYPES[word] for word in wide)
     cures: list[Words] = [f"; export the model with {one}" for one in better]
     if soc.fp16 is False and not quantized and any("FP16" in node.reason for node in nodes):
         cures.append(("; try ", Setting("precision", "int8")))
-    if cut and not any(text.startswith(_NOT_BETWEEN) for text in types):
-        them = "it" if len(nodes) == 1 else "them"
-        rest = f" leaves {them} to the CPU and compiles the rest"
-        cures.append(("; ", Setting("partition"), rest))
     return cures
 
 

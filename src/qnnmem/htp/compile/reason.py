@@ -48,6 +48,10 @@ _MEANINGS = (
         "HTP does not have it for these data types",
     ),
     (re.compile(r"^(?:REASON : )?Cannot get shape"), "its shape is not fixed"),
+    (
+        re.compile(r"set nodes that cannot (?:all )?be fused together"),
+        "QNN chose nodes that cannot be fused together: a node it does not take lies between them",
+    ),
 )
 VALIDATOR = "the library's validator refuses it and does not say why (code 3110)"
 

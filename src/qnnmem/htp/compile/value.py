@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile.partition_run import PartitionRun
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.missing_outputs import MissingOutputs
@@ -84,6 +85,7 @@ class Compiled:
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
     missing: MissingOutputs | None = None  # outputs of the model that the binary does not give
+    run: PartitionRun | None = None  # where nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class CompileFailure:
     refusal: Refusal | None = None  # the line of the log that decides
     unsupported: tuple[RefusedNode, ...] = ()
     line: str = ""  # of the log: the first that decides
+    all_refused: bool = True  # no node is left that could be compiled
 
     @property
     def evidence(self) -> tuple[str, ...]:

@@ -38,7 +38,12 @@ class FitWorker:
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         """Compile for a SoC, load, and compare with every limit."""
-        made = measure(self._path, soc, options, worker=self._worker, progress=self._progress)
+        made = measure(
+            *(self._path, soc, options),
+            worker=self._worker,
+            progress=self._progress,
+            try_cures=True,
+        )
         return JudgedModel(fit_made(made, self._path, options, self._budgets), is_final(made))
 
     def close(self) -> None:

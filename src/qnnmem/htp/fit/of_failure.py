@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from qnnmem.htp.bill.source import logged
 from qnnmem.htp.bill.value import Item, SizeRange
 from qnnmem.htp.compile import CompileFailure
+from qnnmem.htp.compile.failure import needs_int8
 from qnnmem.htp.fit.limits import exactly, limits
 from qnnmem.htp.fit.value import Check, Fit
 from qnnmem.htp.log import Cause, Refusal
@@ -41,6 +42,7 @@ def fit_failure(
         timed_out=failure.outcome.kind == "timeout",
         line=failure.line,
         evidence=failure.evidence if failure.line else (),
+        needs_int8=needs_int8(failure),
     )
 
 

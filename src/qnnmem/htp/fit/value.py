@@ -92,6 +92,7 @@ class Fit:
     line: str = ""  # of the library's log: the first that decides
     reading: str = ""  # what the doctor makes of it
     evidence: tuple[str, ...] = ()  # the line and what follows it
+    needs_int8: bool = False  # a float model, and the SoC does not compute in FP16
 
     @property
     def worst(self) -> Check | None:
@@ -102,6 +103,13 @@ class Fit:
     def beside_vtcm(self) -> Check | None:
         """The tightest but VTCM, of which a graph mostly takes all that it is given."""
         return _tightest([check for check in self.checks if check.pool != "vtcm"])
+
+    @property
+    def tightest(self) -> Check | None:
+        """The check that says most: VTCM that is taken whole tells neither files nor SoCs apart."""
+        worst = self.worst
+        whole = self.fits and worst is not None and (worst.pool, worst.spare) == ("vtcm", 0)
+        return self.beside_vtcm or worst if whole else worst
 
 
 def _tightest(checks: Iterable[Check]) -> Check | None:

@@ -32,7 +32,7 @@ def main() -> int:
     with os.fdopen(replies_fd, "wb") as replies:
         while (frame := read_frame(sys.stdin.buffer, MAX_FRAME)) is not None:
             request = frame[0]
-            if request["verb"] in ("compile", "execute", "listen", "quantize"):
+            if request["verb"] in ("compile", "compare", "execute", "listen", "quantize"):
                 _warm()
             pid, results = _start(request, replies_fd)
             write_frame(replies, {"event": "started", "pid": pid})
@@ -126,10 +126,11 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native.quantize import quantize
 
         return quantize(options)
-    if verb in ("compile", "execute"):
+    if verb in ("compile", "compare", "execute"):
         from qnnmem.htp.native import session
 
-        return session.compile_model(options) if verb == "compile" else session.execute(options)
+        work = {"compile": session.compile_model, "compare": session.compare}
+        return work.get(verb, session.execute)(options)
     if verb == "listen":
         from qnnmem.htp.native.listener import listen
 

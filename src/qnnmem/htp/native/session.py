@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ PROVIDER = "QNNExecutionProvider"
 # session's, and its lines come through the default logger, always as verbose ones.
 LOG_LEVELS = {"verbose": (0, 0), "info": (1, 0), "error": (3, 0)}
 _CODE = re.compile(r"\bCode: (\d{1,5})\b|error code:? (\d{4,5})\b")
+_MOST = 1e300
 _EXTERNAL = b"location"  # key of every reference to external data in an ONNX file
 _NUMPY = {
     "tensor(float)": "float32",
@@ -80,6 +82,56 @@ def execute(options: dict[str, Any]) -> dict[str, Any]:
     return {"outputs": described, "seconds": seconds}
 
 
+def compare(options: dict[str, Any]) -> dict[str, Any]:
+    """Run a model on the CPU and its EPContext model; give the largest difference of each output.
+
+    Refused at stage `sample` where the CPU cannot run it either, at `run` where only HTP cannot.
+    """
+    onnxruntime = import_onnxruntime()
+    both = _session_at(Path(options["epcontext"]), session_options(options))
+    _quiet()
+    plain = onnxruntime.SessionOptions()
+    plain.intra_op_num_threads = 1
+    alone = session_of(Path(options["model"]), options["folder"], plain)
+    names, outputs = [item.name for item in alone.get_outputs()], []
+    for low in (-1, 1):  # some operators have no value below 1
+        feeds = {item.name: _sample(item, low) for item in both.get_inputs()}
+        wanted = _guarded(partial(alone.run, names, feeds), "sample")
+        found = _guarded(partial(both.run, names, feeds), "run")
+        pairs = zip(names, wanted, found, strict=True)
+        outputs = [[name, *_difference(cpu, htp)] for name, cpu, htp in pairs]
+        if any(size for _name, _worst, size in outputs):
+            break
+    return {"outputs": outputs}
+
+
+def _difference(wanted: Any, found: Any) -> tuple[float, float]:
+    """The largest difference and the largest value, where the CPU gives finite ones."""
+    import numpy
+
+    cpu, htp = (numpy.asarray(value, "float64") for value in (wanted, found))
+    if cpu.shape != htp.shape:
+        raise Refused("run", f"an output has shape {htp.shape} instead of {cpu.shape}")
+    finite = numpy.isfinite(cpu)
+    difference = numpy.abs(cpu[finite] - htp[finite])
+    # JSON has no infinity; what is finite on the CPU alone differs as much as can be.
+    worst = numpy.nan_to_num(difference, nan=_MOST, posinf=_MOST).max(initial=0.0)
+    return float(worst), float(numpy.abs(cpu[finite]).max(initial=0.0))
+
+
+def _sample(item: Any, low: int) -> Any:
+    """A random input: floats from `low` on, integers of 0 and 1, which are indices as well."""
+    import numpy
+
+    kind = _NUMPY.get(item.type)
+    if kind is None or not all(isinstance(size, int) for size in item.shape):
+        raise Refused("sample", f"there are no values for input {item.name} of {item.type}")
+    random = numpy.random.default_rng(0)
+    if kind.startswith("float"):
+        return random.uniform(low, low + 2, item.shape).astype(kind)
+    return random.integers(max(0, low), 2, item.shape).astype(kind)
+
+
 def session_options(options: dict[str, Any]) -> Any:
     """Options of a session whose provider is the QNN library."""
     onnxruntime = import_onnxruntime()
@@ -136,15 +188,15 @@ def _session_at(model: Path, settings: Any) -> Any:
     return _guarded(lambda: onnxruntime.InferenceSession(str(model), settings, enable_fallback=0))
 
 
-def _guarded(make: Any) -> Any:
+def _guarded(work: Any, stage: str = "compile") -> Any:
     try:
-        return make()
+        return work()
     except MemoryError:
         raise
     except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
         text = " ".join(str(exc).split())
         found = _CODE.search(text)
-        raise Refused("compile", text, int(found[1] or found[2]) if found else None) from exc
+        raise Refused(stage, text, int(found[1] or found[2]) if found else None) from exc
 
 
 def _quiet() -> None:

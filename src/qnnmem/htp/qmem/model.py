@@ -136,7 +136,12 @@ def _of_model(
             binary = binaries[mode] = Path(folder, f"{mode.value}.bin")
             wanted = replace(options, memhandle=mode is IoMode.MEMHANDLE)
             made = measure(
-                path, soc, wanted, output=binary, worker=used, progress=progress, deadline=ends
+                *(path, soc, wanted),
+                output=binary,
+                worker=used,
+                progress=progress,
+                deadline=ends,
+                try_cures=True,
             )
             if isinstance(made, CompileFailure):
                 return made

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from qnnmem.htp.sweep.axes import fixed_of, options_of, parse_axis, points_of
 from qnnmem.htp.sweep.run import Identity, PointCompiler, Sweep
-from qnnmem.htp.sweep.value import Axis, Largest, Result, SweepPoint, SweepRow, show
+from qnnmem.htp.sweep.value import (
+    Axis,
+    Largest,
+    Question,
+    Result,
+    SweepPoint,
+    SweepRow,
+    show,
+)
 
 __all__ = [
     "Axis",
     "Identity",
     "Largest",
     "PointCompiler",
+    "Question",
     "Result",
     "Sweep",
     "SweepPoint",

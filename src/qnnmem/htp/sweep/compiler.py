@@ -56,7 +56,10 @@ class LibraryCompiler:
             return Result("refused", _words(exc))
         try:
             made = measure(
-                self._path, self._soc, options, worker=self.worker, progress=self._progress
+                *(self._path, self._soc, options),
+                worker=self.worker,
+                progress=self._progress,
+                try_cures=True,
             )
         except FreeDimensions:
             raise

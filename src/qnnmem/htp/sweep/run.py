@@ -1,9 +1,9 @@
-"""Running a sweep: a table over points, or the search for the largest value that fits."""
+"""Running a sweep: a table over points, or the search for the largest value that will do."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +12,16 @@ from qnnmem.errors import OutputError, UsageError, WorkerError
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.sweep.cache import key_of
 from qnnmem.htp.sweep.kept import from_kept, to_kept
-from qnnmem.htp.sweep.value import Axis, Largest, Result, SweepPoint, SweepRow, show
+from qnnmem.htp.sweep.search import last_that_meets
+from qnnmem.htp.sweep.value import (
+    Axis,
+    Largest,
+    Question,
+    Result,
+    SweepPoint,
+    SweepRow,
+    show,
+)
 from qnnmem.htp.worker.slots import Slots
 from qnnmem.kept_results import ResultCache
 
@@ -63,7 +72,8 @@ class Sweep:
         self._slots: Slots[PointCompiler] = Slots([make for make in makers for _ in range(jobs)])
         self._cache, self._identity = cache, identity
         self._progress = progress or no_progress
-        self._lock, self._done = threading.Lock(), 0
+        self._lock = threading.Lock()
+        self.rows: list[SweepRow] = []  # finished, in the order of their ends
 
     def __enter__(self) -> Sweep:
         return self
@@ -85,24 +95,35 @@ class Sweep:
                 self._slots.close()  # ends compiles whose rows are not wanted any more
                 raise
 
-    def largest(self, axis: Axis, rest: SweepPoint) -> tuple[Largest, tuple[SweepRow, ...]]:
-        """The largest value that fits if all smaller ones do, and every row that was compiled."""
+    def largest(
+        self,
+        axis: Axis,
+        rest: SweepPoint,
+        until: Question = Question.FITS,
+        limits: Mapping[str, int] | None = None,
+    ) -> tuple[Largest, tuple[SweepRow, ...]]:
+        """The largest value that meets a question if all smaller ones do, and every row compiled.
+
+        With `limits` of pools, in bytes, the value is predicted from the first rows.
+        """
         values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
         rows: dict[int, SweepRow] = {}
 
-        def fits(at: int) -> bool:
-            if at not in rows:
-                rows[at] = self._row({**rest, axis.name: values[at]}, None)
-            return rows[at].result.state == "fits"
+        def compiled(at: int) -> Result:
+            rows[at] = self._row({**rest, axis.name: values[at]}, None)
+            return rows[at].result
 
-        found = _last_that_fits(len(values), fits)
-        over = min((at for at in rows if at > found), default=None)
+        place, predicted, halved = last_that_meets(values, compiled, until.is_met, limits or {})
+        over = min((at for at in rows if at > place), default=None)
         answer = Largest(
             name=axis.name,
             point=rest,
-            value=values[found] if found >= 0 else None,
+            value=values[place] if place >= 0 else None,
             next_value=None if over is None else values[over],
             next_reason="" if over is None else rows[over].result.reason,
+            until=until,
+            predicted=None if predicted is None else values[predicted],
+            halved=halved,
         )
         return answer, tuple(rows[at] for at in sorted(rows))
 
@@ -111,13 +132,14 @@ class Sweep:
         kept = from_kept(self._cache.get(key))
         if kept is None:
             of = "" if total is None else f" of {total}"
-            self._progress(f"{self._done + 1}{of}: {show(point)}")
+            self._progress(f"{len(self.rows) + 1}{of}: {show(point)}")
             result = self._compile(point)
             if result.is_final:
                 self._cache.put(key, to_kept(result))
+        row = SweepRow(point, kept or result, kept is not None)
         with self._lock:
-            self._done += 1
-        return SweepRow(point, kept or result, kept is not None)
+            self.rows.append(row)
+        return row
 
     def _compile(self, point: SweepPoint) -> Result:
         """A compiler that breaks costs its own row only; a worker that is lost, not even that."""
@@ -128,25 +150,7 @@ class Sweep:
         except WorkerError as exc:
             if self._slots.count:
                 return Result("failed", str(exc))
-            more = f"; {self._done} rows are kept, and the same command goes on from there"
+            more = f"; {len(self.rows)} rows are kept, and the same command goes on from there"
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
             return Result("failed", f"the compile could not be started: {exc}")
-
-
-def _last_that_fits(count: int, fits: Callable[[int], bool]) -> int:
-    """Place of the last value that fits, -1 for none: by doubling, then by halving the gap."""
-    good, bad = -1, count
-    while good < count - 1:
-        probe = min(2 * good + 1 if good >= 0 else 0, count - 1)
-        if not fits(probe):
-            bad = probe
-            break
-        good = probe
-    while bad - good > 1 and good < count - 1:
-        middle = (good + bad) // 2
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
-    return good

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from qnnmem.errors import Words
 
@@ -46,6 +47,22 @@ class Result:
         """Whether another run would say the same: a crash or a time limit may not come again."""
         return self.state != "failed"
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a binary, whatever became of it."""
+        return self.file_bytes is not None
+
+
+class Question(Enum):
+    """What the largest value is asked for."""
+
+    FITS = "fits"
+    COMPILES = "compiles"
+
+    def is_met(self, result: Result) -> bool:
+        """Whether a compile answers yes."""
+        return result.state == "fits" if self is Question.FITS else result.is_compiled
+
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
@@ -58,13 +75,16 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The largest value of a name that fits, all other names having the values of `point`."""
+    """The largest value of a name that will do, all other names having the values of `point`."""
 
     name: str
     point: SweepPoint
     value: Value | None  # None: not even the smallest
-    next_value: Value | None  # the smallest that was seen not to fit
+    next_value: Value | None  # the smallest that was seen not to do
     next_reason: Words = ""
+    until: Question = Question.FITS
+    predicted: Value | None = None  # from the first rows, by a straight line
+    halved: bool = False  # found by halving the gap: the prediction was wrong, or there was none
 
 
 def show(point: SweepPoint) -> str:

@@ -1,0 +1,60 @@
+"""One run of a partitioned model in ONNX Runtime, compared with the same model on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qnnmem.htp.answer_time import AnswerTime
+from qnnmem.htp.worker import RequestOutcome, Worker
+
+TOLERANCE = 0.02  # of the largest value of an output: what FP16 explains
+_MOST_S = 60.0  # HTP is emulated here, which takes minutes for a large model
+_RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU failed as well
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRun:
+    """Whether a partitioned model ran, and how far its outputs are from the CPU's."""
+
+    difference: float | None = None  # as a share of the largest value of its output
+    output: str = ""  # with the largest difference
+    unknown: str = ""  # why nothing is known
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether all outputs are those of the CPU."""
+        return self.difference is not None and self.difference <= TOLERANCE
+
+
+def run_partition(
+    worker: Worker,
+    request: Mapping[str, Any],
+    *,
+    model: Path,
+    folder: Path,
+    epcontext: str,
+    deadline: AnswerTime,
+) -> PartitionRun | RequestOutcome:
+    """Run both models once with random inputs; gives the outcome where only HTP fails."""
+    if worker.library.command:
+        return PartitionRun(unknown="the library is on another machine")
+    files = {"model": str(model.absolute()), "folder": str(folder), "epcontext": epcontext}
+    limit = min(_MOST_S, deadline.left_s)
+    options = {**request, **files, "log": "error"}
+    outcome = worker.ask("compare", options, time_limit_s=limit)
+    if outcome.kind == "refused" and outcome.stage in _RAN_AND_FAILED:
+        return outcome
+    if not outcome.is_done:
+        return PartitionRun(unknown=outcome.sentence)
+    return farthest(outcome.reply["outputs"])
+
+
+def farthest(outputs: list[tuple[str, float, float]]) -> PartitionRun:
+    """The output that differs most, of name, largest difference and largest value of each."""
+    shares = [(worst / size, name) for name, worst, size in outputs if size]
+    if not shares:
+        return PartitionRun(unknown="random inputs gave no numbers to compare")
+    return PartitionRun(*max(shares))

@@ -1,0 +1,193 @@
+"""Partitioned models: a cure is tried before it is named, and what is written has run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from told_worker import ToldWorker, done
+
+from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
+from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
+from qnnmem.htp.compile.partition_run import PartitionRun, farthest
+from qnnmem.htp.log import read_line
+from qnnmem.htp.worker import RequestOutcome
+from qnnmem.report.compiled import run_words
+from qnnmem.report.flags import with_flags
+from qnnmem.targets.socs import find_soc
+
+SM8650 = find_soc("SM8650")
+REFUSED = (
+    "Validation FAILED for 1 nodes",
+    "Operator type: Acosh Node name: arc Node index: 1",
+    "REASON : Operators of type `Acosh` are not supported by QNN EP.",
+)
+NOT_FUSED = (
+    "2026-11-18 07:04:05.486010776 [E:onnxruntime:, ep_plugin.cc:9 GetCapability] OrtEp for "
+    "QNNExecutionProvider set nodes that cannot be fused together. Please ensure that the nodes"
+)
+SAME = RequestOutcome("done", {"outputs": [["y", 0.001, 1.0]]})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Write a model of one node that QNN takes and one that it does not."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "fine"),
+        helper.make_node("Acosh", ["r"], ["y"], "arc"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    graph = helper.make_graph(nodes, "graph", values[:1], values[1:])
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "odd.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def told(partitioned: RequestOutcome | None = None, ran: RequestOutcome = SAME) -> Any:
+    """Give a worker that refuses a node, and answers so to a partition and to its run."""
+
+    def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
+        if verb == "compare":
+            return ran
+        if verb == "load":
+            return RequestOutcome("done", {"binaries": [{"code": 0, "bytes": 1}]})
+        if options["strict"]:
+            return RequestOutcome("refused", log=tuple(map(read_line, REFUSED)))
+        return partitioned or done(options, on_cpu=(("arc", "Acosh"),))
+
+    return ToldWorker(answer)
+
+
+def why(model: Path, worker: Any, **more: Any) -> str:
+    """Give the sentence of a refusal."""
+    made = compile_model(model, SM8650, worker=worker, **more)
+    assert isinstance(made, CompileFailure)
+    return with_flags(made.why)
+
+
+def test_a_cure_that_was_not_tried_says_so(model: Path) -> None:
+    """Nothing is promised of a partition that nobody compiled."""
+    worker = told()
+    assert why(model, worker).endswith("; --partition may compile the rest, which was not tried")
+    assert all(options["strict"] for _verb, options, _limit in worker.asked)
+
+
+def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
+    """Both within a minute, however long the answer itself may take."""
+    worker = told()
+    sentence = why(model, worker, try_cures=True)
+    assert sentence.endswith(
+        "; --partition leaves it to the CPU and compiles the rest, as a trial did"
+    )
+    assert [verb for verb, *_ in worker.asked[-2:]] == ["compile", "compare"]
+    assert all(limit <= 60 for *_, limit in worker.asked[-2:])
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            {"partitioned": RequestOutcome("refused", sentence="an invalid model")},
+            "leaving it to the CPU fails as well: compile was refused: an invalid model",
+        ),
+        (
+            {"ran": RequestOutcome("refused", sentence="sizes differ", stage="run")},
+            "leaving it to the CPU fails as well: run was refused: sizes differ",
+        ),
+        (
+            {
+                "partitioned": RequestOutcome(
+                    "done",
+                    {"binaries": [], "on_cpu": [], "on_htp": 0},
+                    log=(read_line(NOT_FUSED),),
+                )
+            },
+            "leaving it to the CPU fails as well: QNN took no node of the model: QNN chose nodes "
+            "that cannot be fused together",
+        ),
+    ],
+)
+def test_a_cure_that_fails_is_not_named(model: Path, answer: Any, words: str) -> None:
+    """The reason why it fails is said instead."""
+    sentence = why(model, told(**answer), try_cures=True)
+    assert words in sentence
+    assert "--partition" not in sentence
+
+
+def test_a_cure_that_takes_too_long_is_said_as_such(model: Path) -> None:
+    """That is neither yes nor no."""
+    late = RequestOutcome("timeout", sentence="not finished within 60 s")
+    sentence = why(model, told(late), try_cures=True)
+    assert "--partition may compile the rest; a trial ended with: not finished" in sentence
+
+
+def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
+    """ONNX Runtime says it in an error of its log alone."""
+    empty = RequestOutcome(
+        "done", {"binaries": [], "on_cpu": [], "on_htp": 0}, log=(read_line(NOT_FUSED),)
+    )
+    made = compile_model(model, SM8650, CompileOptions(partition=True), worker=told(empty))
+    assert isinstance(made, CompileFailure)
+    assert "nodes that cannot be fused together" in made.sentence
+    assert "set nodes that cannot be fused together" in made.line
+
+
+def prepare(model: Path, output: Path, worker: Any) -> int:
+    """Prepare a partitioned model."""
+    return prepare_htp(
+        (str(model),), str(output), force=False, soc="SM8650", partition=True, worker=worker
+    )
+
+
+def test_a_partition_is_written_with_its_epcontext_model(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without being asked: nodes of the CPU are in no context binary."""
+    output = tmp_path / "out.bin"
+    assert prepare(model, output, told()) == 0
+    assert epcontext_path(output).exists()
+    assert "verified: ran in ONNX Runtime, outputs within 0.10% of" in capsys.readouterr().out
+
+
+def test_a_partition_that_does_not_run_is_not_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the binary nor the model beside it."""
+    output = tmp_path / "out.bin"
+    broken = RequestOutcome("refused", sentence="sizes differ", stage="run")
+    assert prepare(model, output, told(ran=broken)) == 1
+    assert "No binary: run was refused: sizes differ" in capsys.readouterr().out
+    assert not output.exists()
+    assert not epcontext_path(output).exists()
+
+
+@pytest.mark.parametrize(
+    "ran",
+    [
+        RequestOutcome("timeout", sentence="not finished within 60 s"),
+        RequestOutcome("refused", sentence="the index is out of range", stage="sample"),
+        RequestOutcome("done", {"outputs": [["y", 0.0, 0.0]]}),
+    ],
+)
+def test_what_was_not_compared_is_not_called_verified(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], ran: RequestOutcome
+) -> None:
+    """It is written all the same: nothing speaks against it."""
+    output = tmp_path / "out.bin"
+    assert prepare(model, output, told(ran=ran)) == 0
+    shown = capsys.readouterr().out
+    assert "  not verified: the EPContext model was not compared with the CPU: " in shown
+    assert output.exists()
+
+
+def test_the_output_that_differs_most_decides() -> None:
+    """By its own size, and outputs without a number do not count."""
+    found = farthest([("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0)])
+    assert (found.output, found.difference, found.is_verified) == ("b", 0.05, False)
+    assert "output 'b' is 5.00% off" in run_words(found)
+    assert PartitionRun(0.001, "a").is_verified
