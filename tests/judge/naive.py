@@ -118,6 +118,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
@@ -201,11 +202,15 @@ def _measure(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
     copy.CopyFrom(model)
     del copy.graph.value_info[:], copy.graph.output[:]
     names = [name for node in copy.graph.node for name in node.output if name]
+    known = {item.name for item in copy.graph.input}
+    read = {name for node in copy.graph.node for name in _reads(node)}
+    stored = [item for item in copy.graph.initializer if item.name in read - known]
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(stored)
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     feeds = feeds_of(copy.graph)
     found = dict(zip(names, session(copy).run(names, feeds), strict=True)) if names else {}
-    stored = {item.name: numpy_helper.to_array(item) for item in copy.graph.initializer}
-    return {**stored, **feeds, **found}
+    return {**{item.name: numpy_helper.to_array(item) for item in stored}, **feeds, **found}
 
 
 def _inline_constant_branches(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
@@ -236,10 +241,16 @@ def _splice(graph: onnx.GraphProto, at: int, body: onnx.GraphProto) -> None:
     own = [item.name for item in body.initializer]
     own += [name for node in body.node for name in node.output if name]
     new = {name: name + "'" if name in taken else name for name in own}
+    made = {name for node in body.node for name in node.output}
+    pairs = [(a, b.name) for a, b in zip(graph.node[at].output, body.output, strict=True) if a]
+    for outer, inner in pairs:
+        if inner in made and new[inner] not in graph.node[at].output:
+            new[inner] = outer  # written where the If would write it
     nodes = [_renamed(node, new) for node in body.node]
-    for outer, inner in zip(graph.node[at].output, body.output, strict=True):
-        name = new.get(inner.name, inner.name)
-        nodes.append(onnx.helper.make_node("Identity", [name], [outer], name=f"{outer} handed out"))
+    for outer, inner in pairs:
+        name = new.get(inner, inner)
+        if name != outer:
+            nodes.append(onnx.helper.make_node("Identity", [name], [outer]))
     for item in body.initializer:
         graph.initializer.add().CopyFrom(item)
         graph.initializer[-1].name = new[item.name]
@@ -569,6 +580,10 @@ class Memory:
             ends[where[0]] = max(ends.get(where[0], 0), where[1] + where[2])
             for name in (buffer["name"], *buffer["aliases"]):
                 self.place[name] = where
+                # A name of a branch that was taken may be told apart by a number.
+                bare, _, number = name.rpartition("/")
+                if number.isdecimal() and bare not in self.place:
+                    self.place[bare] = where
         self.ends = ends
         self.units = {pool: np.full(end // self.unit + 1, -1) for pool, end in ends.items()}
         self.value: dict[str, int] = {}
