@@ -114,7 +114,7 @@ def _binary(w: _Writer) -> None:
     shape = w.shapes[source]
     twins = [name for name, other in w.shapes.items() if other == shape]
     other = w.random.choice(twins)
-    if w.random.random() < 0.2:
+    if w.random.random() < 0.2 and shape:
         other = w.weights(1)
     w.node(w.random.choice(("Add", "Mul", "Sub", "Max")), [source, other], shape)
 
@@ -351,7 +351,7 @@ def _write_quantized(path: Path, random: Random) -> Sample:
             inputs = [stored, scales[0], nought]
             w.nodes.append(helper.make_node("DequantizeLinear", inputs, [weights]))
             w.nodes.append(helper.make_node("Conv", [real, weights], [made], pads=[1] * 4))
-            shape = (1, 4, *shape[2:])
+            shape = (shape[0], 4, *shape[2:])
         elif kind == "Add":
             twins = [item for item in integers if item[1] == shape]
             name, _, other = random.choice(twins)

@@ -97,7 +97,7 @@ def judge_numbers(case: Case, plan: Any) -> None:
     least, most = (case.pools(how, order).scratch for how in (Bodies.LEAST, Bodies.COPIES))
     assert least <= peak["bytes"] <= most
     if not case.run.has_bodies:
-        assert alive[peak["step"]] == case.pools(order=order).alive[peak["step"] + 1]
+        assert alive.get(peak["step"], 0) == case.pools(order=order).alive[peak["step"] + 1]
     assert not beaten(plan)
 
 
