@@ -1,0 +1,103 @@
+"""What `fix` promises, against the files it wrote: run as deployed, and added up naively."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import onnx
+import pytest
+from command_line import exit_code, run, sentence
+from judge import naive
+from judge.chain import check_manifest, least_scratch, most_scratch, read_chain, run_chain
+from judge.generated import write_model
+from judge.judged_plan import numbers
+from judge.naive import Run, feeds_of, read_run, session
+
+# Seeds and parts of what the plain model needs: in place, in bands, in parts, or not at all.
+MODELS = int(os.environ.get("QNNMEM_JUDGED_FIXES", "24"))
+FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
+
+
+def fixed(path: Path, folder: Path, *words: str) -> tuple[int, Any, str]:
+    """Exit code, JSON and first line of `fix`, which finds its own answer the second time."""
+    options = ("--time-limit", "10", "--cache", str(folder / "cache"), "-o", str(folder / "out"))
+    done = run("fix", path, *options, *words, "--json")
+    assert done.exception is None, sentence(done)
+    text = run("fix", path, *options, *words, "--force")
+    assert exit_code(text) == exit_code(done)
+    return exit_code(done), json.loads(done.stdout), text.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + MODELS))
+def test_what_fix_wrote_needs_what_it_says(seed: int, tmp_path: Path) -> None:
+    """The total of the whole run is not below what is alive in it, and results are the same."""
+    random = Random(seed)
+    sample = write_model(tmp_path / "model.onnx", seed)
+    original = read_run(sample.path)
+    plain = naive.pools(original).scratch
+    limit = int(plain * random.choice((0.9, 0.75, 0.55)))
+    code, answer, first = fixed(sample.path, tmp_path, "--budget", f"scratch={limit}")
+    best = answer["tried"][answer["best"]]
+    assert first.startswith("fits: " if answer["fits"] else "does not fit: ")
+    assert code == (0 if answer["fits"] else 1)
+    assert best["bytes"] in numbers(first)
+    assert answer["fits"] == (best["bytes"] <= limit)
+    assert answer["after_bytes"] == best["bytes"] <= answer["before_bytes"]
+    least = naive.pools(original, bodies=naive.Bodies.LEAST).scratch
+    assert least <= answer["before_bytes"]
+    judge_files(tmp_path / "out", sample.path, original, answer)
+
+
+def judge_files(folder: Path, source: Path, original: Run, answer: Any) -> None:
+    """Fail if the written models need more than was said, or compute something else."""
+    best = answer["tried"][answer["best"]]
+    inplace = any(step.get("inplace") for step in best["steps"])
+    if not folder.exists():  # the model as it is, planned in another way
+        plan = {**answer["plans"]["after"], "align_bytes": 64, "reorder": True}
+        naive.execute_in(original, plan, inplace=inplace)
+        assert max(b["offset_bytes"] + b["size_bytes"] for b in plan["buffers"]) == best["bytes"]
+        return
+    chain = read_chain(folder, original, {})
+    if any(part.has_bodies for part in chain.parts):
+        return  # bodies may be laid out in several ways
+    order = answer["plans"]["after"]["ops"] if len(chain.parts) == 1 else None
+    if order is not None:
+        chain = type(chain)(
+            (naive.in_order(chain.parts[0], order),), chain.paths, chain.inputs, chain.outputs
+        )
+    assert least_scratch(chain, 64, inplace=inplace) <= best["bytes"] <= most_scratch(chain, 64)
+    if (folder / "chain.json").exists():
+        check_manifest(folder, chain)
+    if best["identical"]:
+        judge_results(source, folder, original)
+
+
+def judge_results(source: Path, folder: Path, original: Run) -> None:
+    """Fail if an output of the written models differs in a bit."""
+    model = onnx.load(source)
+    for seed in (1, 2):
+        feeds = feeds_of(model.graph, seed)
+        names = list(original.outputs)
+        want = dict(zip(names, session(model).run(names, feeds), strict=True))
+        got = run_chain(read_chain(folder, original, {}), feeds)
+        for name, value in want.items():
+            assert value.tobytes() == got[name].tobytes(), f"{name} differs"
+
+
+def test_what_comes_next_runs(tmp_path: Path) -> None:
+    """The commands that `fix` prints for its parts run, each on the file that was written."""
+    sample = write_model(tmp_path / "model.onnx", 2)
+    need = naive.pools(read_run(sample.path)).scratch
+    options = ("--budget", f"scratch={need * 3 // 4}", "-o", str(tmp_path / "out"))
+    done = run("fix", sample.path, *options, "--cache", str(tmp_path / "cache"))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    assert lines
+    for line in lines:
+        program, *words = shlex.split(line[line.index("qnnmem ") :])
+        assert program == "qnnmem"
+        assert exit_code(run(*words)) in (0, 1), line

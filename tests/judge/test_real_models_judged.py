@@ -1,0 +1,44 @@
+"""Real models: the same questions as for generated ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from fetched import ENTRIES, TOOL
+from judge.judged_plan import Case, judge_plan
+from judge.naive import read_run
+
+pytestmark = pytest.mark.models
+
+REAL = [entry.id for entry in ENTRIES.values() if entry.test and entry.suffix == ".onnx"]
+
+
+def case_of(name: str, random: Random) -> Case:
+    """A real model with its sizes fixed as listed, with options drawn for it."""
+    entry = ENTRIES[name]
+    if not TOOL.is_present(entry):
+        pytest.skip(f"model {name} is not here; fetch it with: python tools/models.py {name}")
+    path = Path(entry.target(TOOL.CACHE))
+    shapes = [
+        word
+        for tensor, shape in entry.shapes.items()
+        for word in ("--shape", f"{tensor}={'x'.join(map(str, shape))}")
+    ]
+    values = [word for pair in entry.values.items() for word in ("--value", "{}={}".format(*pair))]
+    return Case(
+        path,
+        read_run(path, entry.shapes, entry.values),
+        (*shapes, *values),
+        states=entry.states if random.random() < 0.5 else {},
+        align=random.choice((64, 64, 1, 256)),
+        io=random.choice(("inside", "outside")),
+    )
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_number_is_that_of_the_run(name: str) -> None:
+    """Offsets lose no byte; pools, peak, bound, TCM and budgets are what a naive run adds up to."""
+    random = Random(name)
+    judge_plan(case_of(name, random), random)
