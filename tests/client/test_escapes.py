@@ -102,9 +102,7 @@ def test_a_missing_call_accuses_nobody_of_a_leak(escapes: Path) -> None:
     assert in_words(missed(escapes, "leaks").not_checked).startswith("1 call of thread")
 
 
-def test_limits_are_named_by_their_number(
-    escapes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_are_named_by_their_number(escapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads and processes beyond what is served."""
     monkeypatch.setattr(door, "_MOST_LINES", 4)
     said = in_words(missed(escapes, "threads", "9").not_checked)
@@ -250,7 +248,7 @@ def test_watch_says_what_it_did_not_see(
     monkeypatch.setattr(presence, "MOST_PROCESSES", 1)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(other_library.parent))
     trace = tmp_path / "seen.jsonl"
-    done = watch("-o", trace, "--", escapes, "forks-fails")
+    done = watch("-o", trace, "--", escapes, "forks-makes")
     assert exit_code(done) == 3
     assert "not watched: " in done.output
     assert "limit: 1 processes of one program" in done.output

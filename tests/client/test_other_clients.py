@@ -129,9 +129,9 @@ def test_memory_may_be_closed_between_executions(programs: dict[str, Program]) -
     assert (report.findings, report.exit_code) == ((), 0)
 
 
-@pytest.mark.parametrize("way", ["child-closes", "becomes-another"])
+@pytest.mark.parametrize("way", ["child-closes", "becomes-another", "workers"])
 def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: str) -> None:
-    """Neither a child that closes its library for its parent, nor the program that follows one."""
+    """A child that closes its library, the program that follows one, two with equal addresses."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, way)
     assert (report.findings, report.exit_code, report.failed) == ((), 0, {})

@@ -131,15 +131,13 @@ class Ledger:
             found.append(NotChecked(f"limit: {'; '.join(refusals)}"))
         is_wrong = any(heard[n] > row[2] or row[2] > _LARGEST for n, row in enumerate(rows))
         if parent != os.getpid() or is_wrong or not self._is_in_place():
-            found.append(
-                NotChecked(_DAMAGED)
-            )
+            found.append(NotChecked(_DAMAGED))
         if processes > _PROCESSES:
             found.append(NotChecked(f"limit: {_PROCESSES:,} processes that use QNN"))
         if unpreloaded:
             found.append(
                 NotChecked(
-                    "a process without LD_PRELOAD asked for QNN and was refused", unpreloaded
+                    "a process that lost LD_PRELOAD asked for QNN and was refused", unpreloaded
                 )
             )
         if foreign:
