@@ -69,10 +69,21 @@ class Hostile:
         """Say hello and then anything; how many messages were sent."""
         sent = 1
         pid = self._random.choice([os.getpid(), 1, 0, 1 << 40])
-        words = [1, 0, pid, 0, 1, self._word(), self._word(), self._word(), self._word()]
+        words = [
+            2,
+            0,
+            pid,
+            0,
+            1,
+            self._row(),
+            self._word(),
+            self._word(),
+            self._word(),
+            self._word(),
+        ]
         try:
             if self._random.random() < 0.1:
-                words = words[: self._random.randrange(9)]
+                words = words[: self._random.randrange(10)]
             self.send(_HELLO, 0, words)
             while sent < count:
                 sent += 1
@@ -101,6 +112,9 @@ class Hostile:
         self.send(_CALL, function, words[: self._random.randrange(1, 11)])
         if self.answer() is None:
             raise OSError
+
+    def _row(self) -> int:
+        return self._random.choice([0, 1, 4096, 4097, self._word()])
 
     def _word(self) -> int:
         mine: int = self._room.__array_interface__["data"][0]

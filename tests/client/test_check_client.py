@@ -17,6 +17,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -281,7 +282,7 @@ def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
     session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
     system = ClientSystem(lpai.SystemContext.create())
     system.system.free()
-    session.handles[1] = Handle("system context", system, 7)
+    session.handles[1] = Handle("system context", system, SimpleNamespace(pid=7))  # type: ignore[arg-type]
     _excuse(session, {7})
     assert session.handles == {}
 
@@ -425,11 +426,12 @@ def _refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_a_client_is_not_left_waiting_where_no_thread_can_be_had(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told that the checker is gone, and ends by itself."""
+    """It is told that the checker is gone, ends by itself, and is not called clean."""
     _refuse_threads(monkeypatch, "_serve")
     report = run(client, binary)
     assert not report.timed_out
     assert report.exit_code == 3
+    assert any("no thread or no memory left" in one.what for one in report.not_checked)
 
 
 def test_a_report_is_made_where_no_thread_can_be_had_to_clean_up(

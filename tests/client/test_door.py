@@ -220,7 +220,7 @@ def test_a_line_whose_process_has_ended_is_of_nobody(tmp_path: Path) -> None:
 
 
 @needs_peers
-@pytest.mark.parametrize("words", [9, 5], ids=["check-client", "watch"])
+@pytest.mark.parametrize("words", [10, 6], ids=["check-client", "watch"])
 def test_another_process_with_that_number_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
 ) -> None:
@@ -230,13 +230,13 @@ def test_another_process_with_that_number_is_left_alone(
     recorder = TraceRecorder(tmp_path / "events", symbols)
     server: ClientServer | WatchServer = (
         ClientServer(ClientSession(profile(), symbols, lambda _: None), tmp_path)
-        if words == 9
+        if words == 10
         else WatchServer(tmp_path, recorder, ())
     )
-    numbers = struct.pack(f"<{words}Q", 1, *[0] * (words - 1))
+    numbers = struct.pack(f"<{words}Q", 2, *[0] * (words - 1))
     with abandoned(server.path) as (line, _):
         line.sendall(struct.pack("<IHH", 8 + len(numbers), 1, 0) + numbers)
-        if words == 9:
+        if words == 10:
             with suppress(OSError):
                 line.sendall(struct.pack("<IHH2Q", 24, 2, 0, 0, 1))  # a call
         with suppress(ConnectionResetError):

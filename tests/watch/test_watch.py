@@ -104,7 +104,8 @@ def test_a_program_goes_on_where_no_thread_can_be_had(
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     done = watch("--time-limit", "600", "--", program, backend)
-    assert exit_code(done) == 2
+    assert exit_code(done) == 3
+    assert "not watched: " in done.stdout
     assert "exit code 0" in done.stdout
 
 
@@ -322,12 +323,13 @@ def test_a_program_cannot_put_anything_in_the_way(
 ) -> None:
     """What is written while it runs is read by the descriptor that it was opened with."""
     spoil = (
-        'cd "${QNNMEM_WATCH_COUNTERS%/*}"; for f in counters events trace.jsonl; do '
+        'cd "${LD_PRELOAD%/*}"; for f in ledger events trace.jsonl; do '
         f'rm -f "$f"; {instead} "$f"; done'
     )
     found = seen(tmp_path, "--", "sh", "-c", f'"$0" "$1" && {spoil}', program, backend)
     assert found["functions"]["QnnContext_createFromBinary"]["count"] == 2
     assert found["peak"]["contexts"] == 2
+    assert "overwritten or removed the count" in found["verdict"]
 
 
 def test_what_any_thread_has_started_is_ended_too(
@@ -432,8 +434,8 @@ def test_nonsense_on_the_socket_ends_that_line_only(backend: Path, tmp_path: Pat
         "for kind in range(8):\n"
         "    for words in (0, 3, 4, 40):\n"
         "        line = socket.socket(socket.AF_UNIX)\n"
-        "        line.connect(os.environ['QNNMEM_WATCH_SOCKET'])\n"
-        "        hello = struct.pack('<IHH5Q', 48, 1, 0, 1, 0, 0, 0, 7)\n"
+        "        line.connect(os.environ['LD_PRELOAD'].rpartition('/')[0] + '/socket')\n"
+        "        hello = struct.pack('<IHH6Q', 56, 1, 0, 2, 0, 0, 0, 7, 4096)\n"
         "        body = struct.pack(f'<{words}Q', *range(1 << 62, (1 << 62) + words))\n"
         "        line.sendall(hello + struct.pack('<IHH', 8 + 8 * words, kind, 35) + body)\n"
         "        with contextlib.suppress(OSError):  # hung up already\n"

@@ -77,8 +77,9 @@ def check_client(
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 clean, 1 findings, 2 cannot be run or never called QNN; a clean program's own
-    where that is not 0, be it 1 or another: the last line says so, and `passes` of the JSON.
+    Exit codes: 0 clean, 1 findings, 2 cannot be run or never called QNN, 3 calls that were not
+    checked; a clean program's own where that is not 0, be it 1 or another: the last line says so,
+    and `passes` of the JSON.
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.client.limits import ExecutionLimits
@@ -101,9 +102,11 @@ def check_client(
     )
     report = check_client(options, _say)
     write(_render(report, form), target, force, verdict(report))
-    if not report.called:
+    if not report.called and not report.not_checked:
         return 2
-    return 1 if report.findings else report.exit_code
+    if report.findings or report.not_checked:
+        return 1 if report.findings else 3
+    return report.exit_code
 
 
 def _platform(

@@ -82,8 +82,8 @@ def watch(
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 nothing to say, 1 findings, 2 cannot be run or never called QNN, else the
-    program's own.
+    Exit codes: 0 nothing to say, 1 findings, 2 cannot be run or never called QNN, 3 calls that were
+    not watched, else the program's own.
     """
     form = _form(form, as_json, output)
     _check(command, fail, fail_each, read, form)
@@ -164,10 +164,12 @@ def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bo
     write_stream(_rendered(report, form, trace), target, force)
     if target is not None:
         say_verdict(verdict(report))
-    if not report.called:
+    if not report.called and not report.not_checked:
         return 2
+    if report.findings or report.not_checked:
+        return 1 if report.findings else 3
     # The code in a trace is one of a program that ran once, somewhere.
-    return 1 if report.findings else report.end.exit_code if is_run else 0
+    return report.end.exit_code if is_run else 0
 
 
 def _rendered(report: WatchReport, form: str, trace: Path) -> Iterator[str]:

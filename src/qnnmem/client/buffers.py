@@ -133,7 +133,12 @@ class ClientBuffers:
         except MemoryError as exc:
             raise TooMuchMemory(f"there is no room here for {room:,} bytes") from exc
         self._bytes += room
-        made = ForeignMemory(address, _aligned(array, room), readonly=not writable)
+        made = ForeignMemory(
+            address,
+            _aligned(array, room),
+            readonly=not writable,
+            address_space=self._memory,  # exec replaces it, so it outlives no program
+        )
         gone = None if block is not None else self._memory.freed_block_at(address)
         if gone is not None:
             made.freed = True

@@ -191,7 +191,7 @@ def execute_async(call: ClientCall) -> int:
 
     def notify(code: int) -> None:
         clock.stop(one.owner.context)
-        with contextlib.suppress(Hangup):  # there is nobody to be told any more
+        try:
             try:
                 _store(one, stored, complete=code == 0)
             except Unreadable as exc:
@@ -199,6 +199,8 @@ def execute_async(call: ClientCall) -> int:
                 code = code or _ARGUMENT
             if function:
                 process.notify(function, argument, code)
+        except Hangup:  # its process may have ended
+            call.session.undelivered += process.is_there()
         if one.graph._in_flight:  # the next one begins
             clock.start(one.owner.context)
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 
-from qnnmem.client.wire import ClientLine
+from qnnmem.client.ledger import Ledger
+from qnnmem.client.wire import ClientLine, TurnedAway
 from qnnmem.errors import Fault, UsageError
 
 _MOST_LINES = 512
@@ -36,6 +37,7 @@ class Door:
     def __init__(self, folder: Path, serve: Callable[[ClientLine], bool], most_words: int) -> None:
         self._most_words = most_words
         self.path = folder / "socket"
+        self.ledger = Ledger(folder)
         self.crash: BaseException | None = None  # of a thread here: a mistake of ours
         self._talk = serve
         self._lines: set[ClientLine] = set()
@@ -52,6 +54,7 @@ class Door:
         except RuntimeError as exc:
             self._socket.close()
             os.close(self._spare)
+            self.ledger.close()
             raise UsageError("this process can have no thread more, and needs some") from exc
 
     def settle(self) -> None:
@@ -82,6 +85,7 @@ class Door:
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
+        self.ledger.close()
         with contextlib.suppress(OSError):  # a program can put anything there
             self.path.unlink()
         return not any(thread.is_alive() for thread in threads)
@@ -105,6 +109,7 @@ class Door:
         except OSError as exc:
             if exc.errno not in _NO_ROOM or self._spare < 0:
                 raise
+            self.ledger.refuse(f"qnnmem has no descriptor left ({_descriptors():,} in all)")
         os.close(self._spare)
         self._spare = -1
         line = self._socket.accept()[0]
@@ -117,9 +122,11 @@ class Door:
         return line  # there is room again
 
     def _let_in(self, line: socket.socket) -> None:
-        with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be had, or no memory
+        try:
             if self._has_begun(ClientLine(line, self._most_words)):
                 return
+        except (RuntimeError, MemoryError):
+            self.ledger.refuse("this machine has no thread or no memory left for qnnmem")
         with contextlib.suppress(OSError):
             line.shutdown(socket.SHUT_RDWR)
         line.close()
@@ -127,6 +134,8 @@ class Door:
     def _has_begun(self, connection: ClientLine) -> bool:
         with self._lock:
             self._threads = {one for one in self._threads if one.is_alive()}
+            if len(self._lines) >= _MOST_LINES:
+                self.ledger.refuse(f"{_MOST_LINES:,} threads that call QNN at a time")
             if len(self._lines) >= _MOST_LINES or self._closed.is_set():
                 return False
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
@@ -139,6 +148,8 @@ class Door:
         stays = False
         try:
             stays = self._talk(connection)
+        except TurnedAway as exc:
+            self.ledger.refuse(str(exc))
         except Fault:
             pass  # it is gone
         except Exception as exc:  # it must not wait for an answer that never comes
@@ -148,6 +159,12 @@ class Door:
                 with self._lock:
                     self._lines.discard(connection)
                 connection.close()
+
+
+def _descriptors() -> int:
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _spare() -> int:

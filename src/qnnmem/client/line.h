@@ -1,34 +1,88 @@
-/* What our objects inside of programs share: the line to qnnmem, and what QNN's functions take.
+/* What our objects inside of programs share: the ledger, the line to qnnmem, and what QNN's
+ * functions take.
  *
  * Each thread has a connection of its own, and a forked process has others than its parent. What
- * travels has the byte order of the machine. Whoever includes this says before what a user is told
- * when the other side is gone (GONE), and has a `greet` that says hello on a new line. */
+ * travels has the byte order of the machine. The program may close or replace any descriptor, so
+ * a connection is compared before it is used, and opened again where it is gone.
+ *
+ * The ledger is a file of qnnmem's that every process maps. A thread counts there, in its own row,
+ * each message before it is sent, and each that could not be delivered: qnnmem compares that with
+ * what it has heard, so that nothing is called clean that it never saw.
+ *
+ * Whoever includes this has defined before what a user is told when a message cannot be delivered
+ * (UNDELIVERED), and has a `greet` that says hello on a new line. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "ledger.h"
 
 typedef struct { uint32_t length; uint16_t kind, function; } head;  /* from here, then words */
 typedef struct { uint32_t length, action; word a, b, c; } reply;    /* from there, then bytes */
 
-enum { VERSION = 1, HELLO = 1, FRAMES = 48, MOST_WORDS = 256, FIRST_SYSTEM = 100 };
+enum { VERSION = 2, HELLO = 1, FRAMES = 48, MOST_WORDS = 256, FIRST_SYSTEM = 100 };
 
 static char socket_path[108];
-static _Atomic int dead, generation = 1; /* of processes: each that is forked counts one more */
-static pid_t forked_from;
+static _Atomic int told_user, noted, generation = 1; /* of processes: a forked one counts one more */
+static pid_t forked_from, owner;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t at_thread_end;
 static __thread int connection = -1;
+static __thread ino_t connection_inode;
+static __thread ledger_row *own_row;
+
+/* --- The ledger ----------------------------------------------------------------------------- */
+
+/* A process that uses QNN: qnnmem asks at the end whether it still runs. */
+static void note_process(void) {
+    word at;
+    if (ledger == NULL || atomic_exchange(&noted, 1)) return;
+    at = atomic_fetch_add(&ledger->process_count, 1);
+    if (at < PROCESSES) ledger->processes[at] = (word)getpid();
+}
+
+/* The row of this thread. Without a ledger nobody would know of its calls: the process ends. */
+static ledger_row *row(void) {
+    static const char text[] = "qnnmem: calls cannot be counted in this process, so it is ended\n";
+    word at;
+    if (own_row != NULL) return own_row;
+    if (ledger == NULL) {
+        if (write(2, text, sizeof text - 1) < 0) abort();
+        abort();
+    }
+    note_process();
+    at = atomic_fetch_add(&ledger->thread_count, 1);
+    own_row = &ledger->rows[at < THREADS ? at : THREADS]; /* the last one is for all who come later */
+    if (at < THREADS) {
+        own_row->process = (word)getpid();
+        own_row->thread = (word)syscall(SYS_gettid);
+    }
+    return own_row;
+}
+
+static void count_lost(void) {
+    static const char text[] = UNDELIVERED;
+    atomic_fetch_add_explicit(&row()->lost, 1, memory_order_relaxed);
+    if (!atomic_exchange(&told_user, 1) && write(2, text, sizeof text - 1) < 0) return;
+}
+
+static void count_made(void) { atomic_fetch_add_explicit(&row()->made, 1, memory_order_relaxed); }
+
+/* --- The line ------------------------------------------------------------------------------- */
 
 static int send_words(int fd, int kind, int function, const word *words, size_t count) {
     struct {
@@ -71,19 +125,21 @@ static size_t add_stack(word *words, size_t count) {
     return count;
 }
 
-static void give_up(void) {
-    static const char text[] = GONE;
-    if (!atomic_exchange(&dead, 1) && write(2, text, sizeof text - 1) < 0) return;
-}
-
 static int greet(int fd, int role);
-#define WHO(role) \
-    VERSION, (word)(role), (word)getpid(), (word)forked_from, (word)syscall(SYS_gettid)
+#define WHO(role)                                                                         \
+    VERSION, (word)(role), (word)getpid(), (word)forked_from, (word)syscall(SYS_gettid), \
+        (word)(row() - ledger->rows)
+
+/* The inode of a descriptor; 0 where there is none. */
+static ino_t inode_of(int fd) {
+    struct stat found;
+    return fd >= 0 && fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
+}
 
 static int open_line(int role) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     int fd, high, failed;
-    if (atomic_load(&dead) || !socket_path[0]) return -1;
+    if (!socket_path[0]) return -1;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     high = fcntl(fd, F_DUPFD_CLOEXEC, 512); /* out of the way of programs that count theirs */
@@ -96,21 +152,23 @@ static int open_line(int role) {
     while (failed && errno == EINTR);
     if (!failed && greet(fd, role)) return fd;
     close(fd);
-    give_up();
     return -1;
 }
 
-/* The line of this thread. One that it has serves on, also when another thread got none. */
+/* Closes the line of this thread; not where the program has put something else in its place. */
+static void end_line(void) {
+    if (connection >= 0 && inode_of(connection) == connection_inode) close(connection);
+    connection = -1;
+}
+
+/* The line of this thread, opened again where the program has closed or replaced it. */
 static int connected(void) {
+    if (connection >= 0 && inode_of(connection) != connection_inode) connection = -1;
     if (connection < 0 && (connection = open_line(0)) >= 0) {
+        connection_inode = inode_of(connection);
         pthread_setspecific(at_thread_end, socket_path);
     }
     return connection;
-}
-
-static void end_line(void) {
-    if (connection >= 0) close(connection);
-    connection = -1;
 }
 
 static void end_thread(void *unused) {
@@ -122,24 +180,63 @@ static void end_thread(void *unused) {
 static void forked(void) {
     atomic_fetch_add(&generation, 1);
     forked_from = getppid();
+    owner = getpid();
+    own_row = NULL;
+    if (atomic_exchange(&noted, 0)) note_process();
     pthread_mutex_init(&lock, NULL);
     end_line();
 }
 
-/* `path` is where somebody listens, `parent` who that is: what the environment says of both. */
-static void begin_line(const char *path, const char *parent) {
+/* A child of clone() or vfork() has the line and the row of its parent, and may use neither. */
+static int is_stray(void) { return getpid() != owner; }
+
+static void begin_line(void) {
     void *frame[1];
     pid_t above = getppid();
-    if (path == NULL || strlen(path) >= sizeof socket_path) return;
+    char name[sizeof socket_path];
+    owner = getpid();
+    if (!beside(name, sizeof name, "/socket")) return;
+    map_ledger();
     backtrace(frame, 1); /* loads the unwinder now and not inside of somebody's call */
     pthread_key_create(&at_thread_end, end_thread);
     pthread_atfork(NULL, NULL, forked);
     /* Whoever started the program to look at it takes it along when it is killed. */
-    if (parent != NULL && above == (pid_t)atol(parent)) {
+    if (ledger != NULL && above == (pid_t)ledger->parent) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != above) raise(SIGKILL); /* it was killed before */
     }
-    strcpy(socket_path, path);
+    strcpy(socket_path, name);
+}
+
+/* --- Who asks the loader for QNN ------------------------------------------------------------ */
+
+typedef void *(*dlsym_function)(void *, const char *);
+static const char *const provider_names[] = {"QnnInterface_getProviders",
+                                             "QnnSystemInterface_getProviders"};
+
+static dlsym_function real_dlsym(void) {
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    static _Atomic(dlsym_function) found;
+    dlsym_function real = atomic_load(&found);
+    unsigned i;
+    for (i = 0; real == NULL && i < sizeof versions / sizeof *versions; i++) {
+        real = (dlsym_function)(uintptr_t)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    }
+    atomic_store(&found, real);
+    return real;
+}
+
+static void *providers_found(int which, void *real);
+
+/* Any other name goes on as a jump and not as a call: with RTLD_NEXT the loader looks who asks. */
+API void *dlsym(void *handle, const char *name) {
+    if (name[0] == 'Q') {
+        int which = strcmp(name, provider_names[0]) == 0 ? 0 : 1;
+        if (strcmp(name, provider_names[which]) == 0) {
+            return providers_found(which, real_dlsym()(handle, name));
+        }
+    }
+    return real_dlsym()(handle, name);
 }
 
 /* --- What the functions take ---------------------------------------------------------------- */

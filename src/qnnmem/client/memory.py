@@ -28,9 +28,9 @@ _LONGEST = 4096  # characters of a name
 _LARGE_BLOCK = 128 << 10  # bytes that an allocator takes from the system and gives back at once
 
 # Offsets in the part of the shim that is shared with us; see `shared` in shim.c.
-_WATCHED, _RING, _BLOCKS = 1024, 256, 1 << 17
+MOST_WATCHED, _RING, _BLOCKS = 1024, 256, 1 << 17
 _WATCH_AT = 24
-_RING_AT = _WATCH_AT + 16 * _WATCHED + 16
+_RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
 _BLOCKS_AT = _RING_AT + 24 * _RING
 SHARED_BYTES = _BLOCKS_AT + 24 * _BLOCKS
 
@@ -74,6 +74,7 @@ class ClientMemory:
 
     def __init__(self, pid: int, shared: int = 0) -> None:
         self.pid, self._shared = pid, shared
+        self.is_crowded = False  # whether more buffers were in use than can be watched
         self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
         self._quick = QuickCopies(pid)
 
@@ -186,7 +187,8 @@ class ClientMemory:
         """Let the client say when any of these is freed; it is asked before each `free`."""
         if not self._shared:
             return
-        kept = ranges[:_WATCHED]
+        kept = ranges[:MOST_WATCHED]
+        self.is_crowded = self.is_crowded or len(kept) < len(ranges)
         low, high = min((r[0] for r in kept), default=0), max((r[1] for r in kept), default=0)
         words = [word for one in kept for word in one]
         self.write(struct.pack(f"<{len(words)}Q", *words), self._shared + _WATCH_AT)

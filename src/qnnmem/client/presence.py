@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from qnnmem.client.memory import ClientMemory, Unreadable
-from qnnmem.client.wire import Hangup
+from qnnmem.client.wire import TurnedAway
 
 MOST_PROCESSES = 256  # of one run, ended ones too
 
@@ -56,7 +56,6 @@ class KnownProcesses(Generic[One]):
     """Processes that have said hello, by number; a number may be another process's later."""
 
     def __init__(self) -> None:
-        self.is_crowded = False  # one was sent away, and nothing is known of it
         self._now: dict[int, One] = {}
         self._gone: list[One] = []  # whose numbers others have now
         self._lock = threading.Lock()
@@ -70,12 +69,12 @@ class KnownProcesses(Generic[One]):
                 found = None
             if found is None:
                 if len(self._now) + len(self._gone) >= MOST_PROCESSES:
-                    self.is_crowded = True
-                    raise Hangup("too many processes")
+                    raise TurnedAway(f"{MOST_PROCESSES:,} processes of one program")
                 try:
                     found = self._now[pid] = look_into()
                 except OSError as exc:
-                    raise Hangup("the process cannot be looked into") from exc
+                    why = (exc.strerror or str(exc)).lower()
+                    raise TurnedAway(f"a process cannot be looked into ({why})") from exc
             return found
 
     def now(self) -> tuple[One, ...]:

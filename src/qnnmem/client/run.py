@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 from qnnmem.client.build import PRELOADED, check_program, sanitizer_of, shim_folder
 from qnnmem.client.findings import MADE, ClientFinding
+from qnnmem.client.ledger import NotChecked
 from qnnmem.client.limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
-from qnnmem.client.presence import MOST_PROCESSES
 from qnnmem.client.rules import client_finding
 from qnnmem.client.server import ClientServer
 from qnnmem.client.session import ClientSession, HeldMoment, can_be_freed
@@ -31,6 +31,7 @@ from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 
 _LOOK_S = 0.5  # how often it is seen whether an execution takes too long
+_OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,17 @@ class ClientReport:
     last_call: str
     has_lines: bool  # whether addresses could be turned into lines
     timeline: tuple[HeldMoment, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()  # what the verdict knows nothing of
 
     @property
     def called(self) -> bool:
         """Whether the program called QNN at all."""
         return bool(self.calls)
+
+    @property
+    def passes(self) -> bool:
+        """Whether every call was checked, and broke no rule."""
+        return self.called and not self.findings and not self.not_checked
 
 
 def check_client(
@@ -84,16 +91,11 @@ def check_client(
         server = ClientServer(session, folder)
         try:
             pid, code, over = _run(program, options, folder, server)
+            missed = (*server.ledger.not_checked(_OTHER_LIBRARY), *session.missed())
         finally:
             server.close()
         if server.crash is not None:
             raise server.crash
-        if session.processes.is_crowded:
-            raise UsageError(
-                f"more than {MOST_PROCESSES} processes of the program called QNN, and those that "
-                "came later were not checked",
-                cure="let it start fewer",
-            )
         ended_by = _signal_name(-code) if code < 0 else ""
         if over is _Over.EXECUTION:
             _note_late(session, options.limits.time_s)
@@ -101,6 +103,7 @@ def check_client(
             _note_crash(session, ended_by, over is _Over.PROGRAM)
         else:
             _excuse(session, session.failed - (set() if code else {pid}))
+            _excuse(session, _unheard(session, missed))
             for found in filter(can_be_freed, made.left("was never freed")):
                 _note_at_end(session, found)
             _note_handles(session)
@@ -122,6 +125,7 @@ def check_client(
         session.last,
         symbols.has_tool,
         tuple(session.timeline),
+        missed,
     )
 
 
@@ -148,8 +152,6 @@ def _run(
     """Number and end of the program: its code, negative for a signal; whether a time was over."""
     environment = {
         **os.environ,
-        "QNNMEM_CLIENT_SOCKET": str(server.path),
-        "QNNMEM_CLIENT_PARENT": str(os.getpid()),
         "LD_LIBRARY_PATH": _joined(str(folder), os.environ.get("LD_LIBRARY_PATH", "")),
         "LD_PRELOAD": _joined(
             sanitizer_of(Path(program)), str(folder / PRELOADED), os.environ.get("LD_PRELOAD", "")
@@ -250,12 +252,18 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
     behind a script or a debugger. Those are believed to have given up.
     """
     for number, handle in tuple(session.handles.items()):
-        if handle.process in processes:
+        if handle.process.pid in processes:
             del session.handles[number]
             if handle.kind == "backend":
                 handle.value.disown()
             elif handle.kind == "system context":
                 handle.value.system.disown()
+
+
+def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
+    """Processes that may have freed something without our knowing."""
+    found = {one.process for one in missed if one.calls}
+    return {one.pid for one in session.processes.now()} if 0 in found else found
 
 
 def _note_handles(session: ClientSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,16 @@ from qnnmem.client import calls
 from qnnmem.client.buffers import PROTECTED
 from qnnmem.client.door import Door
 from qnnmem.client.findings import ClientFinding
+from qnnmem.client.ledger import Ledger
 from qnnmem.client.rules import client_finding
 from qnnmem.client.session import ClientCall, ClientProcess, ClientSession
 from qnnmem.client.stacks import of_program
 from qnnmem.client.wire import Action, ClientLine, Hangup, Kind, Message
 
 _DEEPEST = 8  # calls inside of callbacks inside of calls
-_HELLO_WORDS = 9
+_HELLO_WORDS = 10
 _MOST_WORDS = 64
-_VERSION = 1
+_VERSION = 2
 
 
 class ClientServer:
@@ -41,6 +43,11 @@ class ClientServer:
         if self._door.close() and have_ended:
             self._session.close()
 
+    @property
+    def ledger(self) -> Ledger:
+        """What the program counts."""
+        return self._door.ledger
+
     def longest_execution(self) -> float:
         """Seconds that the oldest execution takes so far."""
         return self._session.clock.longest()
@@ -61,16 +68,23 @@ class ClientServer:
             process.notifier = connection
             connection.send(Action.ANSWER, 0)
             return True
-        thread = _ClientThread(self._session, process, connection)
+        ledger = self._door.ledger
+        row = ledger.row(hello.words[5])
+        thread = _ClientThread(self._session, process, connection, lambda: ledger.hear(row))
         while True:
             thread.serve(connection.receive())
 
 
 class _ClientThread:
     def __init__(
-        self, session: ClientSession, process: ClientProcess, connection: ClientLine
+        self,
+        session: ClientSession,
+        process: ClientProcess,
+        connection: ClientLine,
+        count: Callable[[], None],
     ) -> None:
         self._session, self._process, self._connection = session, process, connection
+        self._count = count
         self._depth = 0
 
     def serve(self, message: Message) -> None:
@@ -87,7 +101,9 @@ class _ClientThread:
     def _answer(self, message: Message) -> int:
         if message.kind == Kind.CALL:
             call = ClientCall(self._session, self._process, self._connection, message, self.serve)
-            return calls.answer(call)
+            code = calls.answer(call)
+            self._count()
+            return code
         if message.kind == Kind.FREED and len(message.words) >= 3:
             start, size, how = message.words[:3]
             trace = self._session.symbols.trace(self._process.memory, message.words[3:])
@@ -105,7 +121,7 @@ class _ClientThread:
         kinds = ("system context",) if message.words[0] else ("backend", "context")
         library = "libQnnSystem.so" if message.words[0] else "libQnnLpai.so"
         with self._session.lock:
-            mine = [h for h in self._session.handles.values() if h.process == self._process.pid]
+            mine = [h for h in self._session.handles.values() if h.process is self._process]
         alive = [kind for kind in kinds if any(one.kind == kind for one in mine)]
         if kinds[0] not in alive:  # a context without its backend was told when that was freed
             return

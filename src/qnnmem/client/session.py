@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -14,8 +14,9 @@ from qnnmem.caller import called_from
 from qnnmem.client.buffers import ClientBuffers
 from qnnmem.client.findings import MADE, ClientFinding, FindingList
 from qnnmem.client.functions import FIRST_SYSTEM, name_of
+from qnnmem.client.ledger import NotChecked
 from qnnmem.client.limits import ExecutionClock
-from qnnmem.client.memory import SHARED_BYTES, ClientMemory
+from qnnmem.client.memory import MOST_WATCHED, SHARED_BYTES, ClientMemory
 from qnnmem.client.presence import KnownProcesses, presence
 from qnnmem.client.rules import client_finding
 from qnnmem.client.stacks import Stack, Symbols, Trace, of_program
@@ -24,6 +25,7 @@ from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.qnn.codes import qnn_error
+from qnnmem.text import counted
 
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
 _MOST_HANDLES = 65_536
@@ -43,7 +45,7 @@ class Handle:
 
     kind: str
     value: Any
-    process: int
+    process: ClientProcess
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class ClientProcess:
     """One process of the client; forked ones count as others."""
 
     def __init__(self, pid: int, hello: Message) -> None:
-        _, _, _, forked_from, _, low, size, shared, shared_bytes = hello.words
+        _, _, _, forked_from, _, _, low, size, shared, shared_bytes = hello.words
         self.pid, self.forked_from = pid, forked_from
         self.memory = ClientMemory(pid, shared if shared_bytes == SHARED_BYTES else 0)
         self._presence = presence(self.memory)
@@ -80,7 +82,7 @@ class ClientProcess:
 
     def add_thread(self, hello: Message) -> None:
         """Another thread says where its stack is."""
-        low, size = hello.words[5:7]
+        low, size = hello.words[6:8]
         self.buffers.stacks.add((low, low + size))
 
     def is_there(self) -> bool:
@@ -122,6 +124,7 @@ class ClientSession:
         self.last = ""  # call
         self.failed: set[int] = set()  # processes with a call that a program may give up for
         self.clock = ExecutionClock()
+        self.undelivered = 0  # notifications
         self.timeline: list[HeldMoment] = []
         self.calls = 0
         self.lock = threading.RLock()
@@ -139,7 +142,7 @@ class ClientSession:
             if len(self.handles) >= _MOST_HANDLES:
                 raise qnn_error(1002, client_finding("C6", "too many handles are in use"))
             self._next += _BETWEEN
-            self.handles[self._next] = Handle(kind, value, process.pid)
+            self.handles[self._next] = Handle(kind, value, process)
             return self._next
 
     def note_moment(self, number: int, what: str) -> None:
@@ -206,6 +209,14 @@ class ClientSession:
         for one in begun:
             one.join(_END_S)  # an execution that never ends is left alone
         return begun == ends and not any(one.is_alive() for one in ends)
+
+    def missed(self) -> Iterator[NotChecked]:
+        """What was not checked for lack of room, or not delivered."""
+        if self.undelivered:
+            what = counted(self.undelivered, "notification")
+            yield NotChecked(f"{what} that could not be delivered")
+        if any(process.memory.is_crowded for process in self.processes.now()):
+            yield NotChecked(f"limit: {MOST_WATCHED:,} buffers whose release is watched")
 
     def close(self) -> None:
         """Look into no process any more."""
@@ -306,8 +317,9 @@ class ClientCall:
             found = self.session.handles.get(number)
             gone = self.session.freed.get(number)
         if found is not None and found.kind == kind:
-            if found.process != self.process.pid:
-                self.fail(1005, client_finding("C1", _forked(kind, self.process.pid), self.name))
+            if found.process is not self.process:
+                sentence = _of_another(kind, found.process, self.process)
+                self.fail(1005, client_finding("C1", sentence, self.name))
             return found.value
         if gone is not None and gone[0] == kind:
             from qnnmem.lpai.rules import finding
@@ -419,8 +431,10 @@ def can_be_freed(found: Finding) -> bool:
     return not (found.rule.startswith("L") and found.sentence.startswith("graph "))
 
 
-def _forked(kind: str, pid: int) -> str:
-    return f"process {pid} uses a {kind} that the process it was forked from has made"
+def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
+    if maker.pid == user.pid:
+        return f"process {user.pid} uses a {kind} that it made before it became another program"
+    return f"process {user.pid} uses a {kind} that the process it was forked from has made"
 
 
 def library_of(function: int) -> str:

@@ -19,6 +19,15 @@ void qnnmem_client_closed(int which) __attribute__((weak));
 
 #ifdef STUB
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "ledger.h"
+
 #if STUB == 0
 #define PROVIDERS QnnInterface_getProviders
 #else
@@ -28,8 +37,12 @@ void qnnmem_client_closed(int which) __attribute__((weak));
 API word PROVIDERS(const void ***list, uint32_t *count);
 
 word PROVIDERS(const void ***list, uint32_t *count) {
+    if (qnnmem_client_providers) return qnnmem_client_providers(STUB, list, count);
     /* Without the preloaded object (its variable was taken out of the environment): not supported. */
-    return qnnmem_client_providers ? qnnmem_client_providers(STUB, list, count) : 1000;
+    map_ledger();
+    if (ledger == NULL) abort(); /* nobody would know */
+    ledger->unpreloaded++;
+    return 1000;
 }
 
 __attribute__((constructor)) static void opened(void) {
@@ -42,13 +55,10 @@ __attribute__((destructor)) static void closed(void) {
 
 #else
 
-#include <dlfcn.h>
-#include <link.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <sys/mman.h>
 
-#define GONE "qnnmem: the checker is gone, every call fails from here on\n"
+#define UNDELIVERED "qnnmem: a call did not reach the checker and was answered 1007\n"
 #include "line.h"
 
 enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
@@ -153,33 +163,48 @@ static int serve(int fd, const reply *asked) {
     return process == atomic_load(&generation) && send_words(fd, DONE, 0, &answer, 1);
 }
 
-/* The answer to what was sent. */
-static word answered(int fd) {
+/* Waits for the answer to what was sent; 0 when none comes. */
+static int answered(int fd, word *code) {
     int process = atomic_load(&generation);
     reply got;
     for (;;) {
         if (!receive_all(fd, &got, sizeof got)) break;
-        if (got.action == ANSWER) return got.a;
+        if (got.action == ANSWER) return *code = got.a, 1;
         if (!serve(fd, &got)) break;
     }
-    if (process == atomic_load(&generation)) give_up();
-    return LOST;
+    return process != atomic_load(&generation); /* the answer is for its parent */
 }
+
+/* Sends a message and waits for its answer; one that does not get through is counted. */
+static word ask(int kind, int function, const word *words, size_t count) {
+    word code = LOST;
+    if (connected() >= 0 && send_words(connection, kind, function, words, count) &&
+        answered(connection, &code)) {
+        return code;
+    }
+    end_line();
+    count_lost();
+    return code;
+}
+
+static _Atomic int started_in; /* generation of the process that has a thread for notifications */
 
 static void *notifier(void *number) {
     int fd = (int)(intptr_t)number;
+    ino_t inode = inode_of(fd);
     reply got;
     busy = 1;
     while (receive_all(fd, &got, sizeof got) && serve(fd, &got)) {
     }
-    close(fd);
+    atomic_store(&started_in, 0); /* the program has closed it, or nobody listens any more */
+    if (inode_of(fd) == inode) close(fd);
     return NULL;
 }
 
 /* Notifications come on a thread of their own, as those of a real library do. */
 static void start_notifier(void) {
-    static int started_in;
     pthread_t thread;
+    word code = LOST;
     sigset_t all, before;
     int fd;
     pthread_mutex_lock(&lock);
@@ -187,7 +212,7 @@ static void start_notifier(void) {
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         /* The line is known over there before an execution can end and look for it. */
-        if (answered(fd) == 0 && pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
+        if (answered(fd, &code) && code == 0 && pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
             pthread_detach(thread);
             started_in = atomic_load(&generation);
         } else {
@@ -205,19 +230,18 @@ static void at_first_call(void) { atexit(at_end); }
 
 static word call(int function, size_t count, const word *words) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int which = function >= FIRST_SYSTEM, fd, saved = errno, closed;
-    word out[12], code = LOST;
+    int which = function >= FIRST_SYSTEM, saved = errno, closed;
+    word out[12], code;
+    count_made();
+    /* In a signal handler the line may be in the middle of another message. */
+    if (busy || is_stray()) return count_lost(), errno = saved, LOST;
     busy++;
     pthread_once(&once, at_first_call);
     closed = atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0;
     out[0] = (word)closed;
     memcpy(out + 1, words, count * sizeof *words);
     if (function == EXECUTE_ASYNC) start_notifier();
-    fd = connected();
-    if (fd >= 0) {
-        if (send_words(fd, CALL, function, out, count + 1)) code = answered(fd);
-        else give_up();
-    }
+    code = ask(CALL, function, out, count + 1);
     busy--;
     errno = saved;
     return code;
@@ -274,6 +298,7 @@ API word qnnmem_client_providers(int which, const void ***list, uint32_t *count)
 }
 
 API void qnnmem_client_opened(int which) {
+    note_process();
     atomic_store(&was_open[which], 1);
     atomic_fetch_add(&open_count[which], 1);
 }
@@ -282,9 +307,9 @@ API void qnnmem_client_closed(int which) {
     word words[FRAMES + 1] = {(word)which};
     /* At the end of the process everything is closed, and nobody is to blame. */
     if (atomic_fetch_sub(&open_count[which], 1) > 1 || atomic_load(&ending)) return;
-    if (connection < 0) return; /* this thread never called anything */
+    if (own_row == NULL || busy || is_stray()) return; /* this thread never called anything */
     busy++;
-    if (send_words(connection, CLOSED, 0, words, add_stack(words, 1))) answered(connection);
+    ask(CLOSED, 0, words, add_stack(words, 1));
     busy--;
 }
 
@@ -365,10 +390,9 @@ static void told(word start, word size, int how) {
         if (start < shared.watch[i][1] && shared.watch[i][0] < start + size) break;
     }
     if (i == count || i == WATCHED) return;
+    if (is_stray()) return; /* its parent's memory stays */
     busy++;
-    if (connected() >= 0 && send_words(connection, FREED, 0, words, add_stack(words, 3))) {
-        answered(connection);
-    }
+    ask(FREED, 0, words, add_stack(words, 3));
     busy--;
     errno = saved;
 }
@@ -494,6 +518,40 @@ static void hooked_free(const volatile void *p) {
     if (shared.watch_count) told((word)(uintptr_t)p, size ? size : 1, 0);
 }
 
+/* --- Other libraries of the same name -------------------------------------------------------- */
+
+static int is_ours(const char *path) {
+    char own[sizeof socket_path];
+    return beside(own, sizeof own, "/libQnn") && strncmp(path, own, strlen(own)) == 0;
+}
+
+static void count_foreign(void) {
+    if (ledger != NULL) atomic_fetch_add(&ledger->foreign, 1);
+}
+
+/* Only QNN for LPAI is checked: a program may have that of other backends beside it. */
+static int is_lpai(const char *path) {
+    const char *name = strrchr(path, '/');
+    name = name == NULL ? path : name + 1;
+    return strncmp(name, "libQnnLpai", 10) == 0 || strncmp(name, "libQnnSystem", 12) == 0;
+}
+
+static void *providers_found(int which, void *real) {
+    Dl_info found;
+    (void)which;
+    if (real != NULL && dladdr(real, &found) && found.dli_fname != NULL &&
+        is_lpai(found.dli_fname) && !is_ours(found.dli_fname)) {
+        count_foreign();
+    }
+    return real;
+}
+
+static int linked_with(struct dl_phdr_info *object, size_t size, void *unused) {
+    (void)size, (void)unused;
+    if (is_lpai(object->dlpi_name) && !is_ours(object->dlpi_name)) count_foreign();
+    return 0;
+}
+
 /* --- Beginning ------------------------------------------------------------------------------ */
 
 __attribute__((constructor)) static void begin(void) {
@@ -501,7 +559,8 @@ __attribute__((constructor)) static void begin(void) {
     if (__sanitizer_install_malloc_and_free_hooks) {
         __sanitizer_install_malloc_and_free_hooks(hooked_malloc, hooked_free);
     }
-    begin_line(getenv("QNNMEM_CLIENT_SOCKET"), getenv("QNNMEM_CLIENT_PARENT"));
+    begin_line();
+    dl_iterate_phdr(linked_with, NULL);
 }
 
 #endif

@@ -50,6 +50,10 @@ class Hangup(Fault):
     """The program is gone, or says what nothing of ours in it says."""
 
 
+class TurnedAway(Hangup):
+    """There is no room for the program; what it calls is not checked."""
+
+
 class Message(NamedTuple):
     """One message of a program."""
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from qnnmem.client.findings import CALLED, ClientFinding
+from qnnmem.client.ledger import in_words, listed
 from qnnmem.client.rules import title_of
 from qnnmem.client.run import ClientReport
 from qnnmem.client.stacks import Stack
@@ -23,13 +24,17 @@ _FRAMES = 8  # of a stack that the text shows
 def verdict(report: ClientReport) -> str:
     """One line: clean, or which rules are broken."""
     program = shorten(report.command[0], 200)
-    if not report.called:
+    missed = in_words(report.not_checked)
+    if not report.called and not missed:
         return f"cannot tell: {program} never called QNN ({_end(report)})"
     calls = counted(sum(report.calls.values()), "call")
     if report.findings:
         rules = dict.fromkeys(one.finding.rule for one in report.findings)
         found = counted(len(report.findings), "finding")
-        return f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {_end(report)})"
+        said = f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {_end(report)})"
+        return f"{said}; not checked: {missed}" if missed else said
+    if missed:
+        return f"not checked: {missed}; {calls} of {program} kept every rule ({_end(report)})"
     silent = (
         f", {counted(report.suppressed, 'known finding')} left out" if report.suppressed else ""
     )
@@ -60,7 +65,7 @@ def render_text(report: ClientReport) -> str:
 
 
 def _lines(report: ClientReport) -> Iterator[str]:
-    if not report.called:
+    if not report.called and not report.not_checked:
         yield "it has to load libQnnLpai.so by name or be linked with it; a full path, an RPATH to "
         yield "another folder or dlmopen goes past this checker, so does a script that replaces "
         yield "LD_PRELOAD or LD_LIBRARY_PATH (set what is to be preloaded for `qnnmem` itself)"
@@ -73,9 +78,10 @@ def _lines(report: ClientReport) -> Iterator[str]:
     if report.findings and not report.has_lines:
         yield ""
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
+    yield from listed(report.not_checked)
     if report.left_out:
         yield f"and {counted(report.left_out, 'finding')} more, which were not kept"
-    if report.called and not report.findings and report.exit_code:
+    if report.passes and report.exit_code:
         yield f"exit code {report.exit_code} is the program's own, not a finding"
     rules = [one.finding.rule for one in report.findings if not one.finding.rule.startswith("C")]
     if rules:  # those of programs alone say all they have
@@ -134,7 +140,7 @@ def render_json(report: ClientReport) -> str:
         {
             "schema": SCHEMA,
             "verdict": verdict(report),
-            "passes": report.called and not report.findings,
+            "passes": report.passes,
             "command": list(report.command),
             "mode": report.profile.mode.value,
             "hw_version": report.profile.hw_version.word,
@@ -150,6 +156,7 @@ def render_json(report: ClientReport) -> str:
             "failed_calls": report.failed,
             "suppressed": report.suppressed,
             "left_out": report.left_out,
+            "not_checked": [asdict(one) for one in report.not_checked],
             "timeline": [asdict(one) for one in report.timeline],
             "findings": [_as_values(one) for one in report.findings],
         }

@@ -32,11 +32,24 @@ def render_sarif(report: ClientReport, version: str) -> str:
     ]
     run = {
         "tool": {"driver": {"name": "qnnmem", "version": version, "rules": rules}},
-        "invocations": [{"executionSuccessful": report.called, "exitCode": report.exit_code}],
+        "invocations": [_invocation(report)],
         "columnKind": "unicodeCodePoints",
         "results": [_result(one, names.index(one.finding.rule)) for one in report.findings],
     }
     return json.dumps({"$schema": SCHEMA, "version": VERSION, "runs": [run]}, indent=1) + "\n"
+
+
+def _invocation(report: ClientReport) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "executionSuccessful": report.called and not report.not_checked,
+        "exitCode": report.exit_code,
+    }
+    if report.not_checked:
+        made["toolExecutionNotifications"] = [
+            {"level": "error", "message": message(f"not checked: {one.what}")}
+            for one in report.not_checked
+        ]
+    return made
 
 
 def _result(one: ClientFinding, index: int) -> dict[str, Any]:
@@ -86,8 +99,15 @@ def _stack(text: str, stack: Stack) -> dict[str, Any]:
     return {"message": message(shorten(text, _WIDE)), "frames": frames}
 
 
+def _missed(report: ClientReport) -> list[str]:
+    """What keeps a run from being clean though no rule was broken."""
+    if not report.called and not report.findings and not report.not_checked:
+        return [verdict(report)]
+    return [one.what for one in report.not_checked]
+
+
 def render_junit(report: ClientReport) -> str:
-    """One suite: a failure for each finding, or one test that passed."""
+    """One suite: a failure for each finding, an error for what was not checked, or one pass."""
     from xml.sax.saxutils import escape, quoteattr
 
     name = quoteattr(printable(report.command[0]))
@@ -99,10 +119,18 @@ def render_junit(report: ClientReport) -> str:
         f"{escape(chr(10).join(printable(frame.text) for frame in one.stack))}</failure>\n"
         "  </testcase>\n"
         for one in report.findings
-    ] or [f"  <testcase classname={name} name={quoteattr(printable(verdict(report)))}/>\n"]
+    ]
+    missed = [
+        f"  <testcase classname={name} name={quoteattr(printable(what))}>\n"
+        f'    <error type="not checked" message={quoteattr(printable(what))}/>\n'
+        "  </testcase>\n"
+        for what in _missed(report)
+    ]
+    clean = f"  <testcase classname={name} name={quoteattr(printable(verdict(report)))}/>\n"
+    cases = [*cases, *missed] or [clean]
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<testsuite name={name} tests="{len(cases)}" failures="{len(report.findings)}" '
-        'errors="0">\n'
+        f'errors="{len(missed)}">\n'
         f"{''.join(cases)}</testsuite>\n"
     )

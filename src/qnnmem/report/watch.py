@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+from qnnmem.client.ledger import in_words, listed
 from qnnmem.client.stacks import Stack
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.schema import write_json
@@ -33,7 +35,8 @@ def verdict(report: WatchReport) -> str:
 
 def _verdict(report: WatchReport) -> str:
     program = shorten(report.command[0], 200)
-    if not report.called:
+    missed = in_words(report.not_checked)
+    if not report.called and not missed:
         return f"cannot tell: {program} never called QNN ({_end(report)})"
     calls = counted(sum(one.count for one in report.totals.values()), "call")
     after = f"({calls} of QNN, {_end(report)})"
@@ -41,6 +44,10 @@ def _verdict(report: WatchReport) -> str:
     made = sum(one.count for one in report.failures if one.injected)
     if made:
         said.append(f"{counted(made, 'call')} failed on purpose")
+    if missed and not report.findings:
+        return f"not watched: {missed}; nothing to say about the rest of {program} {after}"
+    if missed:
+        return f"{', '.join(said)} in {program} {after}; not watched: {missed}"
     if not report.findings:
         return f"nothing to say about {program}{''.join(f', {one}' for one in said)} {after}"
     return f"{', '.join(said)} in {program} {after}"
@@ -83,7 +90,10 @@ def render_text(report: WatchReport) -> str:
 
 
 def _lines(report: WatchReport) -> Iterator[str]:
+    yield from listed(report.not_checked)
     if not report.called:
+        if report.not_checked:
+            return
         yield "nobody in it called QnnInterface_getProviders: it opens no library of QNN or asks "
         yield "it for nothing, or it is a program that nothing can be put into (static, 32 bit)"
         return
@@ -100,8 +110,6 @@ def _lines(report: WatchReport) -> Iterator[str]:
     yield from _failures(report)
     yield from _timeline(report)
     yield from _functions(report)
-    if report.end.left_out:
-        yield f"note: {counted(report.end.left_out, 'event')} more than a trace holds, not kept"
     if not report.end.has_lines:
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
 
@@ -210,7 +218,7 @@ def render_json(report: WatchReport) -> str:
         {
             "schema": SCHEMA,
             "verdict": verdict(report),
-            "passes": report.called and not report.findings,
+            "passes": report.passes,
             "command": list(report.command),
             "injected": list(report.injected),
             "unmatched": list(report.unmatched),
@@ -219,6 +227,7 @@ def render_json(report: WatchReport) -> str:
             "timed_out": report.end.timed_out,
             "duration_ns": report.end.time,
             "left_out": report.end.left_out,
+            "not_checked": [asdict(one) for one in report.not_checked],
             "log_lines": report.log_lines,
             "libraries": [
                 {

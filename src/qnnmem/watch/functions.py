@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from enum import IntFlag
 
 from qnnmem.client.functions import NAMES, NUMBERS
+from qnnmem.client.ledger import FUNCTIONS
 from qnnmem.errors import UsageError
 from qnnmem.text import nearest, quote
 
-FUNCTIONS = 128  # rows of the plan that the observer is given
 REGISTER = NUMBERS["QnnMem_register"]
 DEREGISTER = NUMBERS["QnnMem_deRegister"]
 

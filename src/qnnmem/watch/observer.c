@@ -4,32 +4,30 @@
  * the real tables with a wrapper in place of each function whose arguments are known. A wrapper
  * counts and times the call; what else it does the other side has said at the beginning, for each
  * function: ask before (and perhaps answer for the library), tell afterwards, send the call stack.
- * Nothing of QNN is understood here, and with nobody listening nothing is wrapped. */
+ * Nothing of QNN is understood here. What the other side does not hear is counted in the ledger. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #define API __attribute__((visibility("default")))
 typedef uint64_t word;
 
-#define GONE "" /* the program goes on by itself */
+#define UNDELIVERED "" /* the program goes on by itself */
 #include "line.h"
 
 enum { SLOTS = 4, SYSTEM_SLOTS = 2, DOORS = 8, LOGS = 8, TEXT = 2000 };
-enum { FUNCTIONS = 128, BACKEND_ENTRIES = 75, SYSTEM_ENTRIES = 40 };
+enum { BACKEND_ENTRIES = 75, SYSTEM_ENTRIES = 40 };
 enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED };                         /* from here */
 enum { GO, ANSWER };                                                     /* from there */
 enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8 };                      /* of each function */
 #define IS_LOG(n) ((n) == 25 || (n) == 105) /* QnnLog_create, QnnSystemLog_create */
 enum { SAMPLE = 16, QUICK_NS = 2000 };
 
-static struct { _Atomic word count, ns, failed; } own_counters[FUNCTIONS], *counters = own_counters;
-static _Atomic uint8_t quick[FUNCTIONS]; /* whether the last call that was timed was */
-static struct { uint8_t mode, out; } plan[FUNCTIONS]; /* `out` is 1 + the argument with a handle */
+#define counters ledger->functions /* nothing is wrapped in a process without a ledger */
+static _Atomic uint8_t quick[COUNTED]; /* whether the last call that was timed was */
+static struct { uint8_t mode, out; } plan[COUNTED]; /* `out` is 1 + the argument with a handle */
 static struct { const void *interface; void *real[80]; char copy[40 + 8 * 80]; } slots[SLOTS + SYSTEM_SLOTS];
 static const void *views[SLOTS + SYSTEM_SLOTS];
 static struct { void *real; int which; } doors[DOORS];
@@ -44,23 +42,36 @@ static word read_clock(clockid_t which) {
 
 static word now(void) { return read_clock(CLOCK_MONOTONIC); }
 
-/* What the other side answers; with nobody there the program goes on by itself. */
-static reply answered(int fd, void *text, size_t size) {
-    reply got = {0, GO, 0, 0, 0};
-    if (receive_all(fd, &got, sizeof got) && got.length - sizeof got == size &&
-        receive_all(fd, text, size)) {
-        return got;
-    }
-    give_up();
-    got.action = GO;
-    return got;
+/* What the other side answers; 0 where nobody does. */
+static int answered(int fd, reply *got, void *text, size_t size) {
+    return receive_all(fd, got, sizeof *got) && got->length - sizeof *got == size &&
+           receive_all(fd, text, size);
 }
 
 static int greet(int fd, int role) {
     word words[] = {WHO(role)};
-    if (!send_words(fd, HELLO, 0, words, sizeof words / sizeof *words)) return 0;
-    answered(fd, plan, sizeof plan);
-    return !atomic_load(&dead);
+    reply got;
+    return send_words(fd, HELLO, 0, words, sizeof words / sizeof *words) &&
+           answered(fd, &got, plan, sizeof plan);
+}
+
+static __thread int talking; /* a signal handler may come in the middle of a message */
+
+/* Sends a message; with nobody there the program goes on by itself, and that is counted. */
+static reply tell_or_ask(int kind, int function, const word *words, size_t count, int waits) {
+    reply got = {0, GO, 0, 0, 0};
+    int saved = errno, is_free = !talking && !is_stray();
+    count_made();
+    talking++;
+    if (!is_free || connected() < 0 || !send_words(connection, kind, function, words, count) ||
+        (waits && !answered(connection, &got, NULL, 0))) {
+        if (is_free) end_line();
+        count_lost();
+        got.action = GO;
+    }
+    talking--;
+    errno = saved;
+    return got;
 }
 
 /* --- What the library logs ------------------------------------------------------------------ */
@@ -72,16 +83,14 @@ static void log_line(int at, const char *format, uint32_t level, word when, va_l
     word words[3 + TEXT / 8 + 1] = {now(), level};
     char *text = (char *)&words[3];
     va_list again;
-    int length, fd, saved = errno;
+    int length;
     va_copy(again, list);
     length = vsnprintf(text, TEXT + 1, format, again);
     va_end(again);
     length = length < 0 ? 0 : length > TEXT ? TEXT : length;
     text[length] = 0;
     words[2] = (word)length;
-    fd = connected();
-    if (fd >= 0 && !send_words(fd, LOGGED, 0, words, 3 + (size_t)(length + 7) / 8)) give_up();
-    errno = saved;
+    tell_or_ask(LOGGED, 0, words, 3 + (size_t)(length + 7) / 8, 0);
     if (logs[at].real != NULL) logs[at].real(format, level, when, list);
     else printf("qnn [%u] %s\n", level, text); /* the library would have printed it, too */
 }
@@ -115,9 +124,8 @@ typedef struct { word begin, end; int slot, function, mode, count, weight; word 
 
 static void tell(const seen *at, word code, int injected) {
     word out[FRAMES + 24] = {(word)at->slot, at->begin, at->end, code, 0, 0, (word)at->count};
-    int saved = errno, fd = connected(), waits = at->mode & WAITS, handle = plan[at->function].out;
+    int waits = at->mode & WAITS, handle = plan[at->function].out;
     size_t count = 7 + (size_t)at->count;
-    if (fd < 0) return;
     if (handle && code == 0 && at->words[handle - 1]) {
         out[5] = *(const word *)(uintptr_t)at->words[handle - 1];
     }
@@ -127,9 +135,7 @@ static void tell(const seen *at, word code, int injected) {
         waits = 1; /* what is looked up in this process has to be here */
     }
     out[4] = (word)(injected | (waits ? 2 : 0));
-    if (!send_words(fd, TOLD, at->function, out, count)) give_up();
-    else if (waits) answered(fd, NULL, 0);
-    errno = saved;
+    tell_or_ask(TOLD, at->function, out, count, waits);
 }
 
 /* Before one that is only counted. Where that takes no longer than the clock, one call stands for
@@ -145,35 +151,26 @@ static void count_call(seen *at) {
 
 /* Whether the real function is to be called; else `code` is what the caller gets. */
 __attribute__((noinline)) static int before(seen *at, word *code) {
-    int saved = errno, fd;
     at->mode = plan[at->function].mode;
     if (at->mode == 0) {
         count_call(at);
         return 1;
     }
-    if ((at->mode & ASKS) && (fd = connected()) >= 0) {
+    if (at->mode & ASKS) {
         word out[16] = {(word)at->slot, now()};
         reply got;
         memcpy(out + 2, at->words, (size_t)at->count * sizeof *out);
-        if (send_words(fd, ASK, at->function, out, (size_t)at->count + 2)) {
-            got = answered(fd, NULL, 0);
-            if (got.action == ANSWER) {
-                atomic_fetch_add_explicit(&counters[at->function].count, 1, memory_order_relaxed);
-                atomic_fetch_add_explicit(&counters[at->function].failed, 1, memory_order_relaxed);
-                at->begin = at->end = out[1];
-                *code = got.a;
-                tell(at, *code, 1);
-                errno = saved;
-                return 0;
-            }
-        } else {
-            give_up();
+        got = tell_or_ask(ASK, at->function, out, (size_t)at->count + 2, 1);
+        if (got.action == ANSWER) {
+            atomic_fetch_add_explicit(&counters[at->function].count, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&counters[at->function].failed, 1, memory_order_relaxed);
+            at->begin = at->end = out[1];
+            *code = got.a;
+            tell(at, *code, 1);
+            return 0;
         }
     }
-    if (IS_LOG(at->function) && !atomic_load(&dead)) {
-        at->words[0] = log_through(at->words[0]);
-    }
-    errno = saved;
+    if (IS_LOG(at->function)) at->words[0] = log_through(at->words[0]);
     at->begin = now();
     return 1;
 }
@@ -239,10 +236,11 @@ static void fill(int slot, const void *interface) {
 }
 
 static void wrap(int which, const void ***list, uint32_t count) {
-    int first = which ? SLOTS : 0, end = which ? SLOTS + SYSTEM_SLOTS : SLOTS, slot, fd;
+    int first = which ? SLOTS : 0, end = which ? SLOTS + SYSTEM_SLOTS : SLOTS, slot;
     uint32_t i;
     const void **given = *list;
-    if (count == 0 || (fd = connected()) < 0) return;
+    if (count == 0) return;
+    note_process();
     pthread_mutex_lock(&lock);
     for (slot = first; slot < end && slots[slot].interface && slots[slot].interface != given[0]; slot++) {
     }
@@ -250,11 +248,12 @@ static void wrap(int which, const void ***list, uint32_t count) {
     if (count <= (uint32_t)(end - slot)) {
         for (i = 0; i < count; i++) {
             word words[] = {(word)(slot + (int)i), (word)which, (word)(uintptr_t)given[i]};
+            tell_or_ask(LIBRARY, 0, words, 3, 1);
             fill(slot + (int)i, given[i]);
-            if (!send_words(fd, LIBRARY, 0, words, 3)) give_up();
-            else answered(fd, NULL, 0);
         }
         *list = &views[slot];
+    } else {
+        atomic_fetch_add(&ledger->foreign, 1);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -275,30 +274,15 @@ DOOR(0) DOOR(1) DOOR(2) DOOR(3) DOOR(4) DOOR(5) DOOR(6) DOOR(7)
 static const providers_function door_functions[DOORS] = {door0, door1, door2, door3,
                                                          door4, door5, door6, door7};
 
-static const char *const names[] = {"QnnInterface_getProviders", "QnnSystemInterface_getProviders"};
-typedef void *(*dlsym_function)(void *, const char *);
-
-static dlsym_function real_dlsym(void) {
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-    static _Atomic(dlsym_function) found;
-    dlsym_function real = atomic_load(&found);
-    unsigned i;
-    for (i = 0; real == NULL && i < sizeof versions / sizeof *versions; i++) {
-        real = (dlsym_function)(uintptr_t)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-    }
-    atomic_store(&found, real);
-    return real;
-}
-
 /* For programs that are linked with the library. Where that is not behind us in the order of the
  * loader (a plugin brought it along), the caller's own object finds it. */
 static word linked(int which, void *self, void *caller, const void ***list, uint32_t *count) {
-    void *real = real_dlsym()(RTLD_NEXT, names[which]), *object;
+    void *real = real_dlsym()(RTLD_NEXT, provider_names[which]), *object;
     Dl_info found;
     if (real == NULL && dladdr(caller, &found) && found.dli_fname) {
         object = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
         if (object != NULL) {
-            real = real_dlsym()(object, names[which]);
+            real = real_dlsym()(object, provider_names[which]);
             dlclose(object);
         }
     }
@@ -315,7 +299,7 @@ API word QnnSystemInterface_getProviders(const void ***list, uint32_t *count) {
     return linked(1, self, __builtin_return_address(0), list, count);
 }
 
-static void *through_door(int which, void *real) {
+static void *providers_found(int which, void *real) {
     void *found = real;
     int i;
     if (real == NULL || real == (void *)(uintptr_t)QnnInterface_getProviders ||
@@ -329,32 +313,13 @@ static void *through_door(int which, void *real) {
         doors[i].real = real;
         doors[i].which = which;
         found = (void *)(uintptr_t)door_functions[i];
+    } else if (ledger != NULL) {
+        atomic_fetch_add(&ledger->foreign, 1);
     }
     pthread_mutex_unlock(&lock);
     return found;
 }
 
-/* Any other name goes on as a jump and not as a call: with RTLD_NEXT the loader looks who asks. */
-API void *dlsym(void *handle, const char *name) {
-    if (name[0] == 'Q' && socket_path[0]) {
-        if (strcmp(name, names[0]) == 0) return through_door(0, real_dlsym()(handle, name));
-        if (strcmp(name, names[1]) == 0) return through_door(1, real_dlsym()(handle, name));
-    }
-    return real_dlsym()(handle, name);
-}
-
 /* --- Beginning ------------------------------------------------------------------------------ */
 
-static void map_counters(const char *path) {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    void *found = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof own_counters, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fd >= 0) close(fd);
-    if (found != MAP_FAILED) counters = found;
-}
-
-__attribute__((constructor)) static void begin(void) {
-    const char *counts = getenv("QNNMEM_WATCH_COUNTERS");
-    if (counts == NULL) return;
-    map_counters(counts);
-    begin_line(getenv("QNNMEM_WATCH_SOCKET"), getenv("QNNMEM_WATCH_PARENT"));
-}
+__attribute__((constructor)) static void begin(void) { begin_line(); }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import struct
 import subprocess
 import sys
 import time
@@ -19,19 +18,27 @@ import msgspec
 
 from qnnmem.client.build import build_objects, check_program, sanitizer_of
 from qnnmem.client.functions import NAMES
+from qnnmem.client.ledger import Ledger, NotChecked
 from qnnmem.client.stacks import Symbols
 from qnnmem.errors import UsageError
 from qnnmem.text import counted, quote
 from qnnmem.version import __version__
-from qnnmem.watch.functions import FUNCTIONS
 from qnnmem.watch.injections import Injection
 from qnnmem.watch.observer import OBSERVER, OBSERVER_OBJECT
 from qnnmem.watch.recorder import TraceRecorder
 from qnnmem.watch.server import WatchServer
-from qnnmem.watch.trace import MOST_RULES, SCHEMA, FunctionTotal, ProgramEnd, TraceHead
+from qnnmem.watch.trace import (
+    MOST_MISSED,
+    MOST_RULES,
+    SCHEMA,
+    FunctionTotal,
+    MissedSeen,
+    ProgramEnd,
+    TraceHead,
+)
 
-_COUNTERS = struct.Struct("<3Q")
 _LARGEST = (1 << 63) - 1
+_MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
 _WORD = 4000  # characters of a word of the command in the trace
 _COMMAND = 64_000  # and of all of them
 
@@ -54,15 +61,14 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
     build_objects(folder, OBSERVER)
     symbols = Symbols(str(folder))
     recorder = TraceRecorder(folder / "events", symbols)
-    # Opened once: the program can put anything into the place of the file.
-    with (folder / "counters").open("w+b", buffering=0) as counters:
-        counters.write(bytes(FUNCTIONS * _COUNTERS.size))
-        server = WatchServer(folder, recorder, options.injections)
-        try:
-            code, timed_out = _run(program, options, folder, server)
-        finally:
-            server.close()
-        totals = _totals(counters.fileno())
+    server = WatchServer(folder, recorder, options.injections)
+    try:
+        code, timed_out = _run(program, options, folder)
+        server.settle()
+        missed = server.ledger.not_checked(_MORE_LIBRARIES)
+        totals = _totals(server.ledger)
+    finally:
+        server.close()
     if server.crash is not None:
         raise server.crash
     end = ProgramEnd(
@@ -74,8 +80,14 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
         recorder.left_out,
         symbols.has_tool,
         tuple(map(str, server.injections.unmatched()))[:MOST_RULES],
+        tuple(map(_missed, missed[:MOST_MISSED])),
     )
     return _lines(options, recorder, end)
+
+
+def _missed(one: NotChecked) -> MissedSeen:
+    thread, process = (number & 0xFFFF_FFFF for number in (one.thread, one.process))
+    return MissedSeen(one.what, one.calls, process, thread)
 
 
 def _signal_name(number: int) -> str:
@@ -123,9 +135,7 @@ def _check_loader(program: Path) -> None:
         )
 
 
-def _run(
-    program: str, options: WatchOptions, folder: Path, server: WatchServer
-) -> tuple[int, bool]:
+def _run(program: str, options: WatchOptions, folder: Path) -> tuple[int, bool]:
     """The program's end: its code, negative for a signal, and whether its time was over."""
     preload = (
         sanitizer_of(Path(program)),
@@ -134,9 +144,6 @@ def _run(
     )
     environment = {
         **os.environ,
-        "QNNMEM_WATCH_SOCKET": str(server.path),
-        "QNNMEM_WATCH_COUNTERS": str(folder / "counters"),
-        "QNNMEM_WATCH_PARENT": str(os.getpid()),
         "LD_PRELOAD": ":".join(filter(None, preload)),
     }
     printed = options.output
@@ -198,12 +205,9 @@ def _started_by(pid: int) -> list[int]:
     return found
 
 
-def _totals(counters: int) -> dict[str, FunctionTotal]:
-    size = FUNCTIONS * _COUNTERS.size
-    data = os.pread(counters, size, 0).ljust(size, b"\0")  # the program may have written it
-    found = {}
-    for number, name in NAMES.items():
-        count, ns, failed = _COUNTERS.unpack_from(data, number * _COUNTERS.size)
-        if count:
-            found[name] = FunctionTotal(*(min(one, _LARGEST) for one in (count, ns, failed)))
-    return found
+def _totals(ledger: Ledger) -> dict[str, FunctionTotal]:
+    return {
+        NAMES[number]: FunctionTotal(*(min(one, _LARGEST) for one in totals))
+        for number, totals in enumerate(ledger.functions())
+        if totals[0] and number in NAMES
+    }

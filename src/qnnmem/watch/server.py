@@ -14,6 +14,7 @@ from pathlib import Path
 from qnnmem.client.door import Door
 from qnnmem.client.functions import NAMES
 from qnnmem.client.layout import dimensions
+from qnnmem.client.ledger import Ledger
 from qnnmem.client.memory import ClientMemory
 from qnnmem.client.presence import KnownProcesses, Presence, presence
 from qnnmem.client.wire import ClientLine, Hangup, Message
@@ -28,8 +29,8 @@ from qnnmem.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen
 _HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED = range(1, 6)
 _GO, _ANSWER = range(2)
 _INJECTED, _WAITS = 1, 2
-_VERSION = 1
-_HELLO_WORDS = 5
+_VERSION = 2
+_HELLO_WORDS = 6
 _MOST_WORDS = 256
 _MOST_SLOTS = 64  # of libraries in one process
 _NAME = 200
@@ -65,12 +66,20 @@ class WatchServer:
         """What went wrong here: a mistake of ours."""
         return self._door.crash
 
-    def close(self) -> None:
-        """Listen no more; what was said before is heard."""
+    def settle(self) -> None:
+        """Wait for what the program said before it ended."""
         self._door.settle()
+
+    def close(self) -> None:
+        """Listen no more."""
         self._door.hang_up()
         if self._door.close():
             self._processes.close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the program counts."""
+        return self._door.ledger
 
     def memory(self, pid: int) -> ClientMemory:
         """The memory of a process that says hello."""
@@ -83,9 +92,11 @@ class WatchServer:
             raise Hangup("it does not say hello")
         thread = _WatchedThread(self, line, self.memory(line.peer()), hello.words[4])
         line.confirm()
+        row = self.ledger.row(hello.words[5])
         line.send(_GO, data=self.plan)
         while True:
             thread.hear(line.receive())
+            self.ledger.hear(row)
 
 
 class _WatchedThread:

@@ -8,10 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
+from qnnmem.client.ledger import NotChecked
 from qnnmem.client.stacks import Frame, Stack, of_program
 from qnnmem.errors import LoadError
+from qnnmem.text import counted
+from qnnmem.units import format_size
 from qnnmem.watch.functions import FREES, MAKES, is_question
 from qnnmem.watch.trace import (
+    MOST_BYTES,
+    MOST_PARTS,
     CallSeen,
     Event,
     FunctionTotal,
@@ -115,6 +120,22 @@ class WatchReport:
             max(row.memory_handles for row in rows),
             max(row.memory_bytes for row in rows),
         )
+
+    @property
+    def not_checked(self) -> tuple[NotChecked, ...]:
+        """What the report knows nothing of."""
+        seen = self.end.not_checked
+        found = [NotChecked(one.what, one.calls, one.process, one.thread) for one in seen]
+        if self.end.left_out:
+            events = counted(self.end.left_out, "event")
+            limit = f"{format_size(MOST_BYTES)} or {MOST_PARTS:,} parts of a trace"
+            found.append(NotChecked(f"{events} (limit: {limit})"))
+        return tuple(found)
+
+    @property
+    def passes(self) -> bool:
+        """Whether everything was seen, and there is nothing to say about it."""
+        return self.called and not self.findings and not self.not_checked
 
     @property
     def findings(self) -> int:

@@ -27,6 +27,7 @@ LONGEST_LINE = 1 << 20
 MOST_HANDLES = 4096  # of one call
 MOST_FRAMES = 512  # of one call stack
 MOST_RULES = 1000  # of calls that fail on purpose
+MOST_MISSED = 1000  # threads and processes that were not seen
 
 Amount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Word = Annotated[int, Meta(ge=0)]  # of 64 bits, which is looked at by hand
@@ -121,6 +122,15 @@ class FunctionTotal(msgspec.Struct, frozen=True):
     failed: Amount
 
 
+class MissedSeen(msgspec.Struct, frozen=True):
+    """Part of a program that the trace knows nothing of."""
+
+    what: Name
+    calls: Amount = 0
+    process: Small = 0
+    thread: Small = 0
+
+
 class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     """The last line."""
 
@@ -132,6 +142,7 @@ class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     left_out: Amount
     has_lines: bool
     unmatched: Rules = ()  # which calls were to fail and never came
+    not_checked: Annotated[tuple[MissedSeen, ...], Meta(max_length=MOST_MISSED)] = ()
 
 
 Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd

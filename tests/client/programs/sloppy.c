@@ -1,5 +1,5 @@
 /* Static buffers, alloca, mapped pools, an arena that two graphs share, a fork in the middle.
- *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE | child-closes | child-comes-back | becomes-another] */
+ *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE | child-closes | child-comes-back | becomes-another | workers] */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -195,12 +195,28 @@ static void forks(void) {
     waitpid(child, &status, 0);
 }
 
+/* Two processes with equal addresses, each with a backend and a context of its own. */
+static _Atomic int *workers;
+static pid_t worker = -1;
+
+static void start_worker(void) {
+    workers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    worker = fork();
+}
+
+static void wait_for_both(void) {
+    ++*workers;
+    while (*workers < 2) usleep(1000);
+}
+
 int main(int argc, char **argv) {
-    int i;
+    int i, status = 0;
     again = dlopen("libQnnLpai.so", RTLD_NOW);
     if (argc > 2) mistake = argv[2];
+    if (IS("workers")) start_worker();
     load(argv[1]);
     pools();
+    if (workers) wait_for_both();
     TRY(q->graphFinalize(g[0], NULL, NULL)); /* at: finalize */
     TRY(q->graphFinalize(g[1], NULL, NULL));
     for (i = 0; i < 10; i++) execute(i % 2);
@@ -226,5 +242,6 @@ int main(int argc, char **argv) {
     munmap(pool, 65536);
     free(arena);
     if (IS("becomes-another")) execl(argv[0], argv[0], argv[1], NULL);
-    return 0;
+    if (worker > 0) waitpid(worker, &status, 0);
+    return status != 0;
 }

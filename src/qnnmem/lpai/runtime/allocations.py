@@ -69,10 +69,19 @@ class ForeignMemory:
     """Bytes of another process: its address there, and a copy here that is executed on.
 
     Who owns the other process keeps the copy current, and says when the memory there is freed.
+    Equal addresses of two address spaces are different memory.
     """
 
-    def __init__(self, address: int, array: NDArray[Any], *, readonly: bool = False) -> None:
+    def __init__(
+        self,
+        address: int,
+        array: NDArray[Any],
+        *,
+        readonly: bool = False,
+        address_space: object = None,
+    ) -> None:
         self.address, self.array, self.readonly = address, array, readonly
+        self.address_space = address_space
         self.size: int = array.size
         self.mem_type: MemType | None = None  # which heap it is of, only the other process knows
         self.freed = False

@@ -106,8 +106,15 @@ class ClientBuffer:
         """The type of the heap it came from; None for memory from elsewhere."""
         return None if self.allocation is None else self.allocation.mem_type
 
+    @property
+    def address_space(self) -> object:
+        """The process that the address belongs to; None for this one."""
+        return getattr(self.allocation, "address_space", None)
+
     def overlaps(self, other: ClientBuffer) -> bool:
         """Whether the two share a byte."""
+        if self.address_space is not other.address_space:
+            return False
         ends = self.address + self.size, other.address + other.size
         return self.address < ends[1] and other.address < ends[0]
 

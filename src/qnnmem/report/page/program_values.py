@@ -51,6 +51,12 @@ class ClientMoment(Loose, frozen=True):
     registered_bytes: Count = 0
 
 
+class Missed(Loose, frozen=True):
+    """Part of a program that the result knows nothing of."""
+
+    what: str
+
+
 class ClientValues(Loose, frozen=True):
     """`qnnmem.check-client/1`."""
 
@@ -65,6 +71,7 @@ class ClientValues(Loose, frozen=True):
     failed_calls: dict[str, Count] = msgspec.field(default_factory=dict)
     suppressed: Count = 0
     left_out: Count = 0
+    not_checked: tuple[Missed, ...] = ()
     timeline: tuple[ClientMoment, ...] = ()
     tool: str = ""
 
@@ -141,6 +148,8 @@ class WatchValues(Loose, frozen=True):
     freed_after_backend: tuple[LeftThing, ...] = ()
     failed_calls: tuple[WatchedFailure, ...] = ()
     left_out: Count = 0
+    not_checked: tuple[Missed, ...] = ()
+    findings: Count = 0
     tool: str = ""
 
 

@@ -34,7 +34,7 @@ def client_section(found: ClientValues) -> PageSection:
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
     more = f"{counted(found.left_out, 'finding')} more, which were not kept"
     body = [
-        *_answer(found.passes, bool(found.calls), found.verdict),
+        *_answer(found.passes, bool(found.calls), found.verdict, _is_open(found)),
         *(_rule(one) for one in found.findings[:_MOST]),
         *_beyond(len(found.findings), "finding"),
         *([tag("p", more)] if found.left_out else []),
@@ -57,7 +57,7 @@ def watch_section(found: WatchValues) -> PageSection:
     ]
     lost = f"{counted(found.left_out, 'event')} not kept" if found.left_out else ""
     body = [
-        *_answer(found.passes, bool(found.functions), found.verdict),
+        *_answer(found.passes, bool(found.functions), found.verdict, _is_open(found)),
         *_left("Never released", found.unreleased),
         *_left("Alive when their backend was freed", found.freed_after_backend),
         *_failures(found.failed_calls),
@@ -100,8 +100,13 @@ def _program(command: Sequence[str]) -> str:
     return file_name(command[0]) if command else "a program"
 
 
-def _answer(passes: bool, called: bool, verdict: str) -> Iterator[Html]:
-    yield tag("p", badge(passes if called else None, _ANSWER), class_="answer")
+def _is_open(found: ClientValues | WatchValues) -> bool:
+    """Whether calls were missed, and nothing was found in the others."""
+    return bool(found.not_checked) and not found.findings
+
+
+def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> Iterator[Html]:
+    yield tag("p", badge(passes if called and not is_open else None, _ANSWER), class_="answer")
     yield tag("p", verdict)
 
 
