@@ -64,6 +64,11 @@ def _implied(
     for item in items:
         shape = shapes.get(item.name, ())
         for dim, size in zip(dims_of(item), shape, strict=False):
+            if dim.dim_param and given.get(dim.dim_param, size) != size:
+                told = f"{quote(dim.dim_param)} is {given[dim.dim_param]}"
+                raise UsageError(
+                    f"dimension {told}, but {size} in the shape given for {quote(item.name)}"
+                )
             if dim.dim_param:
                 found.setdefault(dim.dim_param, size)
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Tensor
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES
+from qnnmem.units import MAX_BYTES, MAX_RANK
 
 if TYPE_CHECKING:
     import onnx
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 STRING = 8
 EXTERNAL = 1
 MAX_DIM = 1 << 40
-_MAX_RANK = 64
 
 # TensorProto.DataType to ours.
 DTYPES = {
@@ -85,8 +84,8 @@ def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:
     """Raise LoadError unless every dimension and the size are within bounds."""
-    if len(shape) > _MAX_RANK:
-        raise LoadError(path, f"tensor {quote(name)} has {len(shape)} dimensions, too many")
+    if len(shape) > MAX_RANK:
+        raise LoadError(path, f"tensor {quote(name)} has more than {MAX_RANK} dimensions")
     for dim in shape:
         if not 0 <= dim < MAX_DIM:
             raise LoadError(path, f"tensor {quote(name)} has dimension {quote(dim)}, out of range")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
+from qnnmem.load.bounds import check_model
 from qnnmem.load.custom import unknown_inside
-from qnnmem.load.onnx.flow import CONTROL, is_deterministic
+from qnnmem.load.onnx.flow import CONTROL, RESHAPING, is_deterministic
 from qnnmem.load.onnx.foreign import is_foreign
 from qnnmem.load.onnx.graph import OnnxGraph, integer, is_op, live, reads
 from qnnmem.load.onnx.passes.shape import ShapedModel
@@ -21,7 +22,7 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-_VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout")
+_VIEWS = (*RESHAPING, "Identity", "Dropout")
 _UNARY = (
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu"),
     *("Clip", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish"),
@@ -41,6 +42,7 @@ ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 def build(model: ShapedModel) -> Model:
     """Model of the IR, named like its file."""
     made = _build(model.resolved.path.stem, model.scope, _notes(model))
+    check_model(model.resolved.path, made)
     return replace(made, assumed=unknown_inside(_foreign(model)))
 
 

@@ -72,11 +72,17 @@ def _check_model(path: Path, proto: onnx.ModelProto) -> None:
 
 
 def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
+    import onnx.defs
+
     versions = [entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS]
     if not versions and any(node.domain in ONNX_DOMAINS for node in proto.graph.node):
         raise LoadError(path, "does not say which ONNX operator set it uses")
-    if versions and min(versions) < MIN_OPSET:
-        old = quote(min(versions))
-        raise LoadError(
-            path, f"uses ONNX operator set {old}; {MIN_OPSET} or newer is needed, convert it first"
-        )
+    newest = onnx.defs.onnx_opset_version()
+    for version in versions:
+        if not MIN_OPSET <= version <= newest:
+            older = f"{MIN_OPSET} or newer is needed, convert it first"
+            why = older if version < MIN_OPSET else f"the newest one known here is {newest}"
+            raise LoadError(path, f"uses ONNX operator set {quote(version)}; {why}")
+    if len(set(versions)) > 1:
+        both = " and ".join(map(str, sorted(set(versions))))
+        raise LoadError(path, f"names several ONNX operator sets: {both}")
