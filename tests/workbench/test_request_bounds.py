@@ -66,7 +66,7 @@ def test_a_body_after_its_head_is_whole(served: Served) -> None:
 def test_a_listener_that_goes_away_leaves_no_task(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """asyncio has nothing to log, now or at the end; stderr is where it would go."""
+    """The event loop has nothing to log, now or at the end; stderr is where it would go."""
     with serving(tmp_path) as served:
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", served.port), timeout=30) as line:
