@@ -29,7 +29,7 @@ LIMITS = {
     "htp.binary.flatbuffer._BUDGET_BASE": 1 << 20,
     "lpai.binary.fields.MAX_TEXT": 1 << 16,
     "lpai.binary.layout.ALIGN": 256,
-    "load.onnx.tensor._MAX_RANK": 64,
+    "units.MAX_RANK": 32,
     "whole_file._PERMISSIONS": 0o777,
 }
 

@@ -278,8 +278,10 @@ def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
 
 def old_graph(name: str = "old", **changes: object) -> HtpGraph:
     """Give a graph as files of SDK 2.25 and before describe it."""
-    tensors = (example_tensor("x", 1, scale=None, offset=None),)
-    graph = HtpGraph(name, tensors, (), 4096)
+    plain = {"scale": None, "offset": None}
+    inputs = (example_tensor("x", 1, **plain),)
+    outputs = (example_tensor("y", 2, type=TensorType.APP_READ, **plain),)
+    graph = HtpGraph(name, inputs, outputs, 4096)
     return replace(graph, **changes)  # type: ignore[arg-type]  # as above
 
 

@@ -18,6 +18,8 @@ Size: TypeAlias = "int | str"
 
 # Largest size accepted anywhere: planners add sizes in 64-bit integers and must never wrap.
 MAX_BYTES = Bytes(1 << 60)
+# Of a tensor. QNN has ranks up to 8; arrays of numpy 1 have at most 32 dimensions.
+MAX_RANK = 32
 
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = r"\s*([0-9]{1,19})\s*(?:([KMG])(?:i?B)?|B|bytes)?\s*"

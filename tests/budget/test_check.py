@@ -8,6 +8,7 @@ from typing import Any
 
 import command_line
 import jsonschema
+import numpy
 import onnx.parser
 import pytest
 from budget_project import CONFIG, EXAMPLES, buffers, grow, make_project
@@ -351,16 +352,62 @@ def test_socs_of_a_dlc_are_refused_with_the_line_to_write(project: Path) -> None
     assert "write target" not in check().stdout  # nothing compiles it
 
 
-@pytest.mark.parametrize("name", ["../../../etc/*", "models/../../*.onnx", "../outside.csv"])
-def test_names_do_not_lead_out_of_the_project(project: Path, name: str) -> None:
-    """A file from elsewhere is meant only where its whole path is written."""
-    outside = project.parent / "outside.csv"
-    outside.write_text(buffers(64), "utf-8")
-    (project / "qnnmem.toml").write_text(f'models = ["{name}"]\n', "utf-8")
-    said = command_line.sentence(check())
-    assert f"'{name}' leads out of the project" in said
-    (project / "qnnmem.toml").write_text(f'models = ["{outside.as_posix()}"]\n', "utf-8")
+@pytest.fixture
+def outside(project: Path) -> Path:
+    """A folder beside the project with files in it, and links to it inside the project."""
+    folder = project.parent / "elsewhere"
+    folder.mkdir()
+    (folder / "big.csv").write_text(buffers(64), "utf-8")
+    numpy.save(folder / "mask.npy", numpy.ones(1))
+    (project / "linked").symlink_to(folder)
+    (project / "models" / "linked.csv").symlink_to(folder / "big.csv")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["../elsewhere/{}", "models/../../elsewhere/{}", "{outside}/{}", "linked/{}", "linked/../{}"],
+)
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ('models = ["NAME"]', "big.csv"),
+        ('models = ["NAME"]', "*.csv"),
+        ('models = ["NAME"]', ""),
+        ('[[model]]\npath = "NAME"', "big.csv"),
+        ('models = ["models/tiny.eaix"]\nbaseline = "NAME"', "new.json"),
+        ('models = ["models/tiny.eaix"]\nvalues = { x = "@NAME" }', "mask.npy"),
+        ('[[model]]\npath = "models/tiny.eaix"\nvalues = { x = "@NAME" }', "mask.npy"),
+    ],
+)
+def test_no_path_leads_out_of_the_project(
+    project: Path, outside: Path, place: str, line: str, file: str
+) -> None:
+    """One rule for models, baseline and values: inside, links followed; nothing is written."""
+    name = place.format(file, outside=outside.as_posix())
+    (project / "qnnmem.toml").write_text(line.replace("NAME", name), "utf-8")
+    before = sorted(project.parent.rglob("*"))
+    done = check("--update-baseline") if "baseline" in line else check()
+    assert "leads out of the project" in command_line.sentence(done)
+    assert sorted(project.parent.rglob("*")) == before
+
+
+def test_a_link_out_of_the_project_is_no_model(project: Path, outside: Path) -> None:
+    """A pattern that finds such a link is refused, too; the link of a file inside is not."""
+    (project / "qnnmem.toml").write_text('models = ["models/*.csv"]\n', "utf-8")
+    assert "linked.csv' leads out of the project" in command_line.sentence(check())
+    (project / "models" / "linked.csv").unlink()
+    (project / "models" / "linked.csv").symlink_to(project / "models" / "spotter.csv")
     assert code() == 0
+
+
+def test_a_whole_path_into_the_project_is_fine(project: Path) -> None:
+    """What counts is where a path leads."""
+    models, kept = (project / "models").as_posix(), (project / "kept.json").as_posix()
+    text = f'models = ["{models}/*.csv"]\nbaseline = "{kept}"\n'
+    (project / "qnnmem.toml").write_text(text, "utf-8")
+    assert code("--update-baseline") == 0
+    assert (project / "kept.json").exists()
 
 
 def test_a_config_beside_the_models_may_name_them(

@@ -59,6 +59,10 @@ VERBS = every_verb()
             "a sweep is for one SoC; several are asked with "
             "`qnnmem fit MODEL --soc SM8650 --soc SM8750`",
         ),
+        ("plan x --dim N=1 --dim N=2", "--dim gives 'N' two values, 1 and 2"),
+        ("fit x --shape x=1x4 --shape=x=2x4", "--shape gives 'x' two values, 1x4 and 2x4"),
+        ("report x --value a=1 --value b=1 --value a=2", "--value gives 'a' two values, 1 and 2"),
+        ("fix x --state h=a --state h=b -o y", "--state gives 'h' two values, a and b"),
         ("kb list --cause a --cause b", "--cause takes one value and was given twice"),
         ("prepare x --soc 57 -o y --soc 57", "--soc takes one value and was given twice"),
     ],

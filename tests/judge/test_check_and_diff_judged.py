@@ -50,7 +50,9 @@ def test_check_agrees_with_the_runs(cases: list[Case], folder: Path) -> None:
     tables, limits = [], []
     for case in cases:
         need = sizes(case.pools())
-        limit = {name: max(0, size + random.choice((-1, 0, 0, 0, 1))) for name, size in need.items()}
+        limit = {
+            name: max(0, size + random.choice((-1, 0, 0, 0, 1))) for name, size in need.items()
+        }
         limits.append(limit)
         budget = ", ".join(f"{name} = {size}" for name, size in limit.items())
         states = ", ".join(f'{old} = "{new}"' for old, new in case.states.items())
@@ -93,7 +95,9 @@ def test_a_baseline_turns_with_the_runs(cases: list[Case], folder: Path) -> None
     target.write_bytes(large.path.read_bytes())
     done = run("check", "--config", config)
     assert exit_code(done) == 1
-    grown = Case(large.path, large.run).pools().scratch - Case(small.path, small.run).pools().scratch
+    grown = (
+        Case(large.path, large.run).pools().scratch - Case(small.path, small.run).pools().scratch
+    )
     assert f"{grown:,}" in done.stdout
 
 

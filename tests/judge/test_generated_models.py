@@ -7,11 +7,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from command_line import run
 from judge.generated import write_model
 from judge.judged_plan import Case, judge_plan, judge_proof
 from judge.naive import read_run
-
-from command_line import run
 
 MODELS = int(os.environ.get("QNNMEM_JUDGED_MODELS", "60"))
 FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))

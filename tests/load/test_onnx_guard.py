@@ -20,6 +20,7 @@ TEXT = """g (float[2,4] x, bool c) => (float[2,4] y) <float[4] w = {1,2,3,4}>
   y = If (c) <then_branch = t () => (float[2,4] u) { u = Relu(a) },
               else_branch = f () => (float[2,4] v) <float k = {1}> { v = Mul(a, k) }> }"""
 
+NEWEST = onnx.defs.onnx_opset_version()
 Change = Callable[[Any], object]
 
 
@@ -62,6 +63,14 @@ def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
             "uses ONNX operator set 6; 7 or newer",
         ),
         (lambda m: m.opset_import.add(domain="ai.onnx", version=1), "uses ONNX operator set 1; 7"),
+        (
+            lambda m: setattr(m.opset_import[0], "version", NEWEST + 1),
+            f"uses ONNX operator set {NEWEST + 1}; the newest one known here is {NEWEST}",
+        ),
+        (
+            lambda m: m.opset_import.add(domain="ai.onnx", version=NEWEST),
+            f"names several ONNX operator sets: 18 and {NEWEST}",
+        ),
         (lambda m: m.graph.node.add(op_type="A", output=["a"]), "tensor 'a' is defined twice"),
         (lambda m: m.graph.node.add(op_type="A", output=["x"]), "tensor 'x' is defined twice"),
         (lambda m: m.graph.node.add(op_type="A", output=["w"]), "tensor 'w' is defined twice"),
@@ -120,6 +129,8 @@ def test_what_does_not_hold_together_is_refused(tmp_path: Path, change: Change, 
         lambda m: m.graph.node.add(op_type="A", input=["", "x"], output=["q"]),
         lambda m: m.graph.input.add(name="n" * 65536),
         lambda m: setattr(m.opset_import[0], "version", 7),
+        lambda m: setattr(m.opset_import[0], "version", NEWEST),
+        lambda m: m.opset_import.add(domain="ai.onnx", version=m.opset_import[0].version),
         lambda m: m.opset_import.add(domain="own", version=1),
         lambda m: m.graph.output.add(name="x"),
         lambda m: m.graph.output.add(name="w"),

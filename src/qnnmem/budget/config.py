@@ -16,7 +16,7 @@ from qnnmem.budget.pools import every_pool, is_pool
 from qnnmem.compare import NO_GROWTH, Tolerance
 from qnnmem.compare.tolerance import parse_tolerance
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.text import nearest, plain_or_quoted
+from qnnmem.text import nearest, plain_or_quoted, quote
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"
 _LARGEST = 1 << 18  # bytes of such a file: the time to read tables goes with their square
@@ -58,13 +58,24 @@ class BudgetConfig:
         return self.path.parent
 
 
-def is_of_project(path: Path, config: BudgetConfig) -> bool:
-    """Whether a path is below the config, its repository or the current folder, by its words."""
-    folder = config.folder.absolute()
+def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
+    """Refuse a path that a config names unless it lies inside the project, links followed.
+
+    The project is the folder of the config, its repository and the current folder.
+    """
+    folder = config.parent.absolute()
     tops = (one for one in (folder, *folder.parents) if is_there(one / ".git"))
-    named = Path(os.path.normpath(path.absolute()))
     known = (folder, Path.cwd(), *islice(tops, 1))
-    return any(named.is_relative_to(os.path.normpath(top)) for top in known)
+    named = folder / name
+    try:
+        roots = [top.resolve() for top in known]
+        # By its words too: the parent of a linked folder or of a pattern is not where it seems.
+        places = (named.resolve(), Path(os.path.normpath(named)).resolve())
+        is_inside = all(any(map(place.is_relative_to, roots)) for place in places)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
+        is_inside = False
+    if not is_inside:
+        raise UsageError(f"{quote(shown or str(name))} leads out of the project", where=config)
 
 
 def find_config(start: Path) -> Path:
@@ -138,13 +149,24 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
     if not entries:
         raise UsageError('it names no models; write models = ["models/*.onnx"]')
     lines = _text(path).splitlines()
-    baseline = section.get("baseline")
+    baseline = text(section["baseline"], "baseline") if "baseline" in section else None
+    for named in (*_named_files(common, entries), *([baseline] if baseline else [])):
+        check_inside(path, named)
     return BudgetConfig(
         path,
         tuple(replace(one, common=common, line=_line(lines, one.paths[0])) for one in entries),
-        None if baseline is None else path.parent / text(baseline, "baseline"),
+        None if baseline is None else path.parent / baseline,
         _tolerance(section.get("tolerance", 0)),
     )
+
+
+def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> Iterator[str | Path]:
+    """The models, as names or patterns, and files that hold values of inputs."""
+    for entry in entries:
+        yield from entry.paths
+    for settings in (common, *(entry.own for entry in entries)):
+        values = settings.get("values", {}).values()
+        yield from (value for value in values if isinstance(value, Path))
 
 
 def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:

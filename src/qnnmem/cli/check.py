@@ -198,20 +198,20 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
     """The files that names, patterns and folders mean, as seen from the config."""
     from glob import escape
 
-    from qnnmem.budget.config import is_of_project
+    from qnnmem.budget.config import check_inside
     from qnnmem.cli.files import named_files
 
     for name in names:
         absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern is no path
-        if not absolute and not is_of_project(config.folder / name, config):
-            what = f"{quote(name)} leads out of the project; write the whole path if it is meant"
-            raise UsageError(what, where=config.path)
         word = name if absolute else f"{escape(str(config.folder))}/{name}"
         try:
             found = named_files([word], _is_checked, "model")
         except UsageError as exc:
             raise UsageError(f"no file matches {quote(name)}", where=config.path) from exc
-        yield from map(Path, found.files)
+        for file in found.files:
+            path = Path(file)  # of a pattern that may have led through a link
+            check_inside(config.path, path.absolute(), _shown(path, config.folder))
+            yield path
 
 
 def _is_checked(path: Path) -> bool:

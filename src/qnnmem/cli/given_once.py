@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 import click
+
+from qnnmem.text import plain_or_quoted, quote
+
+_SHOWN = 40  # characters of a value in a message
 
 
 class CarefulGroup(click.Group):
@@ -28,7 +33,7 @@ def _context(command: click.Command, name: str | None, parent: click.Context) ->
 
 def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]) -> None:
     try:
-        _values, _rest, order = command.make_parser(ctx).parse_args(list(words))
+        values, _rest, order = command.make_parser(ctx).parse_args(list(words))
     except click.UsageError:
         return  # said when the verb reads them
     for option, times in Counter(order).items():
@@ -36,6 +41,25 @@ def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]
             name = max(option.opts, key=len)
             often = "twice" if times == 2 else f"{times} times"
             raise click.UsageError(f"{name} takes one value and was given {often}", ctx)
+    for option in dict.fromkeys(order):
+        if isinstance(option, click.Option) and option.multiple and _is_assignment(option):
+            _check_names(option, ctx, values[option.name or ""])
+
+
+def _is_assignment(option: click.Option) -> bool:
+    """True for options such as `--dim NAME=N`."""
+    return re.fullmatch(r"[A-Z]+=.*", option.metavar or "") is not None
+
+
+def _check_names(option: click.Option, ctx: click.Context, words: Sequence[str]) -> None:
+    """Refuse two values for one name."""
+    given: dict[str, str] = {}
+    for word in words:
+        name, _, value = (part.strip() for part in word.rpartition("="))
+        if given.setdefault(name, value) != value:
+            both = " and ".join(plain_or_quoted(one, _SHOWN) for one in (given[name], value))
+            start = f"{max(option.opts, key=len)} gives {quote(name)} two values"
+            raise click.UsageError(f"{start}, {both}", ctx)
 
 
 def _takes_one(option: click.Option) -> bool:

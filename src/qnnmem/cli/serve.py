@@ -71,6 +71,8 @@ def serve(host: str, port: int, token: str | None, data: str | None, no_browser:
                 _open(address)
 
         with closing(Bench(_folder(data))) as bench:
+            if bench.history.repaired:
+                note(bench.history.repaired)
             access = Access(port, is_local, token or "")
             run(server_for(bench, access), listening, started)
     note("Ended")

@@ -51,6 +51,8 @@ def read(path: Path) -> Model:
     """Read the buffers of a CSV file."""
     header, _, body = _text(path).partition("\n")
     columns = _header(path, header)
+    if not body:
+        raise LoadError(path, "no buffers: only the header line is there")
     rows = body.count("\n") + 1
     if rows > _MAX_ROWS:
         raise LoadError(path, f"{rows:,} rows are more than the {_MAX_ROWS:,} handled")
@@ -131,8 +133,6 @@ def _header(path: Path, line: str) -> list[str]:
 
 def _fields(path: Path, body: str, columns: list[str]) -> dict[str, list[str]]:
     """Split the rows into the text of each column."""
-    if not body:
-        return {column: [] for column in columns}
     commas = len(columns) - 1
     for number, found in enumerate(map(str.count, body.split("\n"), repeat(",")), 2):
         if found != commas:

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from qnnmem.bounded_file import read_bytes
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.load.total import check_total
+from qnnmem.load.bounds import check_model
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES
+from qnnmem.units import MAX_BYTES, MAX_RANK
 
 _MAX_FILE = 1 << 26  # published reports have 70 to 220 KB
 # Each takes up to 200 bytes once parsed, however few characters it has in the file.
 _MAX_VALUES = 2_000_000
 _MAX_DIGITS = 20
-_MAX_RANK = 64
 
 _MAX_LAYOUT = 10_000
 _ROW = re.compile(r"\[[0-9]{1,9}, ([0-9]{1,20}), ([0-9]{1,20}), ([0-9]{1,20})\]", re.ASCII)
@@ -73,7 +73,7 @@ def read(path: Path) -> Model:
     name = report.get("name")
     name = _encodable(name) if isinstance(name, str) and name else path.stem
     model = reader.model(graphs[0], name, len(graphs))
-    check_total(path, model.tensors.values())
+    check_model(path, model)
     return model
 
 
@@ -159,6 +159,7 @@ class _ReportReader:
         return found
 
     def _node(self, position: int, node: object) -> _ReportNode:
+        ask_deadline()
         where = f"node {position}"
         operator = _encodable(self.field(node, "operator", str, where))
         name = node.get("name") if isinstance(node, Mapping) else None
@@ -242,8 +243,8 @@ class _ReportReader:
         shape = self.field(
             self.field(kind, "shape", dict, where), "dimensions", list, f"{where}, shape"
         )
-        if len(shape) > _MAX_RANK:
-            self.fail(f"{where} has {len(shape)} dimensions")
+        if len(shape) > MAX_RANK:
+            self.fail(f"{where} has more than {MAX_RANK} dimensions")
         return tuple(self._size(size, where) for size in shape)
 
     def _size(self, size: object, where: str) -> int:

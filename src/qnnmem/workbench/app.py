@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -36,6 +37,15 @@ _OFTEN_S = 0.1  # a listener is not told more often than that
 Answering = Callable[[Request], Awaitable[Response]]
 
 
+class _NumberConvertor(IntegerConvertor):
+    """Numbers that SQLite can hold; longer ones are no address."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("number", _NumberConvertor())
+
+
 class Workbench:
     """The answers; drawing is done by few threads, so that no request starves the others."""
 
@@ -59,11 +69,11 @@ class Workbench:
             ("/api/jobs/{job}", self.job, "GET"),
             ("/api/jobs/{job}", self.cancel, "DELETE"),
             ("/api/results", self.clear, "DELETE"),
-            ("/api/results/{number:int}", self.result, "GET"),
-            ("/api/results/{number:int}", self.remove_result, "DELETE"),
-            ("/api/results/{number:int}/shown", self.shown, "GET"),
-            ("/api/results/{number:int}/report", self.report, "GET"),
-            ("/api/results/{number:int}/made/{at:int}", self.made, "GET"),
+            ("/api/results/{number:number}", self.result, "GET"),
+            ("/api/results/{number:number}", self.remove_result, "DELETE"),
+            ("/api/results/{number:number}/shown", self.shown, "GET"),
+            ("/api/results/{number:number}/report", self.report, "GET"),
+            ("/api/results/{number:number}/made/{at:number}", self.made, "GET"),
             ("/api/compare", self.compare, "GET"),
         ]
         app = Starlette(
@@ -129,12 +139,14 @@ class Workbench:
         stop = self.bench.jobs.listen(wake)
         self._listeners += 1
         closing = asyncio.ensure_future(self.closing.wait())
+        waiting = asyncio.ensure_future(changed.wait())
         try:
             while not self.closing.is_set():
                 changed.clear()
                 news = {"changes": self.bench.history.changes, "jobs": self.bench.jobs.jobs()}
                 yield f"data: {json.dumps(news, separators=(',', ':'))}\n\n"
                 await asyncio.sleep(_OFTEN_S)
+                waiting.cancel()
                 waiting = asyncio.ensure_future(changed.wait())
                 while not changed.is_set() and not self.closing.is_set():
                     both = {waiting, closing}
@@ -143,9 +155,9 @@ class Workbench:
                     )
                     if not done:
                         yield ": still here\n\n"
-                waiting.cancel()
         finally:
             self._listeners -= 1
+            waiting.cancel()  # a listener that goes away in the middle leaves no task behind
             closing.cancel()
             stop()
 
@@ -202,7 +214,7 @@ class Workbench:
 
     def _entry(self, request: Request) -> tuple[KeptResult, dict[str, Any]]:
         number = request.path_params["number"]
-        entry = self.bench.history.entry(number) if number < 1 << 62 else None
+        entry = self.bench.history.entry(number)
         result = None if entry is None else self.bench.history.result(number)
         if entry is None or result is None:
             raise RequestRefused(404, "this result is not here any more")
@@ -240,7 +252,7 @@ class Workbench:
     async def made(self, request: Request) -> Response:
         """A file that a job made, to keep."""
         number, at = request.path_params["number"], request.path_params["at"]
-        entry = self.bench.history.entry(number) if number < 1 << 62 else None
+        entry = self.bench.history.entry(number)
         if entry is None or at >= len(entry.outputs):
             raise RequestRefused(404, "this file is not here any more")
         path = self.bench.made.path(self.bench.history.key(number), at)
@@ -271,7 +283,7 @@ class Workbench:
     async def remove_result(self, request: Request) -> Response:
         """Forget a result."""
         number = request.path_params["number"]
-        was = number < 1 << 62 and await asyncio.to_thread(self.bench.history.remove, number)
+        was = await asyncio.to_thread(self.bench.history.remove, number)
         await asyncio.to_thread(self.bench.tidy)
         return json_answer({"removed": was})
 

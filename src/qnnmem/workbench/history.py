@@ -18,12 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import LoadError, OutputError
+from qnnmem.errors import Damaged, LoadError, OutputError
+from qnnmem.load.file_kind import KINDS
+from qnnmem.workbench.history_repair import repair
 from qnnmem.workbench.limits import MAX_HISTORY, MAX_RESULTS
 from qnnmem.workbench.private_folder import private_file
 
 _VERSION = 1
-_TABLES = """
+# A damaged file, one that is no base, one with other tables or columns.
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_TABLES = f"""
+PRAGMA user_version={_VERSION};
 CREATE TABLE IF NOT EXISTS files (
   id TEXT PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, size INTEGER NOT NULL,
   digest TEXT NOT NULL, made REAL NOT NULL);
@@ -33,6 +38,7 @@ CREATE TABLE IF NOT EXISTS results (
   schema TEXT NOT NULL, summary TEXT NOT NULL, exit_code INTEGER NOT NULL, seconds REAL NOT NULL,
   made REAL NOT NULL, outputs TEXT NOT NULL, digest TEXT NOT NULL, result BLOB NOT NULL);
 """
+_FILE = "id, name, kind, size, digest, made"
 _LISTED = (
     "id, file, name, task, options, command, schema, summary, exit_code, seconds, made, outputs"
 )
@@ -82,17 +88,14 @@ class History:
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
         self.changes = 0  # grows whenever something is written
+        self.repaired = ""  # what was saved of a damaged history, as a sentence
         private_file(path)
         try:
-            self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._base.execute("PRAGMA journal_mode=WAL")
-            self._base.execute("PRAGMA synchronous=FULL")  # a power cut takes nothing that was told
-            version = self._base.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _VERSION):
-                raise LoadError(path.name, "is a history of another version of qnnmem")
-            self._base.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={_VERSION}; COMMIT;")
-        except sqlite3.Error as exc:
-            raise OutputError(f"the history cannot be opened ({exc})") from exc
+            self._base = _opened(path)
+        except Damaged as exc:
+            checks = {"files": _file, "results": _check_row}
+            self.repaired = repair(path, str(exc), _TABLES, checks)
+            self._base = _opened(path)
 
     def close(self) -> None:
         """Nothing may be asked afterwards."""
@@ -117,7 +120,11 @@ class History:
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock:
-            return self._base.execute(query, values).fetchall()
+            try:
+                return self._base.execute(query, values).fetchall()
+            except (sqlite3.Error, UnicodeDecodeError) as exc:
+                again = "start the workbench again to repair it"
+                raise OutputError(f"the history cannot be read ({exc}); {again}") from exc
 
     def add_file(self, file: KeptFile) -> None:
         """Keep what is known of a file that came in."""
@@ -133,9 +140,9 @@ class History:
     def files(self) -> list[KeptFile]:
         """All files, the newest first."""
         rows = self._rows(
-            "SELECT id, name, kind, size, digest, made FROM files ORDER BY made DESC, id"
+            f"SELECT {_FILE} FROM files ORDER BY made DESC, id"  # noqa: S608
         )
-        return [KeptFile(*row) for row in rows]
+        return [_file(row) for row in rows]
 
     def file(self, file: str) -> KeptFile | None:
         """One file."""
@@ -203,10 +210,7 @@ class History:
     def result(self, number: int) -> dict[str, Any] | None:
         """The values of a result; None where they are gone or damaged."""
         rows = self._rows("SELECT result, digest FROM results WHERE id = ?", number)
-        if not rows or hashlib.sha256(rows[0][0]).hexdigest() != rows[0][1]:
-            return None
-        found = json.loads(zlib.decompress(rows[0][0]))
-        return found if isinstance(found, dict) else None
+        return _unpacked(*rows[0]) if rows else None
 
     def key(self, number: int) -> str:
         """The key of a result; empty where there is none."""
@@ -228,8 +232,88 @@ class History:
             base.execute("DELETE FROM results")
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    """The base with its tables, every row of which makes sense; Damaged where one does not."""
+    base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        base.execute("PRAGMA journal_mode=WAL")
+        base.execute("PRAGMA synchronous=FULL")  # a power cut takes nothing that was told
+        version = base.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _VERSION):
+            raise LoadError(path.name, "is a history of another version of qnnmem")
+        if version == 0:
+            base.executescript(f"BEGIN; {_TABLES} COMMIT;")
+        _check(base)
+    except BaseException as exc:
+        base.close()
+        if isinstance(exc, UnicodeDecodeError):  # of a name in the schema
+            raise Damaged("a name is not UTF-8") from exc
+        if not isinstance(exc, sqlite3.Error):
+            raise
+        # A text that is not UTF-8 has no code; beyond the first byte there are finer ones.
+        if getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
+            raise Damaged(str(exc)) from exc
+        raise OutputError(f"the history cannot be opened ({exc})") from exc
+    return base
+
+
+def _check(base: sqlite3.Connection) -> None:
+    [(state,), *_] = base.execute("PRAGMA quick_check(1)")
+    if state != "ok":
+        raise Damaged(str(state).partition("\n")[0])
+    try:
+        for row in base.execute(f"SELECT {_FILE} FROM files"):  # noqa: S608
+            _file(row)
+        columns = f"{_LISTED}, key, digest, length(result)"
+        for row in base.execute(f"SELECT {columns} FROM results"):  # noqa: S608
+            _entry(row[:-3])
+            _typed(row[-3:], (str, str, int))
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise Damaged("a row makes no sense") from exc
+
+
+def _typed(row: Sequence[Any], kinds: Sequence[type]) -> list[Any]:
+    """The cells of a row; SQLite stores any kind of value in any column."""
+    if not all(map(isinstance, row, kinds)):
+        raise TypeError("a value of another kind")
+    return list(row)
+
+
+def _file(row: Sequence[Any]) -> KeptFile:
+    file = KeptFile(*_typed(row, (str, str, str, int, str, float)))
+    if file.kind not in KINDS:
+        raise ValueError("an unknown kind of file")
+    return file
+
+
 def _entry(row: Sequence[Any]) -> KeptResult:
-    values = list(row)
-    values[4] = json.loads(values[4])
+    values = _typed(row, (int, *(str,) * 7, int, float, float, str))
+    values[4] = _mapping(json.loads(values[4]))
     values[11] = tuple(MadeFile(str(name), int(size)) for name, size in json.loads(values[11]))
     return KeptResult(*values)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("no mapping")
+    return value
+
+
+def _check_row(row: Sequence[Any]) -> None:
+    """Refuse a row of all columns whose values do not hold together."""
+    number, key, *listed, digest, packed = row
+    _typed((key,), (str,))
+    _entry((number, *listed))
+    if _unpacked(packed, digest) is None:
+        raise ValueError("its values are gone")
+
+
+def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
+    """The values of a result; None where they are damaged."""
+    if not isinstance(packed, bytes) or hashlib.sha256(packed).hexdigest() != digest:
+        return None
+    try:
+        found = json.loads(zlib.decompress(packed))
+    except (zlib.error, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

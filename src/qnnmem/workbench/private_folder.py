@@ -17,10 +17,12 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.scratch_folder import is_scratch_name
 
 HISTORY, FILES, WORK, MADE = "history.sqlite", "files", "work", "made"
+DAMAGED = "damaged"  # histories that could not be read, as they were
 MARKER = ".qnnmem-workbench"
-_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite puts beside a base
-_BASES = (HISTORY, *(f"{HISTORY}{end}" for end in _BESIDE))
-_OURS = {MARKER, FILES, WORK, MADE, *_BASES}
+BESIDE = ("-wal", "-shm", "-journal")  # what SQLite puts beside a base
+_BASES = (HISTORY, *(f"{HISTORY}{end}" for end in BESIDE))
+_FOLDERS = {FILES, WORK, MADE, DAMAGED}
+_OURS = {MARKER, *_FOLDERS, *_BASES}
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FILE, _RESULT = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
 # How SQLite keeps the definition of the table of results.
@@ -71,7 +73,7 @@ def _check_parts(folder: Path, names: Iterable[str]) -> None:
     """Refuse what leads out of the folder, or is somebody else's."""
     for name in _OURS.intersection(names):
         state = (folder / name).lstat()
-        is_folder = name in (FILES, WORK, MADE)
+        is_folder = name in _FOLDERS
         # A second name of a file may stand anywhere.
         is_right = (
             stat.S_ISDIR(state.st_mode)
@@ -134,7 +136,7 @@ def private_file(path: Path) -> None:
         path.chmod(0o600)
     except OSError as exc:
         raise _refused("the history cannot be opened", exc) from exc
-    for end in _BESIDE:  # of an earlier run; SQLite makes new ones like the base
+    for end in BESIDE:  # of an earlier run; SQLite makes new ones like the base
         beside = path.with_name(f"{path.name}{end}")
         with suppress(OSError):
             if not beside.is_symlink():

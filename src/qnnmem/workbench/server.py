@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -24,6 +25,7 @@ from qnnmem.workbench.limits import HEADER_S, MAX_CONNECTIONS, MAX_HEADERS
 if TYPE_CHECKING:
     from types import FrameType
 
+_PIECE = 1024  # bytes of a head
 _LAST_S = 2  # for answers that are under way when the server ends
 _TOO_MANY = b'{"error":"too many connections"}'
 _TOO_SLOW = b'{"error":"the request came too slowly"}'
@@ -43,9 +45,13 @@ class BoundedProtocol(H11Protocol):
             self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Read; a head that has come is not waited for any more."""
-        before = self.cycle
-        super().data_received(data)
+        """Read; stop the timer once a head has arrived."""
+        before, at = self.cycle, 0
+        while at < len(data) and not self.transport.is_closing():
+            # h11 limits only heads that are incomplete, so they are handed on in small pieces.
+            size = _PIECE if self.conn.their_state is h11.IDLE else len(data)
+            super().data_received(data[at : at + size])
+            at += size
         if self.cycle is not before:
             self._disarm()
 

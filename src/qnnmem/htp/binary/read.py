@@ -20,12 +20,12 @@ from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.htp.binary.graph_record import MAX_RECORD, read_hardware, read_record
 from qnnmem.load.file_kind import kind_of_file, wrong_kind
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
-from qnnmem.units import MAX_BYTES
+from qnnmem.text import quote
+from qnnmem.units import MAX_BYTES, MAX_RANK
 
 HTP_BACKEND = 6
 MAX_GRAPHS = 4096
 MAX_TENSORS = 100_000  # of all graphs together
-MAX_RANK = 64
 _CHUNK = 1 << 20
 
 _BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "LPAI"}
@@ -102,11 +102,22 @@ def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:
 
 def _read(source: BinarySource, path: Path) -> HtpContext:
     try:
-        return _ContextReader(open_container(source, path)).context()
+        context = _ContextReader(open_container(source, path)).context()
+        _check_content(context)
+        return context
     except Damaged as exc:
         raise LoadError(path, f"the context binary is damaged: {exc}") from exc
     except NotHtp as exc:
         raise LoadError(path, str(exc)) from exc
+
+
+def _check_content(context: HtpContext) -> None:
+    """Refuse a context with nothing to run."""
+    if not context.graphs:
+        raise Damaged("it holds no graphs")
+    for graph in context.graphs:
+        if not graph.outputs:
+            raise Damaged(f"graph {quote(graph.name)} has no outputs")
 
 
 class _ContextReader:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import LoadError, Setting, UsageError, Words, chain_words
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.epcontext import missing_in_epcontext
 from qnnmem.htp.compile.failure import can_leave_rest, say_why
@@ -70,7 +70,7 @@ def compile_model(
     output: Path | None = None,
     worker: Worker | None = None,
     progress: Progress | None = None,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
     try_cures: bool = False,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
@@ -79,7 +79,7 @@ def compile_model(
     `deadline` is for callers that do more than compile within the time limit of the options. With
     `try_cures` a refusal names a partition only after compiling and running one.
     """
-    ends = deadline or AnswerTime.after((options or CompileOptions()).time_limit_s)
+    ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
@@ -150,7 +150,7 @@ class _Job:
     worker: Worker
     scratch: Path
     progress: Progress
-    deadline: AnswerTime
+    deadline: Deadline
 
     def run(self, *, try_cures: bool) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""
@@ -188,7 +188,7 @@ class _Job:
         """Compile and run what `--partition` would give, and say what came of it."""
         limit = min(_TRY_S, self.deadline.left_s)
         options = replace(self.options, partition=True, log_file=None)
-        trial = replace(self, options=options, deadline=AnswerTime.after(limit))
+        trial = replace(self, options=options, deadline=Deadline.after(limit))
         tried = trial._compile(source)  # as the command would
         them = "it" if len(refused.unsupported) == 1 else "them"
         if isinstance(tried, _Done):

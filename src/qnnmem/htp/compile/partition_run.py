@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.htp.answer_time import AnswerTime
+from qnnmem.deadline import Deadline
 from qnnmem.htp.worker import RequestOutcome, Worker
 
 TOLERANCE = 0.02  # of the largest value of an output: what FP16 explains
@@ -36,7 +36,7 @@ def run_partition(
     model: Path,
     folder: Path,
     epcontext: str,
-    deadline: AnswerTime,
+    deadline: Deadline,
 ) -> PartitionRun | RequestOutcome:
     """Run both models once with random inputs; gives the outcome where only HTP fails."""
     if worker.library.command:

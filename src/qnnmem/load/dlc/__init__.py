@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import Model
+from qnnmem.load.bounds import check_model
 from qnnmem.load.dlc.composed import compose, compose_trusted, named_graph
 from qnnmem.load.dlc.model import as_model
-from qnnmem.load.total import check_total
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +52,7 @@ def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
     graphs = compose_trusted(path) if trusted else compose(path)
     models = tuple(as_model(path, graph) for graph in graphs)
     for model in models:
-        check_total(path, model.tensors.values())
+        check_model(path, model)
     return models
 
 
@@ -82,5 +82,5 @@ def _model(path: Path, graphs: tuple[ComposedGraph, ...], name: str | None = Non
     chosen = graphs[0] if name is None else named_graph(path, graphs, name)
     others = () if name is not None else tuple(graph.name for graph in graphs[1:])
     model = as_model(path, chosen, others=others)
-    check_total(path, model.tensors.values())
+    check_model(path, model)
     return model

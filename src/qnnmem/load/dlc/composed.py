@@ -17,6 +17,7 @@ from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor, Quantization
 from qnnmem.qnn.package import PACKAGE, package_folder
 from qnnmem.text import MAX_NAME, quote, shorten
+from qnnmem.units import MAX_RANK
 
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
@@ -145,6 +146,8 @@ def _numbers(values: object) -> tuple[int, ...]:
 
 def _sizes(values: object) -> tuple[int, ...]:
     found = _numbers(values)
+    if len(found) > MAX_RANK:
+        raise ValueError(f"a tensor has more than {MAX_RANK} dimensions")
     if any(size < 0 for size in found):
         raise TypeError("no sizes")
     return found

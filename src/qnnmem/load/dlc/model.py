@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.qnn.enums import DataType, TensorType
@@ -44,6 +45,8 @@ def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> 
         if one.id in names
     }
     ops = tuple(_op(path, place, op, names) for place, op in enumerate(graph.ops))
+    for op in ops:
+        _check_view(path, op, tensors)
     read = {name for op in ops for name in op.inputs}
     kinds = {names[one.id]: one.type for one in graph.tensors if one.id in names}
     constants = tuple(name for name, kind in kinds.items() if kind in STATIC and name in read)
@@ -94,11 +97,21 @@ def names_of(graph: ComposedGraph) -> dict[int, str]:
 
 
 def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
+    ask_deadline()
     outputs = tuple(names[one] for one in op.outputs if one in names)
     if len(outputs) < len(op.outputs):
         raise LoadError(path, f"operator {quote(op.name)} writes a tensor that does not exist")
     inputs = tuple(names[one] for one in op.inputs if one in names)
     return Op(_shown(op), op.type, inputs, outputs, _effect(op), (place,))
+
+
+def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a new shape with another number of elements."""
+    if op.effect is Effect.VIEW and op.inputs and op.outputs:
+        before, after = tensors[op.inputs[0]].elements, tensors[op.outputs[0]].elements
+        if before != after:
+            what = f"operator {quote(op.name)} turns {before:,} elements into {after:,}"
+            raise LoadError(path, what)
 
 
 def _shown(op: ComposedOp) -> str:

@@ -14,12 +14,12 @@ from typing import Any
 from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
 from qnnmem.qnn.enums import DataType
 from qnnmem.qnn.graph import STATIC
+from qnnmem.units import MAX_RANK
 
 OK, NOT_SUPPORTED, INVALID = 0, 1000, 1004
 MOST_TENSORS = 1_000_000
 MOST_OPS = 1_000_000
 MOST_SCALES = 1 << 20
-_MOST_RANK = 64
 _NAME_BYTES = 4096
 _DEFINED = 1
 _SCALE_OFFSET, _AXIS, _BITS, _BITS_AXIS = range(4)
@@ -87,8 +87,8 @@ class Composition:
 
     def _tensor(self, tensor: CTensor) -> dict[str, Any]:
         body = tensor.of.v1
-        if body.rank > _MOST_RANK:
-            raise TooMuch(f"a tensor has {body.rank} dimensions")
+        if body.rank > MAX_RANK:
+            raise TooMuch(f"a tensor has more than {MAX_RANK} dimensions")
         found: dict[str, Any] = {
             "id": body.id,
             "name": _text(body.name),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import onnx
 
 CONTROL = ("If", "Loop", "Scan")
+# Ops that give the elements of their first input another shape.
+RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 _RANDOM = {
     "Bernoulli",
     "Multinomial",

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import FreeDimensions, LoadError, UsageError
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.graph import OnnxGraph, all_names
@@ -64,6 +65,11 @@ def _implied(
     for item in items:
         shape = shapes.get(item.name, ())
         for dim, size in zip(dims_of(item), shape, strict=False):
+            if dim.dim_param and given.get(dim.dim_param, size) != size:
+                told = f"{quote(dim.dim_param)} is {given[dim.dim_param]}"
+                raise UsageError(
+                    f"dimension {told}, but {size} in the shape given for {quote(item.name)}"
+                )
             if dim.dim_param:
                 found.setdefault(dim.dim_param, size)
     return found
@@ -138,6 +144,7 @@ def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
 
 def dims_of(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
     """Dimensions that a value info states."""
+    ask_deadline()
     return list(item.type.tensor_type.shape.dim)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, QnnMemError, Setting, Words, chain_words, spaced
-from qnnmem.load.onnx.flow import CONTROL, SHAPING
+from qnnmem.load.onnx.flow import CONTROL, RESHAPING, SHAPING
 from qnnmem.load.onnx.foreign import first_foreign, foreign_op
 from qnnmem.load.onnx.graph import attribute, bodies, is_op, live, reads
 from qnnmem.load.onnx.scope import Scope
@@ -37,6 +37,8 @@ def check_scope(trials: Trials, scope: Scope) -> None:
         for name in filter(None, node.output):
             if name in scope.types and name not in scope.flow.const:
                 _check_type(trials, node, name, scope.types[name])
+        if is_op(node, *RESHAPING):
+            _check_elements(trials, scope, node)
 
 
 def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType) -> None:
@@ -47,6 +49,22 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
             trials.path, f"tensor {quote(name)} of op {who} holds {what}, which is not handled"
         )
     check_shape(trials.path, name, kind.shape or (), DTYPES[kind.elem])
+
+
+def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
+    """Refuse a new shape with another number of elements; inference accepts any constant shape."""
+    names = node.input[0], node.output[0]
+    # A stated shape is an upper bound, and so is all that follows from it.
+    if any(name in trials.stated or name in scope.flow.culprit for name in names):
+        return
+    before, after = (scope.types[name].shape if name in scope.types else None for name in names)
+    if before is None or after is None or math.prod(before) == math.prod(after):
+        return
+    who = f"{node.op_type} {quote(node.name or node.output[0])}"
+    raise LoadError(
+        trials.path,
+        f"{who} turns {math.prod(before):,} elements into {math.prod(after):,}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Tensor
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES
+from qnnmem.units import MAX_BYTES, MAX_RANK
 
 if TYPE_CHECKING:
     import onnx
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 STRING = 8
 EXTERNAL = 1
 MAX_DIM = 1 << 40
-_MAX_RANK = 64
 
 # TensorProto.DataType to ours.
 DTYPES = {
@@ -59,6 +59,7 @@ UNKNOWN = OnnxType(0, None)
 
 def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
     """Type a value info states; None for sequences, maps and optionals."""
+    ask_deadline()  # here because every walk over the inputs of a file comes by
     kind = info.type.WhichOneof("value")
     if kind is None:
         return UNKNOWN
@@ -91,8 +92,8 @@ def by_sizes(shape: Iterable[int | str]) -> str:
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:
     """Raise LoadError unless every dimension and the size are within bounds."""
-    if len(shape) > _MAX_RANK:
-        raise LoadError(path, f"tensor {quote(name)} has {len(shape)} dimensions, too many")
+    if len(shape) > MAX_RANK:
+        raise LoadError(path, f"tensor {quote(name)} has more than {MAX_RANK} dimensions")
     for dim in shape:
         if not 0 <= dim < MAX_DIM:
             raise LoadError(path, f"tensor {quote(name)} has dimension {quote(dim)}, out of range")

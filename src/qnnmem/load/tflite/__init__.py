@@ -9,12 +9,12 @@ from pathlib import Path
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
+from qnnmem.load.bounds import check_model
 from qnnmem.load.tflite.assumed import shape_pattern
 from qnnmem.load.tflite.derive.call import written
 from qnnmem.load.tflite.file import TfliteFile
 from qnnmem.load.tflite.graph import read_graph
 from qnnmem.load.tflite.schema import RawGraph, RawTensor, decode
-from qnnmem.load.total import check_total
 from qnnmem.text import quote
 
 IDENTIFIER = b"TFL3"  # at byte 4
@@ -43,7 +43,7 @@ def read(
         model = read_graph(TfliteFile(path, graphs, given, open_inputs))
     except RecursionError as exc:
         raise LoadError(path, "its graphs call each other too deeply") from exc
-    check_total(path, model.tensors.values())
+    check_model(path, model)
     return model
 
 

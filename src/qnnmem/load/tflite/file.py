@@ -13,9 +13,7 @@ from qnnmem.load.tflite.derive.call import Shape
 from qnnmem.load.tflite.ops import DTYPES, UNSIZED
 from qnnmem.load.tflite.schema import RawGraph, RawTensor
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES
-
-_MAX_RANK = 64
+from qnnmem.units import MAX_BYTES, MAX_RANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,9 @@ class TfliteFile:
         tensors = [tensor for graph in self.graphs for tensor in graph.tensors]
         self.ranks_known = any(tensor.has_rank for tensor in tensors)
         self.is_open = any(-1 in tensor.signature for tensor in tensors)
+        for tensor in tensors:
+            if max(len(tensor.shape), len(tensor.signature)) > MAX_RANK:
+                self.fail(f"tensor {quote(tensor.name)} has more than {MAX_RANK} dimensions")
         for index, graph in enumerate(self.graphs):
             self.names[index] = tuple(
                 self.unique(tensor.name, position) for position, tensor in enumerate(graph.tensors)
@@ -109,8 +110,8 @@ class TfliteFile:
 
     def _shape(self, name: str, raw: RawTensor) -> Shape:
         fail = self.fail
-        if len(raw.shape) > _MAX_RANK or any(size < 0 for size in raw.shape):
-            fail(f"tensor {quote(name)} has a negative size or too many dimensions")
+        if any(size < 0 for size in raw.shape):
+            fail(f"tensor {quote(name)} has a negative size")
         if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
             fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
         if -1 in raw.signature and not self.open_inputs:

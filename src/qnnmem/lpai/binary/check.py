@@ -42,6 +42,10 @@ def check(description: Description, constants_bytes: int) -> None:
 
 def _check_graph(graph: CompiledGraph, constants_bytes: int) -> None:
     try:
+        # A list of buffers has neither.
+        for key in () if graph.model.buffers else ("outputs", "ops"):
+            if not getattr(graph.model, key):
+                raise Damaged("is empty", f".{key}")
         _check_model(graph.model, ())
     except Damaged as exc:
         raise exc.inside(".model") from None

@@ -18,7 +18,7 @@ from qnnmem.lpai.binary.fields import Record, flag, integer, listing, optional, 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.plan import Io, PlacedBuffer, Pool
 from qnnmem.text import quote
-from qnnmem.units import Align, Bytes, Offset, Step
+from qnnmem.units import MAX_RANK, Align, Bytes, Offset, Step
 
 MAX_META = 64 << 20  # bytes
 # Brackets and commas bound how many values a parser makes, and so its memory, before it starts.
@@ -28,7 +28,6 @@ MAX_TENSORS = 100_000  # of a binary, bodies included
 MAX_ELEMENTS = 1 << 40  # of a tensor
 MAX_POOL = 1 << 40  # bytes
 MAX_COUNT = (1 << 31) - 1  # frames, nodes, float ops
-_MAX_RANK = 64
 _MAX_BODIES_DEEP = 16
 
 _CONTEXT = frozenset(("producer", "hw_version", "graphs"))
@@ -58,7 +57,7 @@ _positive = integer(1, MAX_COUNT)
 _align = integer(1, 1 << 20)
 _step_pair = pair(integer(-1, MAX_COUNT))
 _zero_point = integer(-(1 << 31), (1 << 31) - 1)
-_dimensions = listing(integer(0, MAX_ELEMENTS), _MAX_RANK)
+_dimensions = listing(integer(0, MAX_ELEMENTS), MAX_RANK)
 _counts = listing(_count)
 _names = listing(text)
 _text_pairs = listing(pair(text))

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
+from qnnmem.load.bounds import check_model
 from qnnmem.load.custom import unknown_inside
-from qnnmem.load.onnx.flow import CONTROL, is_deterministic
+from qnnmem.load.onnx.flow import CONTROL, RESHAPING, is_deterministic
 from qnnmem.load.onnx.foreign import is_foreign
 from qnnmem.load.onnx.graph import OnnxGraph, attribute, integer, is_op, live, reads
 from qnnmem.load.onnx.one_input import inputs_it_holds_for
@@ -23,7 +24,7 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-_VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout")
+_VIEWS = (*RESHAPING, "Identity", "Dropout")
 _UNARY = (
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu"),
     *("Clip", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish"),
@@ -43,6 +44,7 @@ ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 def build(model: ShapedModel) -> Model:
     """Model of the IR, named like its file."""
     made = _build(model.resolved.path.stem, model.scope, _notes(model))
+    check_model(model.resolved.path, made)
     given = model.resolved
     holds_for = inputs_it_holds_for(given.graph, model.scope, given.valued, given.stated)
     return replace(made, assumed=unknown_inside(_foreign(model)), holds_for=tuple(holds_for))

@@ -11,7 +11,7 @@ from qnnmem.load.onnx.graph import ONNX_DOMAINS
 from qnnmem.load.onnx.passes.read import ReadModel
 from qnnmem.load.onnx.stage import stage
 from qnnmem.load.onnx.stored import check_data
-from qnnmem.load.onnx.well_formed import check_graphs
+from qnnmem.load.onnx.well_formed import check_expansion, check_graphs
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -65,18 +65,26 @@ def _check_model(path: Path, proto: onnx.ModelProto) -> None:
     if len(proto.graph.output) > MAX_OUTPUTS:
         raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to be planned")
     _check_opset(path, proto)
-    if not proto.functions:
+    if proto.functions:
+        check_expansion(path, proto)
+    else:
         check_graphs(path, proto.graph)
     check_data(path, proto)
     proto.ClearField("training_info")
 
 
 def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
+    import onnx.defs
+
     versions = [entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS]
     if not versions and any(node.domain in ONNX_DOMAINS for node in proto.graph.node):
         raise LoadError(path, "does not say which ONNX operator set it uses")
-    if versions and min(versions) < MIN_OPSET:
-        old = quote(min(versions))
-        raise LoadError(
-            path, f"uses ONNX operator set {old}; {MIN_OPSET} or newer is needed, convert it first"
-        )
+    newest = onnx.defs.onnx_opset_version()
+    for version in versions:
+        if not MIN_OPSET <= version <= newest:
+            older = f"{MIN_OPSET} or newer is needed, convert it first"
+            why = older if version < MIN_OPSET else f"the newest one known here is {newest}"
+            raise LoadError(path, f"uses ONNX operator set {quote(version)}; {why}")
+    if len(set(versions)) > 1:
+        both = " and ".join(map(str, sorted(set(versions))))
+        raise LoadError(path, f"names several ONNX operator sets: {both}")
