@@ -16,6 +16,7 @@ from qnnmem.errors import UsageError
 from qnnmem.fix.parts.line import OpLine, line_of
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.plan import Io
 from qnnmem.text import counted, quote
 
 NAME = "partition"
@@ -26,7 +27,7 @@ Rounds = tuple[tuple[str, ...], ...]  # contexts that are loaded at the same tim
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartsRemedy:
-    """Parts that the planner of LPAI fits into the budgets, loaded one after the other."""
+    """Parts that meet the budgets of LPAI together, all resident or loaded in turn."""
 
     name: str = NAME
 
@@ -40,16 +41,34 @@ class PlannedPartsRemedy:
             line = line_of(start.model)
         except UsageError:  # whose parts could not be compared
             return
+        if _cannot_help(base):
+            return
         judge = PlannedParts(case.budget, start.pool_options, seed=case.seed)
         found = partition(line, judge, is_over=lambda: not case.seconds_left)
-        if isinstance(found, Partition) and len(found.parts) > 1:
-            words = f"{counted(len(found.parts), 'part')}, loaded in turn"
-            judged = bench.judged(cut(start, found, words, ()))
-            yield replace(judged, seconds=monotonic() - begin)
+        if not isinstance(found, Partition) or len(found.parts) < 2:
+            return
+        made = cut(start, found, counted(len(found.parts), "part"), ())
+        need = bench.judge(made)
+        if need.missing or need.deployment is None:  # it is no answer as it would be deployed
+            return
+        words = f"{made.what}, {need.deployment.arrangement.value}"
+        judged = bench.judged(replace(made, what=words))
+        yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """The cuts of a recipe."""
         return cut_again(base, step, ())
+
+
+def _cannot_help(base: JudgedChange) -> bool:
+    """Whether one step alone needs more than scratch may have.
+
+    A tensor that waits outside of a part counts like one inside.
+    """
+    plan, limit = base.need.plan, base.need.limit
+    if plan is None or plan.peak is None or limit is None or plan.options.io is Io.OUTSIDE:
+        return False
+    return plan.peak.size > limit
 
 
 def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
