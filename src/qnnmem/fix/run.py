@@ -45,7 +45,7 @@ class FixResult:
 
     @property
     def best(self) -> JudgedChange:
-        """The first that is enough; where none is, the one that needs least and holds."""
+        """The one that is enough and costs least; where none is, the one that needs least."""
         return best_of(self.tried)
 
     @property
@@ -67,10 +67,23 @@ class FixResult:
 
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
-    """The first that is enough; where none is, the one that needs least and holds."""
+    """The one that is enough and costs least; where none is, the one that needs least and holds."""
     sound = [one for one in tried if one.holds]
     enough = [one for one in sound if one.is_enough]
-    return enough[0] if enough else min(sound, key=lambda one: one.need.rank)
+    return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
+
+
+def cost_of(judged: JudgedChange) -> tuple[float, ...]:
+    """What a change costs: results, parts and loading them, extra work, nodes, then bytes."""
+    change, found = judged.change, judged.need.deployment
+    return (
+        float(change.is_lossy),
+        0.0 if found is None else float(found.load_bytes),
+        0.0 if change.parts is None else float(len(change.parts.parts)),
+        change.extra_macs / change.macs if change.macs else 0.0,
+        float(len(change.model.scope.graph.node)),
+        float(judged.need.size or 0),
+    )
 
 
 def try_remedies(
