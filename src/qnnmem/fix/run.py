@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qnnmem.errors import ChildFailed
+from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.bench_around import LossyBench
 from qnnmem.fix.remedy import (
     MAY_LOSE,
@@ -20,6 +21,7 @@ from qnnmem.fix.remedy import (
     LossyHint,
     ModelRemedy,
 )
+from qnnmem.plan.pools import PoolOptions
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best of what was tried until then"
@@ -49,6 +51,11 @@ class FixResult:
         return best_of(self.tried)
 
     @property
+    def backend(self) -> str:
+        """The backend that it is for."""
+        return "lpai" if isinstance(self.case.options, PoolOptions) else "htp"
+
+    @property
     def fits(self) -> bool | None:
         """Whether every limit holds in the end; None without one."""
         return self.best.fits
@@ -71,6 +78,12 @@ def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
     sound = [one for one in tried if one.holds]
     enough = [one for one in sound if one.is_enough]
     return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
+
+
+def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
+    """The same; the best is compared at every optimisation level."""
+    best = best_of(tried)
+    return tuple(bench.with_levels(one) if one is best else one for one in tried)
 
 
 def cost_of(judged: JudgedChange) -> tuple[float, ...]:

@@ -11,11 +11,10 @@ from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.judge import NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
 from qnnmem.fix.parts.deployment import TOTAL, Arrangement
-from qnnmem.fix.proof.prove import OutputGap
+from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.proof.validate import Validation
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
 from qnnmem.fix.run import FixResult
-from qnnmem.plan.pools import PoolOptions
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
 from qnnmem.report.flags import with_flags
@@ -48,6 +47,7 @@ def render_text(
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
     lines += ["", HEADER, *(row(change) for change in result.tried)]
     lines += _gaps(result.best)
+    lines += ["", *level_lines(result.best)] if result.best.proof is not None else []
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += map(_hint, result.hints) if result.hints else _untried(result)
@@ -75,6 +75,21 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
         yield f"output {shorten(quote(name), _CHANGE)} has another shape: not comparable"
 
 
+def level_lines(best: JudgedChange) -> Iterator[str]:
+    """At which optimisation levels of onnxruntime results are equal, and how far off elsewhere."""
+    proof = best.proof
+    if proof is None or not proof.identical:
+        return
+    equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
+    yield f"results are equal bit by bit in onnxruntime with optimisation {', '.join(equal)}"
+    for one in proof.levels:
+        if not one.identical:
+            gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
+            yield f"with optimisation {one.level} they are not: {gap}"
+    if not proof.levels:
+        yield "with optimisation enabled they were not compared: onnxruntime does not run it so"
+
+
 def _hint(hint: LossyHint) -> str:
     size = "" if hint.need.size is None else f", {hint.need.what} {counted(hint.need.size, 'byte')}"
     return f"{hint.allow} would fit by its plan{size}; it changes results and is not allowed yet"
@@ -84,7 +99,7 @@ def _untried(result: FixResult) -> Iterator[str]:
     """What changes results and was not tried for that."""
     if result.exit_code != 1:
         return
-    words = [word for word in lossy_words(backend_of(result)) if word not in result.case.allow]
+    words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
     if words:
         yield f"not tried, as they change results: {', '.join(words)}; --allow names those to try"
 
@@ -128,12 +143,14 @@ def _noun(pool: str) -> str:
 
 def _deployed(change: JudgedChange) -> str:
     """Everything in memory at the worst moment of a chain, and what a run costs beside work."""
-    found, need = change.need.deployment, change.need
+    found, plain_bytes = change.need.deployment, change.before.total
     if found is None:
         return ""
     parts = counted(len(found.steps), "part")
-    plain = "" if change.before.total is None else f" (plain {change.before.total:,})"
-    words = f"; {parts} {found.arrangement.value} take {counted(need.total or 0, 'byte')} in all"
+    plain = "" if plain_bytes is None else f" (plain {plain_bytes:,})"
+    if plain_bytes is not None and found.total > plain_bytes:
+        plain = f", {found.total - plain_bytes:,} more than the plain {plain_bytes:,}"
+    words = f"; {parts} {found.arrangement.value} take {counted(found.total, 'byte')} in all"
     load = f", each inference loads {counted(found.load_bytes, 'byte')}"
     return words + plain + (load if found.arrangement is Arrangement.IN_TURN else "")
 
@@ -156,13 +173,8 @@ def scope(result: FixResult) -> str | None:
     """For which backend the result is; what helps one may cost memory on the other."""
     if not result.best.change.steps:
         return None
-    own, other = ("LPAI", "HTP") if backend_of(result) == "lpai" else ("HTP", "LPAI")
+    own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
     return f"for {own} only: this is no fix for {other}, where it may need more memory"
-
-
-def backend_of(result: FixResult) -> str:
-    """The backend that a result is for."""
-    return "lpai" if isinstance(result.case.options, PoolOptions) else "htp"
 
 
 def _was(change: JudgedChange) -> str:
@@ -251,7 +263,7 @@ def as_values(
     return {
         "schema": SCHEMA,
         "input": str(result.case.path),
-        "backend": backend_of(result),
+        "backend": result.backend,
         "fits": result.fits,
         "before_bytes": best.before.size,
         "after_bytes": best.need.size,
@@ -318,8 +330,19 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "reshaped_outputs", [] if proof is None else list(proof.unmeasured)
     yield "macs", made.macs
     yield "extra_macs", made.extra_macs
+    if proof is not None and proof.levels:
+        yield "optimisation_levels", [_level(one) for one in proof.levels]
     yield "seconds", round(change.seconds, 3)
     yield "steps", [dict(step) for step in made.steps]
+
+
+def _level(gap: LevelGap) -> dict[str, Any]:
+    return {
+        "level": gap.level,
+        "identical": gap.identical,
+        "largest_difference": _finite(gap.largest),
+        "relative_difference": _finite(gap.relative),
+    }
 
 
 def _output(gap: OutputGap) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from qnnmem.errors import join_words
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.report.doctor_markdown import block, code, escape, table
-from qnnmem.report.fix import deployment_lines, extra_work, scope, verdict
+from qnnmem.report.fix import deployment_lines, extra_work, level_lines, scope, verdict
 from qnnmem.report.fix_next import Command
 from qnnmem.report.schema import TOOL
 from qnnmem.report.shell import next_line, shell_line
@@ -93,6 +93,7 @@ def _proof(result: FixResult) -> Iterator[str]:
             gap = f"{proof.largest:.3g}" if math.isfinite(proof.largest) else "beyond measure"
             names = ", ".join(code(name) for name in proof.differing[:5])
             yield f"- Compared with the model as it was: {what}, off by at most {gap}: {names}."
+        yield from (f"- {escape(line)}." for line in level_lines(best))
     if need.size is not None:
         of = "" if need.limit is None else f" of {need.limit:,}"
         yield f"- Judged as it is written: {escape(need.what)} {counted(need.size, 'byte')}{of}."
