@@ -93,4 +93,5 @@ def deployed(
     needs = [
         planned_need(line, part, plan, state) for part, plan in zip(parts.parts, plans, strict=True)
     ]
-    return deployments(line, parts.parts, needs, constant_bytes(line.model, options.bits))
+    plain = constant_bytes(line.model, options.bits)
+    return deployments(line, parts.parts, needs, plain, options.bits)

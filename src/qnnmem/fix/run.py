@@ -87,10 +87,11 @@ def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[Judged
 
 
 def cost_of(judged: JudgedChange) -> tuple[float, ...]:
-    """What a change costs: results, parts and loading them, extra work, nodes, then bytes."""
+    """What a change costs: results, a change at all, loading parts, extra work, nodes, bytes."""
     change, found = judged.change, judged.need.deployment
     return (
         float(change.is_lossy),
+        float(bool(change.steps)),
         0.0 if found is None else float(found.load_bytes),
         0.0 if change.parts is None else float(len(change.parts.parts)),
         change.extra_macs / change.macs if change.macs else 0.0,

@@ -171,7 +171,8 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
 
 def scope(result: FixResult) -> str | None:
     """For which backend the result is; what helps one may cost memory on the other."""
-    if not result.best.change.steps:
+    change = result.best.change
+    if change.model is result.case.model and change.parts is None:  # no file is changed
         return None
     own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
     return f"for {own} only: this is no fix for {other}, where it may need more memory"

@@ -27,7 +27,7 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     elif report.remedies is not None and report.remedies.found:
         best = report.remedies.found[0]
         line = next_line(_saving(best), command, *map(flag_word, best.settings))
-    elif report.lacking and report.input.lower().endswith(".onnx") and not report.seen_as:
+    elif _may_be_fixed(report):
         line = next_line("search for a change that fits", _fix_words(report))
     elif not (proven or plan.scratch.search_missing) and report.time_limit < _LONGEST:
         longer = min(max(_LONGER, 6 * report.time_limit), _LONGEST)
@@ -41,6 +41,12 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
         line = next_line("the peak, and what lies where", command, "-v")
     if line:
         yield line
+
+
+def _may_be_fixed(report: PlanReport) -> bool:
+    """Whether `fix` may meet the budgets: it changes ONNX models, and no state."""
+    is_model = report.input.lower().endswith(".onnx") and not report.seen_as
+    return is_model and bool(report.lacking) and "persistent" not in report.lacking
 
 
 def _fix_words(report: PlanReport) -> list[str]:

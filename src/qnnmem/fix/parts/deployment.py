@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.units import MAX_BYTES
 
 TOTAL = "total"  # the pool that holds everything
@@ -94,17 +95,18 @@ def deployments(
     parts: Sequence[Stretch],
     needs: Sequence[PartNeed],
     plain_weights: int | None,
+    bits: int | None = None,
 ) -> tuple[Deployment, ...]:
-    """Every arrangement of a chain, the one that costs least time first."""
+    """Every arrangement of a chain, the one that costs least time first.
+
+    `bits` is the width of floating-point elements; None: as in the model.
+    """
     kinds = [Arrangement.RESIDENT, Arrangement.IN_TURN]
     if sum(need.spill_fill > 0 for need in needs) > 1:
         kinds.insert(1, Arrangement.SHARED)
-    between = {name for part in parts for name in part.outputs if line.readers.get(name)}
-    moved = sum(
-        line.model.tensors[name].nbytes
-        for name in between
-        if any(name in part.inputs for part in parts)
-    )
+    made = {name for part in parts for name in part.outputs}
+    between = made.intersection(name for part in parts for name in part.inputs)
+    moved = sum(stored_bytes(line.model.tensors[name], bits) for name in between)
     return tuple(_deployed(kind, needs, plain_weights, moved) for kind in kinds)
 
 

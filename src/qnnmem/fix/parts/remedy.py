@@ -95,7 +95,7 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     places = [0, *cuts, len(line)]
     if sorted({*places}) != places:
         raise ValueError("cuts are positions of ops that rise")
-    found = _parts_at(line, places)
+    found = parts_at(line, places)
     last = [line.model.ops[part.last - 1].outputs[0] for part in found.parts]
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
     if wrong:
@@ -106,7 +106,8 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     return cut(base, found, words, rounds)
 
 
-def _parts_at(line: OpLine, places: list[int]) -> Partition:
+def parts_at(line: OpLine, places: list[int]) -> Partition:
+    """The parts between places, whose first and last are the ends of the line."""
     parts = tuple(line.stretch(first, last) for first, last in pairwise(places))
     crossing = sum(line.crossing[at] for at in places[1:-1])
     return Partition(line, parts, (), crossing, trials=0)
