@@ -207,7 +207,8 @@ def test_settings_of_a_model_are_those_of_plan(project: Path) -> None:
     (project / "qnnmem.toml").write_text(text, "utf-8")
     words = "--shape x=2x4x8x8 --align 128 --bits 8 --io outside"
     done = check()
-    assert f"qnnmem plan models/small.onnx {words} -v" in done.stdout
+    fix = "qnnmem fix models/small.onnx --budget scratch=100 --budget io=1024"
+    assert f"{fix} {words} -o fixed" in done.stdout
     plan = command_line.run("plan", "models/small.onnx", *words.split(), "--json")
     pools = values()["models"][0]["pools"]
     assert pools["scratch"] == json.loads(plan.stdout)["scratch_bytes"]
@@ -336,7 +337,7 @@ def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(pro
     assert "--update-baseline" not in done.stdout
     (line,) = (one for one in done.stdout.splitlines() if one.startswith("next: "))
     _, why, command = line.split(": ", 2)
-    assert why == "what to change"
+    assert why == "which limit it breaks"
     again = command_line.run(*shlex.split(command)[1:])
     assert again.stdout.startswith("does not fit")
 

@@ -357,13 +357,16 @@ def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
         ("silero_if", {"constants": 700_000}, 2),
         ("lk_embed", {"constants": 500_000}, 3),
         ("centerface", {"tcm": 2_035_712}, 7),
-        ("smartturn", {"tcm": 2_035_712}, 10),
+        ("smartturn", {"tcm": 2_035_712}, 11),
     ],
 )
 def test_parts_of_real_models_compute_the_same(
     name: str, budget: dict[str, int], least: int
 ) -> None:
-    """Audio, vision, control flow, quantized attention: each part fits, every bit is the same."""
+    """Audio, vision, control flow, quantized attention: each part fits, every bit is the same.
+
+    Tensors that wait for later parts count: without them ten parts of the last would be enough.
+    """
     path = ROOT / ".cache" / "models" / f"{name}.onnx"
     if not path.exists():
         pytest.skip(f"model {name} is not there")

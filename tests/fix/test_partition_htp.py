@@ -20,8 +20,9 @@ from qnnmem.fix.parts.chain import prove_partition
 from qnnmem.fix.parts.chain_htp import write_htp_chain
 from qnnmem.fix.parts.line import read_line
 from qnnmem.fix.parts.manifest import MANIFEST, SCHEMA, read_chain
-from qnnmem.fix.parts.partition import NoPartition, Partition, PlannedParts, partition
+from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
+from qnnmem.fix.parts.remedy import parts_at
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
@@ -29,7 +30,7 @@ from qnnmem.htp.provoke import models
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.report.schema import load_schema
-from qnnmem.targets.socs import MIB, find_soc
+from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")
 ToldWorker = ToldWorker
@@ -205,9 +206,7 @@ def test_a_context_over_the_process_domain_loads_in_two_parts(
 def test_the_same_cuts_of_a_small_copy_compute_the_same(tmp_path: Path) -> None:
     """The models above are too large for the CPU; their small copies are compared bit by bit."""
     line = read_line(sliced(tmp_path, 4, 1))
-    cut = partition(line, PlannedParts({"tcm": 3 * MIB + 16_384}))
-    assert isinstance(cut, Partition)
-    assert [(part.first, part.last) for part in cut.parts] == [(0, 1), (1, 4)]
+    cut = parts_at(line, [0, 1, 4])
     assert prove_partition(cut).identical
 
 

@@ -60,7 +60,10 @@ def warn(path: Path, options: CompileOptions) -> None:
     """Says on the side what the file tells before a compile that may take long."""
     from qnnmem.cli.say import note
     from qnnmem.htp.compile.foresight import foreseen
+    from qnnmem.load.onnx.fixed_for import other_backend_note
 
+    if other := other_backend_note(path, "htp"):
+        note(f"note: {other}")
     for sentence in foreseen(path, options):
         note(f"warning: {sentence}")
 

@@ -199,7 +199,7 @@ def _repeated(
     change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
-        judged = judged_steps(bench, change)
+        judged = bench.with_levels(judged_steps(bench, change))
     if not judged.holds:
         raise UsageError("with this model the recipe gives other results; search anew without it")
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, replace
 from functools import cache, cached_property
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.fix.proof import SAMPLES
-from qnnmem.fix.proof.prove import Proof, Prover
+from qnnmem.errors import ChildFailed
+from qnnmem.fix.proof import LEVELS, SAMPLES
+from qnnmem.fix.proof.prove import LevelGap, Proof, Prover
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
 from qnnmem.version import __version__
 
@@ -63,16 +65,30 @@ class CaseBench:
     def prove(self, change: Change) -> Proof:
         """How the results of a change compare with those of the model as it is."""
         parts = _models(change)
-        question = {
-            "prove": [_digest_of(part) for part in parts],
-            "samples": self._samples or SAMPLES,
-            "seed": self.case.seed,
-            "runtime": list(runtime_words()),
-            "lossy": change.is_lossy,
-        }
+        question = {**self._question(parts), "lossy": change.is_lossy}
         kept = _kept_proof(self.remembered(question))
         if kept is not None:
             return kept
+        proof = self._own_prover().compare(*parts, lossy=change.is_lossy)
+        self.remember(question, proof.as_json)
+        return proof
+
+    def with_levels(self, judged: JudgedChange) -> JudgedChange:
+        """The same, its results also compared at every optimisation level of onnxruntime."""
+        if judged.proof is None or not judged.proof.identical:
+            return judged
+        parts = _models(judged.change)
+        question = {**self._question(parts), "levels": list(LEVELS)}
+        levels = _kept_levels(self.remembered(question))
+        if levels is None:
+            try:
+                levels = self._own_prover().levels(*parts)
+            except ChildFailed:  # onnxruntime cannot optimise one of them
+                return judged
+            self.remember(question, {"levels": [astuple(one) for one in levels]})
+        return replace(judged, proof=replace(judged.proof, levels=levels))
+
+    def _own_prover(self) -> Prover:
         if self._prover is None:
             self._prover = Prover(
                 self._whole,
@@ -80,9 +96,15 @@ class CaseBench:
                 seed=self.case.seed,
                 time_limit_s=_LONGEST_PROOF_S,
             )
-        proof = self._prover.compare(*parts, lossy=change.is_lossy)
-        self.remember(question, proof.as_json)
-        return proof
+        return self._prover
+
+    def _question(self, parts: Sequence[onnx.ModelProto]) -> dict[str, Any]:
+        return {
+            "prove": [_digest_of(part) for part in parts],
+            "samples": self._samples or SAMPLES,
+            "seed": self.case.seed,
+            "runtime": list(runtime_words()),
+        }
 
     @cached_property
     def _samples(self) -> list[list[list[str]]]:
@@ -123,6 +145,16 @@ def _kept_proof(values: Mapping[str, Any] | None) -> Proof | None:
         return Proof.from_json(values)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
+
+
+def _kept_levels(values: Mapping[str, Any] | None) -> tuple[LevelGap, ...] | None:
+    """Levels that were kept; None where a file holds something else."""
+    try:
+        rows = (values or {})["levels"]
+        found = tuple(LevelGap(str(a), bool(b), float(c), float(d)) for a, b, c, d in rows)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return found if tuple(one.level for one in found) == LEVELS else None
 
 
 def _models(change: Change) -> tuple[onnx.ModelProto, ...]:

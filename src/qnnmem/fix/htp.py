@@ -19,7 +19,7 @@ from qnnmem.fix.lossy.remedies import judged_steps, with_lossy
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, loaded_parts
 from qnnmem.fix.parts.remedy_htp import HtpPartsRemedy
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy
-from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
+from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.htp.compile import CompileOptions, Progress, given_or_own, no_progress
 from qnnmem.htp.worker import Worker
 from qnnmem.kept_results import ResultCache
@@ -121,6 +121,7 @@ def _result(
     tried: tuple[JudgedChange, ...],
     notes: tuple[str, ...],
 ) -> HtpFixResult:
+    tried = with_levels(bench, tried)
     best = best_of(tried)
     change, library = best.change, bench.library
     if not best.is_enough:

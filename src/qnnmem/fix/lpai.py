@@ -14,8 +14,9 @@ from qnnmem.fix.lossy.precision import without_layout
 from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
 from qnnmem.fix.parts.remedy import PlannedPartsRemedy
 from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.proven import add_proven
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
-from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
+from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.search import RegionSearch
@@ -49,6 +50,7 @@ def fix_for_lpai(
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
         tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, REQUIRED)
+        tried = with_levels(bench, add_proven(bench, tried, (*REQUIRED, *remedies)))
         notes = (*notes, *_planned_only(best_of(tried)))
         about = about_operators(tried[0].change.model)
         notes = (*notes, about) if about else notes

@@ -12,6 +12,7 @@ from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.parts.partition_htp import HtpParts
 from qnnmem.fix.remedy import self_contained
 from qnnmem.fix.run import FixResult
+from qnnmem.load.onnx.fixed_for import mark
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
@@ -30,6 +31,8 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
     found = {}
     if always or best.change.model is not result.case.model:
         model = self_contained(best.change.model)
+        if best.change.model is not result.case.model:
+            mark(model, result.backend)
         found[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
     return {**found, **{f"{stem}.bin": blob for blob in blobs}}
 
@@ -37,10 +40,18 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
 def _chain(cut: Partition, parts: HtpParts | None, binaries: Sequence[bytes]) -> dict[str, bytes]:
     from qnnmem.fix.parts.chain_htp import describe_htp
 
-    models = part_models(cut)
+    models = tuple(_marked(blob, "lpai" if parts is None else "htp") for blob in part_models(cut))
     chain: Chain = describe_chain(cut, models)
     if parts is not None:
         chain = replace(chain, htp=describe_htp(parts, binaries))
     names = [name for name, _digest in chain.files]
     named = dict(zip(names, (*models, *binaries), strict=True))
     return {**named, MANIFEST: json.dumps(as_json(chain), indent=1).encode()}
+
+
+def _marked(blob: bytes, backend: str) -> bytes:
+    import onnx
+
+    model = onnx.ModelProto.FromString(blob)
+    mark(model, backend)
+    return bytes(model.SerializeToString(deterministic=True))

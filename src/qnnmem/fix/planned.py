@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qnnmem.fix.parts.deployment import Deployment, chosen, deployments
 from qnnmem.fix.parts.partition import Partition, plan_part
+from qnnmem.fix.parts.planned_need import limits_of, planned_need, state_names
 from qnnmem.fix.remedy import Change, Need
 from qnnmem.load.onnx.passes.build import build
+from qnnmem.plan.layout import constant_bytes
 from qnnmem.plan.memory import plan_model
 from qnnmem.plan.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
 
 
 @dataclass(frozen=True)
 class PlanJudge:
-    """Plans a changed model, or each of its parts.
+    """Plans a changed model, or all of its parts together.
 
     With the usual effort, however little time is left: whoever plans the result later, or on a
     machine that is less busy, is to find the same.
@@ -36,19 +40,58 @@ class PlanJudge:
         return self._need(plan)
 
     def _of_parts(self, parts: Partition, options: PoolOptions) -> Need:
-        """The neediest part: one is loaded, run and freed before the next."""
-        plans = (plan_part(part, options, self.budget, seed=self.seed) for part in parts.parts)
-        return max((self._need(plan) for plan in plans), key=lambda need: need.rank)
+        """All that is in memory at the worst moment of the chain, in the best arrangement."""
+        plans = [plan_part(part, options, seed=self.seed) for part in parts.parts]
+        found = deployed(parts, plans, options)
+        limits = limits_of(self.budget)
+        best = chosen(found, limits)
+        over = best.over(limits)
+        return Need(
+            best.pools["scratch"],
+            not over if limits else None,
+            sum(over.values()),
+            tuple(over),
+            self.limit,
+            plan=plans[best.worst("scratch")],
+            total=best.total,
+            pools={pool: (best.pools[pool], most) for pool, most in limits.items()},
+            deployment=best,
+        )
 
     def _need(self, plan: MemoryPlan) -> Need:
         over = [one for one in plan.budgets if one.fits is False]
         answers = {one.fits for one in plan.budgets}
         missing = sum(max(0, one.need - one.have) for one in plan.budgets)
         pools = [one.pool.value for one in over]
+        sizes: dict[str, tuple[int, int]] = {
+            one.pool.value: (one.need, one.have) for one in plan.budgets
+        }
         if plan.tcm is not None:
             answers.add(plan.tcm.fits)
+            sizes["tcm"] = (plan.tcm.need, plan.tcm.limit.value)
             if not plan.tcm.fits:
                 pools.append("tcm")
                 missing += max(1, plan.tcm.missing)
         fits = False if False in answers else None if None in answers or not answers else True
-        return Need(plan.scratch_bytes, fits, missing, tuple(pools), self.limit, plan=plan)
+        return Need(
+            plan.scratch_bytes,
+            fits,
+            missing,
+            tuple(pools),
+            self.limit,
+            plan=plan,
+            total=sum(plan.pool_bytes(pool) for pool in Pool),
+            pools=sizes,
+        )
+
+
+def deployed(
+    parts: Partition, plans: Sequence[MemoryPlan], options: PoolOptions
+) -> tuple[Deployment, ...]:
+    """Every arrangement of parts that were planned."""
+    line, state = parts.line, state_names(parts.parts, options.states)
+    needs = [
+        planned_need(line, part, plan, state) for part, plan in zip(parts.parts, plans, strict=True)
+    ]
+    plain = constant_bytes(line.model, options.bits)
+    return deployments(line, parts.parts, needs, plain, options.bits)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
     from qnnmem.calibration import Sample
+    from qnnmem.fix.parts.deployment import Deployment
     from qnnmem.fix.parts.partition import Partition
     from qnnmem.fix.proof.prove import Proof
     from qnnmem.htp.compile import CompileOptions
@@ -104,7 +105,10 @@ class Need:
     limit: int | None = None  # of `size`
     what: str = "scratch"  # `size` is of
     why: Words = ""  # it does not fit
-    plan: MemoryPlan | None = None  # of LPAI
+    plan: MemoryPlan | None = None  # of LPAI; of the worst part where there are parts
+    total: int | None = None  # bytes of everything in memory at the worst moment
+    pools: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # need and limit
+    deployment: Deployment | None = None  # of parts
 
     @property
     def rank(self) -> tuple[bool, int, int]:

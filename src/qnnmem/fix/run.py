@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from qnnmem.deadline import Deadline
 from qnnmem.errors import ChildFailed, NotInTime
+from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.bench_around import LossyBench
 from qnnmem.fix.remedy import (
     MAY_LOSE,
@@ -21,6 +22,7 @@ from qnnmem.fix.remedy import (
     LossyHint,
     ModelRemedy,
 )
+from qnnmem.plan.pools import PoolOptions
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best of what was tried until then"
@@ -47,8 +49,13 @@ class FixResult:
 
     @property
     def best(self) -> JudgedChange:
-        """The first that is enough; where none is, the one that needs least and holds."""
+        """The one that is enough and costs least; where none is, the one that needs least."""
         return best_of(self.tried)
+
+    @property
+    def backend(self) -> str:
+        """The backend that it is for."""
+        return "lpai" if isinstance(self.case.options, PoolOptions) else "htp"
 
     @property
     def fits(self) -> bool | None:
@@ -69,10 +76,30 @@ class FixResult:
 
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
-    """The first that is enough; where none is, the one that needs least and holds."""
+    """The one that is enough and costs least; where none is, the one that needs least and holds."""
     sound = [one for one in tried if one.holds]
     enough = [one for one in sound if one.is_enough]
-    return enough[0] if enough else min(sound, key=lambda one: one.need.rank)
+    return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
+
+
+def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
+    """The same; the best is compared at every optimisation level."""
+    best = best_of(tried)
+    return tuple(bench.with_levels(one) if one is best else one for one in tried)
+
+
+def cost_of(judged: JudgedChange) -> tuple[float, ...]:
+    """What a change costs: results, a change at all, loading parts, extra work, nodes, bytes."""
+    change, found = judged.change, judged.need.deployment
+    return (
+        float(change.is_lossy),
+        float(bool(change.steps)),
+        0.0 if found is None else float(found.load_bytes),
+        0.0 if change.parts is None else float(len(change.parts.parts)),
+        change.extra_macs / change.macs if change.macs else 0.0,
+        float(len(change.model.scope.graph.node)),
+        float(judged.need.size or 0),
+    )
 
 
 def try_remedies(

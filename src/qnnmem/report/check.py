@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qnnmem.budget.pools import LPAI
+from qnnmem.budget.pools import LPAI, TOTAL
 from qnnmem.budget.value import BROKEN, NOT_READ, OPEN, BudgetRun, CheckedModel, CheckedPool
 from qnnmem.compare import PoolChange
 from qnnmem.report.diff import signed, subject_values
@@ -242,14 +242,29 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
 
 
 def _next_for(over: CheckedModel) -> str:
-    """The command that says more of a broken budget, and what to change."""
+    """The command that changes the model until its budgets hold, or says more of a broken one."""
     file, given = file_word(over.place), map(flag_word, over.given)
+    if fix := _fix_words(over):
+        return next_line("search for a change that fits", fix)
     if over.plan is not None:
         return next_line("what sets the peak", ["qnnmem", "plan", file, *given, "-v"])
     if over.target.lower() == LPAI:
         return next_line("what it was prepared with", ["qnnmem", "inspect", file])
     words = ["qnnmem", "fit", file, f"--soc={over.target}", *given]
-    return next_line("what to change", words)
+    return next_line("which limit it breaks", words)
+
+
+def _fix_words(over: CheckedModel) -> list[str]:
+    """The command that fixes a model; none for files and pools that `fix` does not change."""
+    budgets = {one.pool: one.have for one in over.checks if one.is_budget}
+    if not over.place.lower().endswith(".onnx") or TOTAL in budgets:
+        return []
+    words = ["qnnmem", "fix", file_word(over.place)]
+    if over.target.lower() != LPAI:
+        words += ["--backend=htp", f"--soc={over.target}"]
+    words += [f"--budget={pool}={have}" for pool, have in budgets.items()]
+    kept = (one for one in over.given if one.name not in ("budget", "inplace", "reorder"))
+    return [*words, *map(flag_word, kept), "-o", "fixed"]
 
 
 def _counted_models(run: BudgetRun) -> str:

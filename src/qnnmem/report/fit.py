@@ -124,7 +124,7 @@ def _next(fit: Fit, file: str, given: Sequence[str]) -> Iterator[str]:
         return
     soc = () if any(word.startswith("--soc=") for word in given) else (f"--soc={fit.soc.name}",)
     words = ["qnnmem", "fix", file_word(file), "--backend=htp", *soc, *given]
-    line = next_line("change the model until it fits", words, "-o", "fixed")
+    line = next_line("search for a change that fits", words, "-o", "fixed")
     yield from ("", line) if line else ()
 
 

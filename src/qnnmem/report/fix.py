@@ -8,12 +8,13 @@ from typing import Any
 
 from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
+from qnnmem.fix.library.judge import NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
-from qnnmem.fix.proof.prove import OutputGap
+from qnnmem.fix.parts.deployment import TOTAL, Arrangement
+from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.proof.validate import Validation
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
 from qnnmem.fix.run import FixResult
-from qnnmem.plan.pools import PoolOptions
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
 from qnnmem.report.flags import with_flags
@@ -42,10 +43,11 @@ def render_text(
 
     `chain` leads from a line of a log to what was wanted.
     """
-    lines = [verdict(result)]
+    lines = [verdict(result), *deployment_lines(result.best), scope(result)]
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
     lines += ["", HEADER, *(row(change) for change in result.tried)]
     lines += _gaps(result.best)
+    lines += ["", *level_lines(result.best)] if result.best.proof is not None else []
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += map(_hint, result.hints) if result.hints else _untried(result)
@@ -73,6 +75,21 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
         yield f"output {shorten(quote(name), _CHANGE)} has another shape: not comparable"
 
 
+def level_lines(best: JudgedChange) -> Iterator[str]:
+    """At which optimisation levels of onnxruntime results are equal, and how far off elsewhere."""
+    proof = best.proof
+    if proof is None or not proof.identical:
+        return
+    equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
+    yield f"results are equal bit by bit in onnxruntime with optimisation {', '.join(equal)}"
+    for one in proof.levels:
+        if not one.identical:
+            gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
+            yield f"with optimisation {one.level} they are not: {gap}"
+    if not proof.levels:
+        yield "with optimisation enabled they were not compared: onnxruntime does not run it so"
+
+
 def _hint(hint: LossyHint) -> str:
     size = "" if hint.need.size is None else f", {hint.need.what} {counted(hint.need.size, 'byte')}"
     return f"{hint.allow} would fit by its plan{size}; it changes results and is not allowed yet"
@@ -82,8 +99,7 @@ def _untried(result: FixResult) -> Iterator[str]:
     """What changes results and was not tried for that."""
     if result.exit_code != 1:
         return
-    backend = "lpai" if isinstance(result.case.options, PoolOptions) else "htp"
-    words = [word for word in lossy_words(backend) if word not in result.case.allow]
+    words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
     if words:
         yield f"not tried, as they change results: {', '.join(words)}; --allow names those to try"
 
@@ -98,14 +114,14 @@ def verdict(result: FixResult) -> str:
             return f"does not fit: {why}"
         return f"cannot tell whether it fits: {why}" if why else "cannot tell whether it fits"
     what = f"{need.what} {counted(need.size, 'byte')}"
-    was = _was(best)
+    was = _was(best) + _deployed(best)
     as_it_is = best is result.tried[0] and not best.change.steps
     if as_it_is and not result.has_limits:
         return f"{what} ({format_size(need.size)}), and nothing that was tried needs less"
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
-    was += _other_pools(need)
+    was = _was(best) + _other_pools(need) + _deployed(best)
     if need.fits:
         kept = "fits as it is" if as_it_is else "fits"
         of = "" if need.limit is None else f" of {need.limit:,}"
@@ -117,15 +133,50 @@ def verdict(result: FixResult) -> str:
 
 
 def _other_pools(need: Need) -> str:
-    """Pools beside scratch that have a budget, and what they need of it."""
-    plan = need.plan
-    if plan is None:
+    """Other pools that have a budget, and what they need of it."""
+    rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
+    return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
+
+
+def _noun(pool: str) -> str:
+    return NOUNS.get(pool, pool)
+
+
+def _deployed(change: JudgedChange) -> str:
+    """Everything in memory at the worst moment of a chain, and what a run costs beside work."""
+    found, plain_bytes = change.need.deployment, change.before.total
+    if found is None:
         return ""
-    rows: list[tuple[str, int, int]] = [
-        (one.pool.value, one.need, one.have) for one in plan.budgets if one.pool.value != need.what
-    ]
-    rows += [] if plan.tcm is None else [("tcm", plan.tcm.need, plan.tcm.limit.value)]
-    return "".join(f", {pool} {size:,} of {have:,}" for pool, size, have in rows)
+    parts = counted(len(found.steps), "part")
+    plain = "" if plain_bytes is None else f" (plain {plain_bytes:,})"
+    if plain_bytes is not None and found.total > plain_bytes:
+        plain = f", {found.total - plain_bytes:,} more than the plain {plain_bytes:,}"
+    words = f"; {parts} {found.arrangement.value} take {counted(found.total, 'byte')} in all"
+    load = f", each inference loads {counted(found.load_bytes, 'byte')}"
+    return words + plain + (load if found.arrangement is Arrangement.IN_TURN else "")
+
+
+def deployment_lines(change: JudgedChange) -> Iterator[str]:
+    """Where a chain is fullest, and what it stores or moves more than the model in one piece."""
+    found = change.need.deployment
+    if found is None:
+        return
+    at = found.worst()
+    waits = f"{counted(found.held[at], 'byte')} waiting for other parts"
+    yield f"fullest while part {at + 1} of {len(found.steps)} runs, with {waits}"
+    words = f"weights {counted(found.weights_bytes, 'byte')} in all parts"
+    if found.repeated_bytes:
+        words += f", {found.repeated_bytes:,} of them stored more than once"
+    yield f"{words}; {counted(found.moved_bytes, 'byte')} go from part to part in each inference"
+
+
+def scope(result: FixResult) -> str | None:
+    """For which backend the result is; what helps one may cost memory on the other."""
+    change = result.best.change
+    if change.model is result.case.model and change.parts is None:  # no file is changed
+        return None
+    own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
+    return f"for {own} only: this is no fix for {other}, where it may need more memory"
 
 
 def _was(change: JudgedChange) -> str:
@@ -157,11 +208,19 @@ def row(change: JudgedChange) -> str:
     ratio = "-"
     if before.size and need.size is not None and before.what == need.what:
         ratio = f"{need.size / before.size:.2f}"
-    extra = f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
+    extra = extra_work(change)
     return (
         f"{made.remedy:<{_REMEDY}}{shorten(made.what, _CHANGE - 2):<{_CHANGE}}{size:>13}  "
         f"{ratio:>5}  {fits:<4}  {_results(change):<11}  {extra:>10}  {change.seconds:>7.1f}"
     )
+
+
+def extra_work(change: JudgedChange) -> str:
+    """Multiply-adds on top; a chain whose parts are loaded for every run costs more than those."""
+    made, found = change.change, change.need.deployment
+    if found is not None and found.arrangement is Arrangement.IN_TURN:
+        return "reloads"
+    return f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
 
 
 def _results(change: JudgedChange) -> str:
@@ -206,11 +265,15 @@ def as_values(
     return {
         "schema": SCHEMA,
         "input": str(result.case.path),
+        "backend": result.backend,
         "fits": result.fits,
         "before_bytes": best.before.size,
         "after_bytes": best.need.size,
         "limit_bytes": best.need.limit,
         "over_budget": list(best.need.over),
+        "total_bytes": best.need.total,
+        "plain_total_bytes": best.before.total,
+        "deployment": deployment_values(best),
         "best": result.tried.index(best),
         "tried": [dict(_change(change)) for change in result.tried],
         "obstacle": result.obstacle,
@@ -223,6 +286,28 @@ def as_values(
         "files": list(files),
         "next": one_line(commands),
         **({"soc": result.soc.name} if isinstance(result, HtpFixResult) and result.soc else {}),
+    }
+
+
+def deployment_values(change: JudgedChange) -> dict[str, Any] | None:
+    """How the parts of a change are deployed; None for a model in one piece."""
+    found = change.need.deployment
+    if found is None:
+        return None
+    at = found.worst()
+    return {
+        "arrangement": found.arrangement.name.lower().replace("_", "-"),
+        "parts": len(found.steps),
+        "worst_part": at + 1,
+        "held_bytes": found.held[at],
+        "pools": {pool: size for pool, size in found.pools.items() if pool != TOTAL},
+        "total_bytes": found.total,
+        "plain_total_bytes": change.before.total,
+        "weights_bytes": found.weights_bytes,
+        "plain_weights_bytes": found.plain_weights_bytes,
+        "repeated_weights_bytes": found.repeated_bytes,
+        "moved_bytes_per_inference": found.moved_bytes,
+        "load_bytes_per_inference": found.load_bytes,
     }
 
 
@@ -247,8 +332,19 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "reshaped_outputs", [] if proof is None else list(proof.unmeasured)
     yield "macs", made.macs
     yield "extra_macs", made.extra_macs
+    if proof is not None and proof.levels:
+        yield "optimisation_levels", [_level(one) for one in proof.levels]
     yield "seconds", round(change.seconds, 3)
     yield "steps", [dict(step) for step in made.steps]
+
+
+def _level(gap: LevelGap) -> dict[str, Any]:
+    return {
+        "level": gap.level,
+        "identical": gap.identical,
+        "largest_difference": _finite(gap.largest),
+        "relative_difference": _finite(gap.relative),
+    }
 
 
 def _output(gap: OutputGap) -> dict[str, Any]:

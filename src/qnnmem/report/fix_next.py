@@ -15,6 +15,7 @@ from qnnmem.report.shell import file_word, next_line
 _MOST = 4  # commands that anybody pastes
 _OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
 _HTP = ("--soc", "--precision", "--vtcm-mb", "--opt-level", "--budget")
+_BITS = 16  # loses less than 8
 _SHAPING = ("--dim", "--shape", "--value")
 _CHANGED = "prepare the changed model"
 Command = tuple[str, Sequence[str]]  # why, and its words
@@ -74,12 +75,12 @@ def allow_command(
 
 
 def _precision_words(best: JudgedChange) -> list[str]:
-    """How a model that computes in floats is prepared."""
+    """How a model that computes in floats is prepared: LPAI has no floating point."""
     tensors, bits = best.plan.model.tensors, best.change.pool_options.bits
     made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
     if not any(tensors[name].dtype.is_float for name in made):
         return []
-    return ["--float" if bits is None else f"--quantize=int{bits}"]
+    return [f"--quantize=int{bits or _BITS}"]
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:

@@ -14,7 +14,7 @@ from qnnmem.errors import join_words
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.report.doctor_markdown import block, code, escape, table
-from qnnmem.report.fix import verdict
+from qnnmem.report.fix import deployment_lines, extra_work, level_lines, scope, verdict
 from qnnmem.report.fix_next import Command
 from qnnmem.report.schema import TOOL
 from qnnmem.report.shell import next_line, shell_line
@@ -39,6 +39,8 @@ def render_report(
 ) -> str:
     """Verdict, what was tried and done, the proof, how to deploy it, where it comes from."""
     lines = [f"# {escape(verdict(result))}"]
+    about = filter(None, (*deployment_lines(result.best), scope(result)))
+    lines += [part for line in about for part in ("", escape(line))]
     if facts.chain:
         lines += ["", "## From the log", "", *(f"- {escape(one)}" for one in facts.chain)]
     lines += ["", "## Tried", "", *table(_HEAD, map(_cells, result.tried))]
@@ -57,7 +59,7 @@ def _cells(change: JudgedChange) -> tuple[str, ...]:
     size = "-" if need.size is None else f"{need.size:,}"
     limit = "-" if need.limit is None else f"{need.limit:,}"
     fits = {True: "yes", False: "no", None: "-"}[change.fits]
-    extra = f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
+    extra = extra_work(change)
     return made.remedy, made.what, need.what, size, limit, fits, _difference(change), extra
 
 
@@ -91,6 +93,7 @@ def _proof(result: FixResult) -> Iterator[str]:
             gap = f"{proof.largest:.3g}" if math.isfinite(proof.largest) else "beyond measure"
             names = ", ".join(code(name) for name in proof.differing[:5])
             yield f"- Compared with the model as it was: {what}, off by at most {gap}: {names}."
+        yield from (f"- {escape(line)}." for line in level_lines(best))
     if need.size is not None:
         of = "" if need.limit is None else f" of {need.limit:,}"
         yield f"- Judged as it is written: {escape(need.what)} {counted(need.size, 'byte')}{of}."

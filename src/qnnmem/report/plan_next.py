@@ -12,6 +12,7 @@ from qnnmem.text import counted
 
 _LONGER = 60  # seconds to search at least, when told to search longer
 _LONGEST = 86_400
+_OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
 
 
 def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
@@ -26,6 +27,8 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     elif report.remedies is not None and report.remedies.found:
         best = report.remedies.found[0]
         line = next_line(_saving(best), command, *map(flag_word, best.settings))
+    elif _may_be_fixed(report):
+        line = next_line("search for a change that fits", _fix_words(report))
     elif not (proven or plan.scratch.search_missing) and report.time_limit < _LONGEST:
         longer = min(max(_LONGER, 6 * report.time_limit), _LONGEST)
         line = next_line("search longer", command, f"--time-limit={longer:.0f}")
@@ -38,6 +41,22 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
         line = next_line("the peak, and what lies where", command, "-v")
     if line:
         yield line
+
+
+def _may_be_fixed(report: PlanReport) -> bool:
+    """Whether `fix` may meet the budgets: it changes ONNX models, and no state."""
+    is_model = report.input.lower().endswith(".onnx") and not report.seen_as
+    return is_model and bool(report.lacking) and "persistent" not in report.lacking
+
+
+def _fix_words(report: PlanReport) -> list[str]:
+    """The command that changes the model until it meets the same budgets."""
+    budgets = {one.pool.value: one.have for one in report.plan.budgets}
+    words = [f"--budget={pool}={have}" for pool, have in budgets.items()]
+    if report.tcm_budget is not None:
+        words.append(f"--budget=tcm={report.tcm_budget.limit.value}")
+    words += [word for word in report.given if word.partition("=")[0] in _OF_FIX]
+    return ["qnnmem", "fix", file_word(report.input), *words, "-o", "fixed"]
 
 
 def remedy_lines(report: PlanReport) -> Iterator[str]:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from qnnmem.errors import Setting, Words
 from qnnmem.fix.library.trial import LibraryTrial
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
+from qnnmem.fix.parts.library_need import library_need
 from qnnmem.fix.parts.partition_htp import LibraryJudge
 from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
 from qnnmem.htp.fit import Check, Fit
@@ -21,6 +23,7 @@ from qnnmem.text import counted
 
 MODEL = "model"  # how rounds call the context of a model in one piece
 TOGETHER = "all process domains"
+IN_TURN = Arrangement.IN_TURN
 # What bytes are of.
 NOUNS = {
     "compile": "graph",
@@ -46,16 +49,56 @@ class CompileJudge:
     def __call__(self, change: Change) -> Need:
         """What it needs."""
         found = self.trials_of(change)
-        needs = [self._need(trial.fit) for trial in found]
+        needs = [self._need(trial) for trial in found]
         worst = max(needs, key=lambda need: need.rank)
         answers = {need.fits for need in needs}
         fits = False if False in answers else None if None in answers else True
         if fits is None:
             worst = next(need for need in needs if need.fits is None)
         self._pool = self._pool or next(iter(worst.over), "")
-        if not fits or not self.others:
-            return replace(worst, fits=fits)
-        return self._together(change)
+        need = replace(worst, fits=fits)
+        if fits and change.parts is not None:
+            need = self._of_chain(change, found, need)
+        return self._together(change, need) if need.fits and self.others else need
+
+    def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
+        """All parts together, as the rounds of the change load them."""
+        parts = change.parts
+        if parts is None:
+            return worst
+        pairs = zip(parts.parts, found, strict=True)
+        needs = [library_need(parts.line, part, trial) for part, trial in pairs]
+        ways = deployments(parts.line, parts.parts, needs, self._plain_weights(change))
+        if change.rounds:
+            in_turn = sum(name.startswith("part") for name in change.rounds[0]) < len(found)
+            ways = tuple(one for one in ways if (one.arrangement is IN_TURN) is in_turn)
+        limits = {pool: limit.value for pool, limit in self.trials.budgets.items()}
+        best = chosen(ways, limits)
+        over = best.over(limits)
+        pool = next(iter(over), self._pool)
+        why = ""
+        if over:
+            why = f"the parts together need {counted(over[pool], 'byte')} more {NOUNS[pool]}"
+        return replace(
+            worst,
+            size=best.pools.get(pool, worst.size),
+            fits=not over,
+            missing=sum(over.values()),
+            over=tuple(over),
+            limit=limits.get(pool, worst.limit),
+            what=NOUNS.get(pool, worst.what),
+            why=why,
+            total=best.total,
+            pools={pool: (best.pools[pool], most) for pool, most in limits.items()},
+            deployment=best,
+        )
+
+    def _plain_weights(self, change: Change) -> int | None:
+        """Of the model before it was cut; None where it does not compile."""
+        if change.of is None:
+            return None
+        trial = self.trials.trial(self.source(change.of), change.of.compile_options)
+        return trial.needs.get("weights")
 
     def trials_of(self, change: Change) -> tuple[LibraryTrial, ...]:
         """What the library says of the model, or of each part."""
@@ -101,7 +144,8 @@ class CompileJudge:
         """What a process domain holds."""
         return self.trials.budgets.get("pd", pd_budget()).value
 
-    def _need(self, fit: Fit) -> Need:
+    def _need(self, trial: LibraryTrial) -> Need:
+        fit = trial.fit
         broken = [check for check in fit.checks if check.fits is False]
         missing = sum(max(1, -(check.spare or 0)) for check in broken)
         check = self._deciding(fit, broken)
@@ -119,6 +163,7 @@ class CompileJudge:
             None if check is None or check.limit is None else check.limit.value,
             what,
             _said_here(fit.why, self.case.allow),
+            total=trial.needs.get("ram"),
         )
 
     def _deciding(self, fit: Fit, broken: Sequence[Check]) -> Check | None:
@@ -127,11 +172,12 @@ class CompileJudge:
         mine = next((check for check in fit.checks if check.pool == self._pool), None)
         return mine or fit.beside_vtcm
 
-    def _together(self, change: Change) -> Need:
+    def _together(self, change: Change, alone: Need) -> Need:
         """Whether it finds room beside the others, in each round."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
-        return max(needs, key=lambda need: need.rank)
+        worst = max(needs, key=lambda need: need.rank)
+        return replace(worst, total=alone.total, deployment=alone.deployment)
 
     def _of_round(
         self, names: Sequence[str], made: Placement, known: Mapping[str, Resident]

@@ -30,10 +30,16 @@ class LibraryTrial:
     spill_fill: int = 0
     vtcm: int = 0
     fixed: int = 0  # bytes of weights and IO, which no setting changes
+    measured: tuple[Check, ...] = ()  # of every pool, whether or not it has a limit
 
     def resident(self, name: str) -> Resident | None:
         """What placing needs of it; None where there is no binary."""
         return None if self.pd is None else Resident(name, self.pd, self.spill_fill)
+
+    @property
+    def needs(self) -> dict[str, int]:
+        """Bytes that each pool takes at most, as far as they are known."""
+        return {one.pool: one.need.high.value for one in self.measured if one.need is not None}
 
     @property
     def is_sure(self) -> bool:
@@ -59,6 +65,7 @@ def every_pool() -> dict[str, Sourced]:
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
     """The same trial with the limits of a user in place of those of `every_pool`."""
     fit, endless = trial.fit, every_pool()
+    trial = replace(trial, measured=fit.checks)
     checks = tuple(
         replace(one, limit=budgets[one.pool], accepted=False) if one.pool in budgets else one
         for one in fit.checks

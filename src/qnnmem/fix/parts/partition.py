@@ -17,7 +17,9 @@ from typing import Protocol
 
 from qnnmem.errors import Words, chain_words
 from qnnmem.fix.parts.cut import Cuts, PartFit, Rows, Stuck, Undecided, least_cuts, narrow_places
+from qnnmem.fix.parts.deployment import first_over
 from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.fix.parts.planned_need import limits_of, planned_need
 from qnnmem.plan import Io, MemoryPlan, Pool, PoolOptions, plan_model
 from qnnmem.plan.pools import Budget, as_limits
 from qnnmem.text import counted, quote
@@ -131,18 +133,19 @@ class PlannedParts:
     seed: int = 0
 
     def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
-        """Plan one stretch."""
-        plan = plan_part(stretch, self.options, self.budget, self.time_limit_s, self.seed)
-        broken = next((one for one in plan.budgets if not one.fits), None)
-        if broken is not None:
-            why = f"{broken.pool.value} needs {broken.need:,} bytes and may have {broken.have:,}"
-            # Inputs and outputs may be fewer for more ops; what is inside never is.
-            fit = PartFit.NO if broken.pool is Pool.IO else PartFit.NEVER
-            return PartVerdict(fit, why, broken.need)
-        if plan.tcm is not None and not plan.tcm.fits:
-            need = plan.constant_bytes + sum(size for _, size in plan.io_sizes)
-            return PartVerdict(PartFit.NO, f"model and IO need {need:,} bytes of tcm", need)
-        return PartVerdict(PartFit.YES, need_bytes=plan.scratch_bytes)
+        """Plan one stretch; tensors that wait for other parts meanwhile count as well."""
+        plan = plan_part(stretch, self.options, time_limit_s=self.time_limit_s, seed=self.seed)
+        state = {name for pair in self.options.states for name in pair}
+        need = planned_need(line, stretch, plan, state)
+        broken = first_over(need, limits_of(self.budget))
+        if broken is None:
+            return PartVerdict(PartFit.YES, need_bytes=need.in_turn("scratch"))
+        pool, size, most = broken
+        why = f"{pool} needs {size:,} bytes and may have {most:,}"
+        # Inputs and outputs may be fewer for more ops; what is inside never is.
+        inner = {"scratch": plan.scratch_bytes, "constants": size, "persistent": size}
+        never = inner.get(pool, 0) > most
+        return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
 
     def rows(self, line: OpLine) -> Rows | None:
         """Constants and IO must fit tcm together, and a budget of each alone."""
@@ -168,7 +171,7 @@ class PlannedParts:
 def plan_part(
     stretch: Stretch,
     options: PoolOptions,
-    budget: Budget | None = None,
+    *,
     time_limit_s: float = PLANNING_S,
     seed: int = 0,
 ) -> MemoryPlan:
@@ -177,4 +180,4 @@ def plan_part(
         pair for pair in options.states if pair[0] in stretch.inputs and pair[1] in stretch.outputs
     )
     own = PoolOptions(options.io, options.align, options.bits, tuple(both), options.inplace)
-    return plan_model(stretch.model, own, budget=budget, time_limit=time_limit_s, seed=seed)
+    return plan_model(stretch.model, own, time_limit=time_limit_s, seed=seed)

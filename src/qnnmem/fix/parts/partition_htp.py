@@ -14,12 +14,14 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.fix.library.trial import LibraryTrial
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials
 from qnnmem.fix.parts.cut import PartFit, Rows, narrow_places
+from qnnmem.fix.parts.deployment import first_over
+from qnnmem.fix.parts.library_need import library_need
 from qnnmem.fix.parts.line import OpLine, Stretch
 from qnnmem.fix.parts.model import write_part
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, partition
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.fit import Check, Fit
+from qnnmem.htp.fit import TITLES, Check, Fit
 from qnnmem.htp.place import Residency, plan_residency
 from qnnmem.targets.socs import Soc, pd_budget
 from qnnmem.text import counted
@@ -81,11 +83,17 @@ class LibraryJudge:
 
     def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
         """Whether a stretch compiles, loads and stays within every limit."""
-        fit = self.trial(line, stretch).fit
-        worst = fit.worst
+        trial = self.trial(line, stretch)
+        fit, worst = trial.fit, trial.fit.worst
         need = None if worst is None or worst.need is None else worst.need.low.value
         if fit.fits:
-            return PartVerdict(PartFit.YES, "", need)
+            limits = {pool: limit.value for pool, limit in self.trials.budgets.items()}
+            broken = first_over(library_need(line, stretch, trial), limits)
+            if broken is None:
+                return PartVerdict(PartFit.YES, "", need)
+            pool, size, most = broken
+            why = f"{TITLES[pool]}: with tensors that wait for other parts {size:,} of {most:,}"
+            return PartVerdict(PartFit.NO, why, size)
         never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
 

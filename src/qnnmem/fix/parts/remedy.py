@@ -16,6 +16,7 @@ from qnnmem.errors import UsageError
 from qnnmem.fix.parts.line import OpLine, line_of
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.plan import Io
 from qnnmem.text import counted, quote
 
 NAME = "partition"
@@ -26,7 +27,7 @@ Rounds = tuple[tuple[str, ...], ...]  # contexts that are loaded at the same tim
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartsRemedy:
-    """Parts that the planner of LPAI fits into the budgets, loaded one after the other."""
+    """Parts that meet the budgets of LPAI together, all resident or loaded in turn."""
 
     name: str = NAME
 
@@ -40,16 +41,34 @@ class PlannedPartsRemedy:
             line = line_of(start.model)
         except UsageError:  # whose parts could not be compared
             return
+        if _cannot_help(base):
+            return
         judge = PlannedParts(case.budget, start.pool_options, seed=case.seed)
         found = partition(line, judge, is_over=lambda: not case.seconds_left)
-        if isinstance(found, Partition) and len(found.parts) > 1:
-            words = f"{counted(len(found.parts), 'part')}, loaded in turn"
-            judged = bench.judged(cut(start, found, words, ()))
-            yield replace(judged, seconds=monotonic() - begin)
+        if not isinstance(found, Partition) or len(found.parts) < 2:
+            return
+        made = cut(start, found, counted(len(found.parts), "part"), ())
+        need = bench.judge(made)
+        if need.missing or need.deployment is None:  # it is no answer as it would be deployed
+            return
+        words = f"{made.what}, {need.deployment.arrangement.value}"
+        judged = bench.judged(replace(made, what=words))
+        yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """The cuts of a recipe."""
         return cut_again(base, step, ())
+
+
+def _cannot_help(base: JudgedChange) -> bool:
+    """Whether one step alone needs more than scratch may have.
+
+    A tensor that waits outside of a part counts like one inside.
+    """
+    plan, limit = base.need.plan, base.need.limit
+    if plan is None or plan.peak is None or limit is None or plan.options.io is Io.OUTSIDE:
+        return False
+    return plan.peak.size > limit
 
 
 def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
@@ -76,7 +95,7 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     places = [0, *cuts, len(line)]
     if sorted({*places}) != places:
         raise ValueError("cuts are positions of ops that rise")
-    found = _parts_at(line, places)
+    found = parts_at(line, places)
     last = [line.model.ops[part.last - 1].outputs[0] for part in found.parts]
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
     if wrong:
@@ -87,7 +106,8 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     return cut(base, found, words, rounds)
 
 
-def _parts_at(line: OpLine, places: list[int]) -> Partition:
+def parts_at(line: OpLine, places: list[int]) -> Partition:
+    """The parts between places, whose first and last are the ends of the line."""
     parts = tuple(line.stretch(first, last) for first, last in pairwise(places))
     crossing = sum(line.crossing[at] for at in places[1:-1])
     return Partition(line, parts, (), crossing, trials=0)

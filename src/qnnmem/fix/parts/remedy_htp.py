@@ -10,6 +10,7 @@ from qnnmem.errors import CannotTell, UsageError, Words, join_words
 from qnnmem.fix.library.bench import HtpBench, htp_bench
 from qnnmem.fix.library.judge import NOUNS, TOGETHER
 from qnnmem.fix.library.placement import read_rounds
+from qnnmem.fix.parts.deployment import Arrangement, Deployment
 from qnnmem.fix.parts.line import line_of
 from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
@@ -39,13 +40,17 @@ class HtpPartsRemedy:
             return
         if found.is_whole:
             return
-        words, rounds = _residence(own, found)
         if base.need.what != TOGETHER:  # else it was held against what others leave
             own.loaded[id(found.partition)] = found
-        made = cut(start, found.partition, words, rounds)
-        notes = (*made.notes, *_notes(found, words))
-        judged = own.judged(replace(made, notes=notes))
-        yield replace(judged, seconds=monotonic() - begin)
+        for words, rounds in _residences(own, found):
+            made = cut(start, found.partition, words, rounds)
+            need = own.judge(made)
+            if need.fits and need.deployment is not None:
+                notes = (*made.notes, *_notes(found, words, need.deployment))
+                judged = own.judged(replace(made, notes=notes))
+                yield replace(judged, seconds=monotonic() - begin)
+                return
+            own.obstacles.append(join_words(need.why))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """The cuts of a recipe."""
@@ -71,12 +76,17 @@ class HtpPartsRemedy:
         return found.why if isinstance(found, NoPartition) else found
 
 
-def _notes(found: HtpParts, words: str) -> Iterator[str]:
+def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
     if "process domain" in words:
         yield "on a SoC that gives a process one domain only, load the parts in turn"
     sizes = [one.spill_fill for one in found.residency.residents]
     saved = sum(sizes) - max(sizes)
-    if saved:
+    if deployment.arrangement is Arrangement.SHARED:
+        yield (
+            f"the total counts one spill/fill buffer of {counted(max(sizes), 'byte')}: load the "
+            "parts as one group of contexts (REGISTER_MULTI_CONTEXTS) and run one at a time"
+        )
+    elif saved and deployment.arrangement is Arrangement.RESIDENT:
         yield f"parts that share one spill/fill buffer take {saved:,} bytes less"
 
 
@@ -91,17 +101,16 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
     return LibraryJudge(trials, judge.options)
 
 
-def _residence(bench: HtpBench, found: HtpParts) -> tuple[str, Rounds]:
-    """In words and rounds, which parts are loaded at the same time."""
+def _residences(bench: HtpBench, found: HtpParts) -> Iterator[tuple[str, Rounds]]:
+    """In words and rounds, which parts are loaded at the same time: all, else one."""
     count = counted(len(found.binaries), "part")
     parts = found.residency.residents
     names, others = tuple(one.name for one in parts), bench.library.others
     beside = tuple(one.name for one in others)
+    placed = place([one.size for one in (*others, *parts)], bench.library.domain_bytes)
     if not others and found.together:
-        return f"{count}, all resident", (names,)
-    everything = [*others, *parts]
-    placed = place([one.size for one in everything], bench.library.domain_bytes)
-    if placed.fits:
+        yield f"{count}, all resident", (names,)
+    elif placed.fits:
         domains = counted(len(placed.domains), "process domain")
-        return f"{count}, resident in {domains}", ((*beside, *names),)
-    return f"{count}, loaded in turn", tuple((*beside, name) for name in names)
+        yield f"{count}, resident in {domains}", ((*beside, *names),)
+    yield f"{count}, loaded in turn", tuple((*beside, name) for name in names)

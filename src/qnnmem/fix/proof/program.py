@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input, random_sample, read_sample
 from qnnmem.child import Frame, serve
-from qnnmem.fix.proof import SAMPLES
+from qnnmem.fix.proof import LEVELS, SAMPLES
 from qnnmem.fix.proof.border import ModelBorder, Scale, Tensors
 from qnnmem.lpai.quantize.graph import METADATA_KEY
-from qnnmem.quiet_onnxruntime import exact_session
+from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's names that are not numpy's
 _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
 _EDGES: list[tuple[Tensors, Tensors]] = []  # the same for numbers that samples seldom hold
+_WHOLE: list[tuple[list[int], bytes]] = []  # the model as it was
 # Zero below zero, numbers too small for full precision, large ones: what a rewrite may forget.
 _ODD = (-0.0, 0.0, 1e-41, -1e-41, 1e4, -1e4)
 _ODD_SHARE = 0.25
@@ -39,6 +40,7 @@ def keep(options: Mapping[str, Any], payload: bytes) -> Frame:
     inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
     _KEPT.clear()
     _EDGES.clear()
+    _WHOLE[:] = [(options["sizes"], payload)]
     sessions = open_models(options["sizes"], payload)
     for feed in feeds(options, inputs):
         _KEPT.append((feed, run_parts(sessions, feed)))
@@ -142,6 +144,26 @@ def compare(options: Mapping[str, Any], payload: bytes) -> Frame:
     return header, b""
 
 
+def levels(options: Mapping[str, Any], payload: bytes) -> Frame:
+    """Compare both models at every optimisation level of onnxruntime but none."""
+    enum = import_onnxruntime().GraphOptimizationLevel
+    rows = []
+    for level in LEVELS:
+        chosen = {"graph_optimization_level": getattr(enum, f"ORT_ENABLE_{level.upper()}")}
+        before = open_models(*_WHOLE[0], **chosen)
+        after = open_models(options["sizes"], payload, **chosen)
+        gaps = [(0.0, 0.0)]
+        same = True
+        for feed, _ in _KEPT:
+            found = run_parts(after, feed)
+            for name, value in run_parts(before, feed).items():
+                if not is_same(value, found[name]):
+                    same = False
+                    gaps.append(difference(value, found[name]))
+        rows.append([level, same, *map(max, zip(*gaps, strict=True))])
+    return {"levels": rows}, b""
+
+
 def run_changed(
     sessions: list[Any], feed: Tensors, wanted: Tensors, border: ModelBorder | None
 ) -> Tensors:
@@ -216,15 +238,15 @@ def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     return gap, gap / top if top else (endless if gap else 0.0)
 
 
-def open_models(sizes: list[int], payload: bytes) -> list[Any]:
+def open_models(sizes: list[int], payload: bytes, **settings: Any) -> list[Any]:
     """Sessions on the models that stand one after the other in the payload."""
-    ends = accumulate(sizes)
-    return [exact_session(payload[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+    ends = zip(sizes, accumulate(sizes), strict=True)
+    return [exact_session(payload[end - size : end], **settings) for size, end in ends]
 
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    return serve({"keep": keep, "compare": compare})
+    return serve({"keep": keep, "compare": compare, "levels": levels})
 
 
 if __name__ == "__main__":

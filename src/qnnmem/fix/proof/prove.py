@@ -36,6 +36,16 @@ class OutputGap:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelGap:
+    """How two models compare at one optimisation level of onnxruntime."""
+
+    level: str
+    identical: bool
+    largest: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """How the results of two models compare on the same data."""
 
@@ -47,6 +57,7 @@ class Proof:
     each: tuple[OutputGap, ...] = ()  # of outputs that differ
     unmeasured: tuple[str, ...] = ()  # outputs that have another shape
     digest: str = ""  # of all that the changed model gave
+    levels: tuple[LevelGap, ...] = ()  # beside none, where they were compared
 
     @property
     def identical(self) -> bool:
@@ -76,7 +87,7 @@ class Proof:
     def as_json(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
         each = [[one.name, one.largest, one.relative, one.decibels] for one in self.each]
-        return {**asdict(self), "each": each}
+        return {**asdict(self), "each": each, "levels": []}
 
 
 class Prover(ChildProcess):
@@ -109,6 +120,17 @@ class Prover(ChildProcess):
             self._asked(self._header, (self._model,))
             self._model = None
         return Proof.from_json(self._asked({"verb": "compare", "lossy": lossy}, parts))
+
+    def levels(self, *parts: onnx.ModelProto) -> tuple[LevelGap, ...]:
+        """Compare at every optimisation level, both models at the same."""
+        if self._model is not None:
+            self._asked(self._header, (self._model,))
+            self._model = None
+        rows = self._asked({"verb": "levels"}, parts)["levels"]
+        return tuple(
+            LevelGap(str(level), bool(same), float(gap), float(part))
+            for level, same, gap, part in rows
+        )
 
     def _asked(self, header: dict[str, Any], models: Sequence[onnx.ModelProto]) -> dict[str, Any]:
         if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:

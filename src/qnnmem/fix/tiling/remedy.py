@@ -129,7 +129,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
     """A cover within the limit; where there is none, the best, if nothing else will be tried."""
     if limit is None:
         return search.fewest()
-    found = search.cover(limit)
+    found = search.cheapest(limit)
     return search.fewest() if found is None and is_last else found
 
 

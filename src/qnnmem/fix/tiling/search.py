@@ -30,6 +30,7 @@ _RECORDS, _VALLEYS = 12, 8
 _FARTHEST = 160  # nodes from the step that is too large
 _CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
 _MOST_REGIONS = 200
+_LOWER, _LOWER_LIMITS = 0.9, 3  # limits below the one that is asked for
 _PATIENCE = 2  # numbers of bands in a row that bring nothing
 
 
@@ -41,9 +42,10 @@ class TileCover:
     peak: int
 
     @property
-    def extra_macs(self) -> int:
-        """Multiply-adds that are done more than once."""
-        return sum(one.extra_macs for one in self.regions)
+    def cost(self) -> tuple[int, int]:
+        """Multiply-adds that are done more than once, and nodes in bands."""
+        nodes = sum(len(steps) for one in self.regions for steps in one.steps)
+        return sum(one.extra_macs for one in self.regions), nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,21 @@ class RegionSearch:
                 best, high = found, min(found.peak, target)
             if self._say is not None:
                 self._say(f"tiling: {best.peak:,} bytes, looking for {target:,}")
+        return best
+
+    def cheapest(self, limit: int) -> TileCover | None:
+        """The cheapest of the covers for a limit and for some below it.
+
+        A cover takes the shortest regions that do, so that one for a lower limit may cost less.
+        """
+        found = self.cover(limit)
+        best, below = found, limit
+        for _ in range(_LOWER_LIMITS):
+            below = int(min(below, found.peak if found else below) * _LOWER)
+            found = None if found is None else self.cover(below)
+            if found is None or best is None:
+                break
+            best = min(best, found, key=lambda one: one.cost)
         return best
 
     def cover(self, limit: int) -> TileCover | None:

@@ -1,0 +1,69 @@
+"""What a part needs of the pools of LPAI, and the limits that a budget sets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from qnnmem.fix.parts.deployment import TOTAL, PartNeed, held_over
+from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.ir.lifetime import stored_bytes
+from qnnmem.plan import Io, MemoryPlan
+from qnnmem.plan.pools import TCM, Budget, as_limits
+from qnnmem.plan.states import StatePair
+from qnnmem.targets import tcm_pool
+from qnnmem.units import round_up
+
+TCM_SLOTS = "tcm allocations"
+
+
+def planned_need(
+    line: OpLine, stretch: Stretch, plan: MemoryPlan, state: Collection[str]
+) -> PartNeed:
+    """Bytes of one part, and of what waits for others while it runs.
+
+    Scratch and IO are used by one part at a time, so that all parts share them. `state` names
+    tensors in persistent memory, which do not wait outside.
+    """
+    options = plan.options
+    inside = options.io is Io.INSIDE
+    own = dict(plan.io_sizes)
+
+    def rounded(name: str) -> int:
+        size = own.get(name)
+        tensor = line.model.tensors[name]
+        return round_up(stored_bytes(tensor, options.bits) if size is None else size, plan.align)
+
+    waiting = [name for name in held_over(line, stretch, copies=inside) if name not in state]
+    held = sum(map(rounded, waiting))
+    alive = {*own, *waiting}
+    scratch = plan.scratch_bytes + (held if inside else 0)
+    io = plan.io_bytes + (0 if inside else held)
+    constants, persistent = plan.constant_bytes, plan.persistent_bytes
+    return PartNeed(
+        loaded={"constants": constants, TCM: round_up(constants, plan.align), TCM_SLOTS: 1}
+        | {TOTAL: constants},
+        running={"scratch": scratch, "io": io, "persistent": 0}
+        | {TCM: sum(map(rounded, alive)), TCM_SLOTS: len(alive), TOTAL: scratch + io},
+        weights=constants,
+        held=held,
+        kept={"persistent": persistent, TOTAL: persistent},
+    )
+
+
+def state_names(parts: Sequence[Stretch], pairs: Sequence[StatePair]) -> frozenset[str]:
+    """Inputs and outputs that are state of one part; the application hands on all other state."""
+    return frozenset(
+        name
+        for pair in pairs
+        if any(pair[0] in part.inputs and pair[1] in part.outputs for part in parts)
+        for name in pair
+    )
+
+
+def limits_of(budget: Budget | None) -> dict[str, int]:
+    """Limits by pool; a budget of TCM also limits the number of allocations."""
+    limits = as_limits(budget)
+    found = {pool.value: int(size) for pool, size in limits.pools.items()}
+    if limits.tcm is not None:
+        found |= {TCM: limits.tcm, TCM_SLOTS: tcm_pool().max_allocations.value}
+    return found
