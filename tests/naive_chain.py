@@ -95,7 +95,8 @@ def constant_bytes(model: onnx.ModelProto, sizes: dict[str, int]) -> int:
 
 def weight_bytes(tensor: onnx.TensorProto) -> int:
     """Return the bytes of a stored tensor."""
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    width = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    return width * int(math.prod(tensor.dims))
 
 
 def tensor_sizes(model: onnx.ModelProto) -> dict[str, int]:

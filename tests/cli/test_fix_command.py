@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import jsonschema
@@ -13,8 +15,11 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 
+from qnnmem.cli.compiler import warn
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.proof.prove import prove
+from qnnmem.htp.compile import CompileOptions
+from qnnmem.load.onnx.fixed_for import other_backend_note
 from qnnmem.report.schema import load_schema
 
 
@@ -174,17 +179,53 @@ def test_constants_over_a_budget_become_parts(tmp_path: Path) -> None:
     done = run(*words, "-o", tmp_path / "out")
     assert exit_code(done) == 0
     assert "2 parts, loaded in turn" in done.stdout
+    first = done.stdout.splitlines()[0]
+    assert "2 parts loaded in turn take 8,448 bytes in all (plain 16,640)" in first
+    assert "each inference loads 16,512 bytes" in first
+    (row,) = (line for line in done.stdout.splitlines() if line.startswith("partition"))
+    assert "reloads" in row
     given = {"t0": numpy.ones((1, 32), "float32")}
     assert run_chain(tmp_path / "out", given)["t4"].shape == (1, 32)
     lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
     assert len(lines) == 2
     for line in lines:
+        assert "--float" not in line  # which LPAI cannot run
         assert exit_code(run(*shlex.split(line.partition(" qnnmem ")[2]))) == 0
     recipe = tmp_path / "out" / "layers.recipe.json"
     assert exit_code(run(*words, "--apply", recipe, "-o", tmp_path / "again")) == 0
     for name in ("part1.onnx", "part2.onnx", "chain.json"):
         made = [(tmp_path / folder / name).read_bytes() for folder in ("out", "again")]
         assert made[0] == made[1], name
+
+
+def test_a_result_is_for_its_backend(model: str) -> None:
+    """The first lines, JSON, recipe and the file itself name it; the other backend is warned."""
+    words = ("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
+    done = run(*words)
+    assert "for LPAI only: this is no fix for HTP" in done.stdout.splitlines()[1]
+    assert json.loads(run(*words, "--force", "--json").stdout)["backend"] == "lpai"
+    assert json.loads(Path("out/pictures.recipe.json").read_text())["backend"] == "lpai"
+    made = Path("out/pictures.onnx")
+    said = "'pictures.onnx' was changed by qnnmem fix for LPAI; that is no fix for HTP"
+    assert other_backend_note(made, "htp").startswith(said)
+    assert not other_backend_note(made, "lpai")
+    assert not other_backend_note(Path(model), "htp")
+    options = CompileOptions()
+    with redirect_stderr(StringIO()) as told:
+        warn(made, options)
+        warn(Path(model), options)
+    assert told.getvalue().count(said) == 1
+
+
+def test_the_proof_names_optimisation_levels(model: str) -> None:
+    """Results are compared with and without optimisation by onnxruntime."""
+    words = ("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
+    done = run(*words)
+    assert "equal bit by bit in onnxruntime with optimisation disabled" in done.stdout
+    assert "with optimisation disabled" in Path("out/pictures.report.md").read_text()
+    told = json.loads(run(*words, "--force", "--json").stdout)
+    levels = told["tried"][told["best"]]["optimisation_levels"]
+    assert [one["level"] for one in levels] == ["basic", "extended", "all"]
 
 
 def test_earlier_files_are_kept(model: str) -> None:

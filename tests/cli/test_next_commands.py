@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from click.testing import Result
 from command_line import exit_code, run
 from context_writer import example_context, old_context, pack_context
+from fix_samples import wide_picture
 
 from qnnmem.report.shell import LONGEST, file_word, next_line, shell_line, shell_word
 
@@ -179,3 +181,26 @@ def test_the_whole_program_recommends_the_same(tmp_path: Path) -> None:
     again = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, again.returncode) == (1, 1)
     assert "does not fit" in again.stdout
+
+
+def test_check_recommends_the_fix_that_meets_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is run as it stands, and the model that it writes passes the same check."""
+    monkeypatch.chdir(tmp_path)
+    wide_picture(tmp_path / "wide.onnx")
+    table = '[[model]]\npath = "{}"\n{}budget = {{ scratch = "{}" }}\n'
+    config = tmp_path / "qnnmem.toml"
+    sizes = "dims = { batch = 1 }\n"
+    before = json.loads(run("plan", "wide.onnx", "--dim", "batch=1", "--json").stdout)
+    limit = before["scratch_bytes"] * 7 // 10
+    config.write_text(table.format("wide.onnx", sizes, limit), "utf-8")
+    over = run("check")
+    assert exit_code(over) == 1
+    words = pasted(over)
+    assert words[0] == "fix"
+    assert f"scratch={limit}" in words
+    fixed = run(*words)
+    assert exit_code(fixed) == 0, fixed.stdout
+    config.write_text(table.format("fixed/wide.onnx", "", limit), "utf-8")
+    assert exit_code(run("check")) == 0

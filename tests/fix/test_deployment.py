@@ -175,9 +175,8 @@ def test_every_fit_of_a_real_model_holds_in_a_simulated_run(
         return
     chain = json.loads(Path("out/chain.json").read_text())
     parts = [onnx.load(Path("out", one["file"])) for one in chain["parts"]]
-    whole = helper.make_model(
-        helper.make_graph([], "g", *(_borders(parts, chain[key]) for key in ("inputs", "outputs")))
-    )
+    ends = [_borders(parts, chain[key]) for key in ("inputs", "outputs")]
+    whole = helper.make_model(helper.make_graph([], "g", ends[0], ends[1]))
     inplace = any(step.get("inplace") for step in told["tried"][told["best"]]["steps"])
     scratches = [_planned(Path("out", one["file"]), words, inplace) for one in chain["parts"]]
     resident = found["arrangement"] == "resident"

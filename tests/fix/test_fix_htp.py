@@ -235,6 +235,60 @@ def test_a_recipe_cuts_again(here: Path) -> None:
     assert "the recipe is for --backend htp" in sentence(lpai)
 
 
+def measured(folder: Path) -> list[dict[str, int]]:
+    """What the bill of each written binary says, by part and in all."""
+    found = []
+    for path in sorted(folder.glob("part*.bin")):
+        bill = json.loads(run("footprint", path, "--soc", "SM8650", "--json").stdout)
+        sizes = {name: part["bytes"] for name, part in bill["parts"].items()}
+        found.append({**sizes, "all": bill["total"]["bytes"]})
+    return found
+
+
+@pytest.mark.htp
+@needs_library
+@pytest.mark.parametrize(
+    ("budget", "arrangement"),
+    [("weights=450000", "in-turn"), ("compile=500000", "resident"), ("ram=9100000", "in-turn")],
+)
+def test_a_chain_meets_a_budget_with_all_its_parts(
+    budget: str, arrangement: str, here: Path
+) -> None:
+    """Sums over the binaries that were written, by hand: one VTCM, every weight as often stored."""
+    folder = Path("chain", budget)
+    words = ("fix", "layers.onnx", *HTP, "--budget", budget, "--keep", "settings")
+    done = run(*words, "-o", folder, "--json")
+    told = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
+    assert told["fits"], told["obstacle"]
+    found, parts = told["deployment"], measured(folder)
+    assert found["arrangement"] == arrangement
+    rest = [part["all"] - part["VTCM"] for part in parts]
+    vtcm = max(part["VTCM"] for part in parts)
+    if arrangement == "in-turn":  # layers follow each other: nothing waits for a later one
+        assert found["total_bytes"] == max(rest) + vtcm
+        assert found["pools"]["weights"] == max(part["weights"] for part in parts)
+        assert found["load_bytes_per_inference"] > sum(part["weights"] for part in parts)
+    else:
+        assert found["total_bytes"] == sum(rest) + vtcm
+        assert found["pools"]["weights"] == sum(part["weights"] for part in parts)
+    pool, _, limit = budget.partition("=")
+    assert found["pools"][pool] <= int(limit)
+    first = run(*words, "-o", folder, "--force").stdout.splitlines()[0]
+    assert f"take {found['total_bytes']:,} bytes in all" in first
+    assert f"{told['plain_total_bytes']:,}" in first
+
+
+@pytest.mark.htp
+@needs_library
+def test_parts_that_are_over_a_budget_together_are_no_fix(here: Path) -> None:
+    """Each part is within it; all resident are not, and io cannot be loaded in turn for less."""
+    words = ("fix", "layers.onnx", *HTP, "--keep", "settings", "-o", "never")
+    plain = json.loads(run(*words, "--budget", "weights=450000", "--json", "--force").stdout)
+    done = run(*words, "--budget", f"io={plain['deployment']['pools']['io'] - 1}", "--force")
+    assert exit_code(done) == 1
+
+
 @pytest.mark.htp
 @needs_library
 def test_a_context_over_the_process_domain_gets_less_vtcm(here: Path) -> None:

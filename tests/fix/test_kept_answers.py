@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fix_samples import wide_picture
 
 from qnnmem.fix import bench as bench_module
+from qnnmem.fix import proven
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.lpai import fix_for_lpai
+from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
 from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
-from qnnmem.fix.run import FixResult
+from qnnmem.fix.run import FixResult, cost_of
 from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.search import RegionSearch
@@ -127,8 +129,6 @@ def test_a_proof_is_asked_for_by_all_it_depends_on(
     start = Change("none", "as it is", case.model, case.options)
 
     def questions(seed: int = 0) -> int:
-        from dataclasses import replace
-
         with CaseBench(replace(case, seed=seed), PlanJudge(), ResultCache(tmp_path)) as bench:
             assert bench.prove(start) == same
         return len(asked)
@@ -141,3 +141,52 @@ def test_a_proof_is_asked_for_by_all_it_depends_on(
         values["result"]["differing"] = "none"
         path.write_text(json.dumps(values))
     assert questions() == 4
+
+
+def test_a_looser_budget_gets_nothing_worse_than_a_tighter_one_found(
+    known: tuple[FixCase, FixResult, Path], tmp_path: Path
+) -> None:
+    """Extra work, nodes and bytes: what one run proved is an answer for every later one."""
+    case, least, _ = known
+    peak = least.tried[0].need.size or 0
+    memory = ResultCache(tmp_path, "fix")
+    tight = fix_for_lpai(case, {"scratch": least.best.need.size or 0}, memory=memory)
+    assert tight.best.is_enough
+    for part in (0.7, 0.8, 0.9):
+        loose = fix_for_lpai(case, {"scratch": int(part * peak)}, memory=memory)
+        assert loose.best.is_enough
+        assert cost_of(loose.best) <= cost_of(tight.best)
+
+
+def test_what_an_earlier_run_proved_is_used_without_time(
+    known: tuple[FixCase, FixResult, Path], tmp_path: Path
+) -> None:
+    """A search that is cut short still has the answer of the run before; without it, none."""
+    case, least, _ = known
+    limit = {"scratch": int(0.6 * (least.tried[0].need.size or 0))}
+    late = replace(case, ends_at=0.0)
+    memory = ResultCache(tmp_path, "fix")
+    assert not fix_for_lpai(late, limit, memory=memory).fits
+    first = fix_for_lpai(case, {"scratch": limit["scratch"] - 1024}, memory=memory)
+    assert first.fits
+    again = fix_for_lpai(late, limit, memory=memory)
+    assert again.fits
+    assert again.best.change.steps == first.best.change.steps
+
+
+def test_kept_changes_of_another_shape_are_not_believed(case: FixCase, tmp_path: Path) -> None:
+    """Steps that are none, or none of this model, are no answer."""
+    start = Change("none", "as it is", case.model, case.options)
+    bad: list[object] = [
+        "all",
+        [[1, [0.0], "steps"]],
+        [["1", [0.0], []]],
+        [[1, [0.0], [{"remedy": "tiling"}]]],
+        [[1, [0.0], [{"remedy": "unknown"}]]],
+        [[1, ["much"], [{"remedy": "plan"}]]],
+    ]
+    for kept in bad:
+        with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:
+            bench.remember(proven._question(bench), {"changes": kept})
+            tried = (bench.judged(start),)
+            assert proven.add_proven(bench, tried, REMEDIES) == tried

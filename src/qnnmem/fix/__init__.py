@@ -3,6 +3,7 @@
 remedy           what a change is, what a judge says of it, what a remedy must be able to do
 run              remedies in turn, each on top of the best before it
 bench            judges and compares, and remembers what took long; `bench_around` stands around one
+proven           changes that earlier runs proved, whatever budget they were for
 planned, lpai    the planner as judge, and the remedies for LPAI
 library, htp     the real library as judge, and the remedies for HTP
 proof            runs both models and compares every output, in planned memory, too

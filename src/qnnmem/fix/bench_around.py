@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from qnnmem.fix.proof.prove import Proof
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Need
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Need, has_floats
 
 
 class HurriedBench:
@@ -72,7 +72,8 @@ class LossyBench(HurriedBench):
         Neither does what computes in floats again where everything was integers: LPAI cannot.
         """
         same = judged.proof is None or self._is_same(judged.proof)
-        if same and not (_has_floats(judged) and not _has_floats(self._base)):
+        now, before = judged.need.plan, self._base.need.plan
+        if same and not (has_floats(now) and not has_floats(before)):
             return judged
         return replace(judged, change=replace(judged.change, is_lossy=False))
 
@@ -86,13 +87,3 @@ class LossyBench(HurriedBench):
 
     def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
         return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}
-
-
-def _has_floats(judged: JudgedChange) -> bool:
-    """Whether an op that is planned for LPAI makes floats."""
-    plan = judged.need.plan
-    if plan is None:
-        return False
-    tensors = plan.model.tensors
-    made = (name for op in plan.model.ops for name in op.outputs if name in tensors)
-    return any(tensors[name].dtype.is_float for name in made)

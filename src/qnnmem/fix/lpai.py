@@ -15,7 +15,7 @@ from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, w
 from qnnmem.fix.parts.remedy import PlannedPartsRemedy
 from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.proven import add_proven
-from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
+from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy, has_floats
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import TilingRemedy
@@ -32,7 +32,7 @@ REMEDIES: tuple[ModelRemedy, ...] = (
     TilingRemedy(),
     PlannedPartsRemedy(),
 )
-_GRAPHS = ("fusion", "recompute", "tiling")
+_CHANGED = ("fusion", "recompute", "tiling", "partition")
 # Not for memory: what is replaced stays so, whatever it needs.
 REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 
@@ -66,7 +66,7 @@ def fix_for_lpai(
 def _planned_only(best: JudgedChange) -> Iterator[str]:
     """What a plan does not know of a model whose graph was changed."""
     change, plan = best.change, best.need.plan
-    if plan is None or not any(step["remedy"] in _GRAPHS for step in change.steps):
+    if plan is None or not any(step["remedy"] in _CHANGED for step in change.steps):
         return
     quantized = any(step["remedy"] == "precision" for step in change.steps)
     if change.pool_options.bits is not None and not quantized:
@@ -74,6 +74,11 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
             "bytes are those of a plan for fewer bits: quantizing comes after, quantizes each band "
             "on its own and may need more; where int8 or int16 is allowed, it is done first and "
             "the bytes are those of the result"
+        )
+    if change.parts is not None and change.pool_options.bits is None and has_floats(plan):
+        yield (
+            "LPAI has no floating point: each part is quantized with ranges of its own, and the "
+            "application converts tensors between parts by their scales"
         )
     if plan.tcm is not None:
         yield (

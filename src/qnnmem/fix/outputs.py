@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.parts.manifest import MANIFEST, Chain, as_json, describe_chain, part_models
@@ -27,7 +28,9 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
         return {}
     if best.change.parts is not None:
         parts = result.parts if isinstance(result, HtpFixResult) else None
-        return _chain(best.change.parts, parts, blobs)
+        deployment = best.need.deployment
+        told = None if deployment is None else deployment.values(best.before.total)
+        return _chain(best.change.parts, parts, blobs, told)
     found = {}
     if always or best.change.model is not result.case.model:
         model = self_contained(best.change.model)
@@ -37,11 +40,16 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
     return {**found, **{f"{stem}.bin": blob for blob in blobs}}
 
 
-def _chain(cut: Partition, parts: HtpParts | None, binaries: Sequence[bytes]) -> dict[str, bytes]:
+def _chain(
+    cut: Partition,
+    parts: HtpParts | None,
+    binaries: Sequence[bytes],
+    deployment: Mapping[str, Any] | None,
+) -> dict[str, bytes]:
     from qnnmem.fix.parts.chain_htp import describe_htp
 
     models = tuple(_marked(blob, "lpai" if parts is None else "htp") for blob in part_models(cut))
-    chain: Chain = describe_chain(cut, models)
+    chain: Chain = replace(describe_chain(cut, models), deployment=deployment)
     if parts is not None:
         chain = replace(chain, htp=describe_htp(parts, binaries))
     names = [name for name, _digest in chain.files]

@@ -206,6 +206,15 @@ class ModelRemedy(Protocol):
         ...
 
 
+def has_floats(plan: MemoryPlan | None) -> bool:
+    """Whether an op that is planned for LPAI makes floats."""
+    if plan is None:
+        return False
+    tensors = plan.model.tensors
+    made = (name for op in plan.model.ops for name in op.outputs if name in tensors)
+    return any(tensors[name].dtype.is_float for name in made)
+
+
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
     """The model as a message that holds all its data."""
     from qnnmem.load.onnx.typed import write_typed

@@ -10,7 +10,7 @@ from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.judge import NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
-from qnnmem.fix.parts.deployment import TOTAL, Arrangement
+from qnnmem.fix.parts.deployment import Arrangement
 from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.proof.validate import Validation
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
@@ -262,6 +262,7 @@ def as_values(
 ) -> dict[str, Any]:
     """The same as JSON has it."""
     best = result.best
+    found = best.need.deployment
     return {
         "schema": SCHEMA,
         "input": str(result.case.path),
@@ -273,7 +274,7 @@ def as_values(
         "over_budget": list(best.need.over),
         "total_bytes": best.need.total,
         "plain_total_bytes": best.before.total,
-        "deployment": deployment_values(best),
+        "deployment": None if found is None else found.values(best.before.total),
         "best": result.tried.index(best),
         "tried": [dict(_change(change)) for change in result.tried],
         "obstacle": result.obstacle,
@@ -286,28 +287,6 @@ def as_values(
         "files": list(files),
         "next": one_line(commands),
         **({"soc": result.soc.name} if isinstance(result, HtpFixResult) and result.soc else {}),
-    }
-
-
-def deployment_values(change: JudgedChange) -> dict[str, Any] | None:
-    """How the parts of a change are deployed; None for a model in one piece."""
-    found = change.need.deployment
-    if found is None:
-        return None
-    at = found.worst()
-    return {
-        "arrangement": found.arrangement.name.lower().replace("_", "-"),
-        "parts": len(found.steps),
-        "worst_part": at + 1,
-        "held_bytes": found.held[at],
-        "pools": {pool: size for pool, size in found.pools.items() if pool != TOTAL},
-        "total_bytes": found.total,
-        "plain_total_bytes": change.before.total,
-        "weights_bytes": found.weights_bytes,
-        "plain_weights_bytes": found.plain_weights_bytes,
-        "repeated_weights_bytes": found.repeated_bytes,
-        "moved_bytes_per_inference": found.moved_bytes,
-        "load_bytes_per_inference": found.load_bytes,
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.judge import MODEL
 from qnnmem.fix.parts.line import Stretch
-from qnnmem.fix.remedy import JudgedChange
+from qnnmem.fix.remedy import JudgedChange, has_floats
 from qnnmem.fix.run import FixResult
 from qnnmem.report.shell import file_word, next_line
 
@@ -76,11 +76,8 @@ def allow_command(
 
 def _precision_words(best: JudgedChange) -> list[str]:
     """How a model that computes in floats is prepared: LPAI has no floating point."""
-    tensors, bits = best.plan.model.tensors, best.change.pool_options.bits
-    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
-    if not any(tensors[name].dtype.is_float for name in made):
-        return []
-    return [f"--quantize=int{bits or _BITS}"]
+    bits = best.change.pool_options.bits or _BITS
+    return [f"--quantize=int{bits}"] if has_floats(best.plan) else []
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from qnnmem.fix.parts.line import OpLine, Stretch
 from qnnmem.ir.lifetime import stored_bytes
@@ -83,6 +84,24 @@ class Deployment:
     def repeated_bytes(self) -> int:
         """Bytes of weights that all parts together have more than the model in one piece."""
         return max(0, self.weights_bytes - (self.plain_weights_bytes or self.weights_bytes))
+
+    def values(self, plain_total: int | None) -> dict[str, Any]:
+        """All of it as JSON has it, beside the total of the model in one piece."""
+        at = self.worst()
+        return {
+            "arrangement": self.arrangement.name.lower().replace("_", "-"),
+            "parts": len(self.steps),
+            "worst_part": at + 1,
+            "held_bytes": self.held[at],
+            "pools": {pool: size for pool, size in self.pools.items() if pool != TOTAL},
+            "total_bytes": self.total,
+            "plain_total_bytes": plain_total,
+            "weights_bytes": self.weights_bytes,
+            "plain_weights_bytes": self.plain_weights_bytes,
+            "repeated_weights_bytes": self.repeated_bytes,
+            "moved_bytes_per_inference": self.moved_bytes,
+            "load_bytes_per_inference": self.load_bytes,
+        }
 
     def over(self, limits: Mapping[str, int]) -> dict[str, int]:
         """Bytes beyond each limit that is broken, by pool."""

@@ -108,6 +108,7 @@ class Chain:
     crossing_bytes: int
     peak: ChainPeak
     htp: HtpChain | None = None
+    deployment: Mapping[str, Any] | None = None  # as it was judged against a budget
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
@@ -250,6 +251,8 @@ def _from_json(values: Mapping[str, Any]) -> Chain:
     if values["schema"] != SCHEMA:
         raise ValueError(SCHEMA)
     own = {key: value for key, value in values.items() if key not in ("schema", "tool")}
+    if not isinstance(own.setdefault("deployment", None), dict | None):  # older files have none
+        raise ValueError("deployment")
     return Chain(
         **{
             **_fields(Chain, own),

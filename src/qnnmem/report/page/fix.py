@@ -24,6 +24,7 @@ def fix_section(fix: FixValues) -> PageSection:
             [
                 tag("p", badge(fix.fits), class_="answer"),
                 *_chain(fix),
+                *_deployment(fix),
                 *_bars(fix),
                 *_maps(fix),
                 tag("p", f"In the way: {fix.obstacle}") if fix.obstacle else Html(""),
@@ -44,6 +45,16 @@ def _chain(fix: FixValues) -> Iterator[Html]:
     if fix.from_log:
         yield tag("h3", "From the log")
         yield tag("ol", *(tag("li", one) for one in fix.from_log), class_="evidence")
+
+
+def _deployment(fix: FixValues) -> Iterator[Html]:
+    found = fix.deployment
+    if found is not None:
+        plain = found.plain_total_bytes
+        beside = "" if plain is None else f" (plain {plain:,})"
+        words = f"{found.parts:,} parts, {found.arrangement}: {found.total_bytes:,} bytes in all"
+        load = f"{found.load_bytes_per_inference:,} bytes are loaded or moved in each inference"
+        yield tag("p", f"{words}{beside}; {load}")
 
 
 def _bars(fix: FixValues) -> Iterator[Html]:

@@ -421,6 +421,16 @@ class FixPlans(Loose, frozen=True):
     after_is: str = "whole model"
 
 
+class FixDeployment(Loose, frozen=True):
+    """Parts as they are deployed, of `qnnmem.fix/1`."""
+
+    arrangement: str
+    parts: Count
+    total_bytes: Count
+    load_bytes_per_inference: Count
+    plain_total_bytes: Count | None = None
+
+
 class FixValues(Loose, frozen=True):
     """`qnnmem.fix/1`."""
 
@@ -437,6 +447,7 @@ class FixValues(Loose, frozen=True):
     files: list[str] = []
     next: str = ""
     soc: str = ""
+    deployment: FixDeployment | None = None
     from_log: list[str] = []
     plans: FixPlans | None = None
 
