@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.kept import default_folder, model_digest, settings_of
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
     Axis,
@@ -28,12 +29,10 @@ from qnnmem.htp.sweep import (
     Sweep,
     SweepPoint,
     SweepRow,
-    fixed_of,
     options_of,
     parse_axis,
     points_of,
 )
-from qnnmem.htp.sweep.cache import default_folder, model_digest
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.kept_results import ResultCache
 from qnnmem.targets.socs import find_soc
@@ -141,7 +140,7 @@ def test_finished_results_are_not_compiled_again(tmp_path: Path) -> None:
         Identity("other", 57, "library 1", {}),
         Identity("digest", 58, "library 1", {}),
         Identity("digest", 57, "library 2", {}),
-        Identity("digest", 57, "library 1", fixed_of(CompileOptions(dims={"seq": 1}))),
+        Identity("digest", 57, "library 1", settings_of(CompileOptions(dims={"seq": 1}))),
     ],
 )
 def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Identity) -> None:

@@ -57,12 +57,7 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="Compile on the workers of a Dask cluster, each of which has the library.",
 )
-@click.option(
-    "--cache",
-    type=click.Path(),
-    metavar="DIR",
-    help="Folder of finished results.  [default: qnnmem in the user's cache folder]",
-)
+@texts.cache_option
 @texts.time_limit_option
 @click.option(
     "--memory-limit",
@@ -217,18 +212,15 @@ def _run(
     from contextlib import ExitStack
 
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, points_of
-    from qnnmem.htp.sweep.cache import default_folder, model_digest
+    from qnnmem.htp.kept import default_folder, model_digest, settings_of
+    from qnnmem.htp.sweep import Identity, Sweep, points_of
     from qnnmem.kept_results import ResultCache
-    from qnnmem.version import __version__
 
     axis, rest = _split(axes, searched)
     points = list(points_of(rest))
     with ExitStack() as stack:
         library, compilers = _compilers(path, soc, axes, base, places, stack)
-        identity = Identity(
-            model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
-        )
+        identity = Identity(model_digest(path), soc.model_id, library, settings_of(base))
         folder = places.kept
         results = ResultCache(folder or default_folder(), must_keep=folder is not None)
         bar = stack.enter_context(ProgressBar(f"reading {path.name}"))

@@ -73,7 +73,7 @@ def predicted(
             found.append(len(values) - 1)  # this pool does not grow
             continue
         most = int(values[low]) + (limit - needs[low]) * run // rise
-        found.append(bisect_right(values, most) - 1)  # type: ignore[type-var]  # numbers, see above
+        found.append(bisect_right(values, most) - 1)
     return min(found, default=None)
 
 
