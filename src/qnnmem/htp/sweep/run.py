@@ -113,7 +113,8 @@ class Sweep:
             rows[at] = self._row({**rest, axis.name: values[at]}, None)
             return rows[at].result
 
-        place, predicted, halved = last_that_meets(values, compiled, until.is_met, limits or {})
+        found = last_that_meets(values, compiled, until.is_met, limits or {})
+        place = found.place
         over = min((at for at in rows if at > place), default=None)
         answer = Largest(
             name=axis.name,
@@ -122,8 +123,9 @@ class Sweep:
             next_value=None if over is None else values[over],
             next_reason="" if over is None else rows[over].result.reason,
             until=until,
-            predicted=None if predicted is None else values[predicted],
-            halved=halved,
+            predicted=None if found.predicted is None else values[found.predicted],
+            halved=found.halved,
+            is_open=found.is_open,
         )
         return answer, tuple(rows[at] for at in sorted(rows))
 

@@ -18,6 +18,7 @@ class Found(NamedTuple):
     place: int  # of the last value that meets the question, -1 for none
     predicted: int | None  # place of the first prediction
     halved: bool  # the prediction did not lead there
+    is_open: bool = False  # the search ended at a compile that was not finished in time
 
 
 def last_that_meets(
@@ -40,6 +41,8 @@ def last_that_meets(
             first = guess if first is None else first
             at, left = min(max(guess, good + 1), bad - 1), left - 1
         known[at] = compiled(at)
+        if known[at].timed_out:  # neither yes nor no, and halving would wait as long again
+            return Found(good, first, halved, is_open=True)
         good, bad = (at, bad) if meets(known[at]) else (good, at)
     return Found(good, first, halved)
 
