@@ -61,3 +61,12 @@ def pytest_unconfigure() -> None:
     os.environ["QNNMEM_LEAKS"] = "0"
     if sys.platform == "linux":
         warm_start.end_server()
+
+
+@pytest.fixture(autouse=True)
+def no_kept_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no test see what another one had compiled, as far as it runs in this process."""
+    from qnnmem.cache_folder import NOWHERE
+    from qnnmem.htp.kept import KeptAnswers
+
+    monkeypatch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))

@@ -7,13 +7,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 from command_line import verb
 from context_writer import example_context, old_context, pack_context
+from told_worker import ToldWorker, loading
 
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
+from qnnmem.htp.library import Library
+from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.report.flags import flag
+from qnnmem.report.schema import load_schema
 
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}
 
@@ -120,3 +126,80 @@ def test_nothing_heavy_is_imported(binary: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def told_measure(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Path]:
+    """Have models measured by a worker that is told, and give what was asked."""
+    from qnnmem.htp.bill import measure as measuring
+
+    asked: list[Path] = []
+    real = measuring.measure
+
+    def measure(path: Path, *given: Any, **named: Any) -> Any:
+        asked.append(path)
+        lines = more.get("lines", ("Setting context 1 reserved space to 10546688",))
+        worker: Any = ToldWorker(loading((0,), *lines))
+        return real(path, *given, **{**named, "worker": worker})
+
+    monkeypatch.setattr(measuring, "measure", measure)
+    library = Library("2.7.0", "1.31.1", Path("libraries"))
+    monkeypatch.setattr("qnnmem.htp.library.find_library", lambda: library)
+    return asked
+
+
+def test_a_bill_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again, nothing is compiled, all numbers are the same, and it is said."""
+    asked = told_measure(monkeypatch)
+    model, moved = tmp_path / "m.onnx", tmp_path / "moved.onnx"
+    for path in (model, moved):
+        path.write_bytes(small_convolution())
+    words = ("--soc", "SM8650", "--cache", tmp_path / "kept")
+    first = run(model, *words).stdout
+    again = run(model, *words).stdout
+    assert asked == [model]
+    assert "kept from an earlier run" in again
+    assert "kept from" not in first
+    shown = [line for line in again.splitlines() if "kept from" not in line and line]
+    assert shown == [line for line in first.splitlines() if line]
+    values = [json.loads(run(path, *words, "--json").stdout) for path in (model, moved)]
+    jsonschema.validate(values[0], load_schema("qnnmem.footprint/1"))
+    assert [one.pop("from_cache") for one in values] == [True, True]
+    assert {**values[0], "file": ""} == {**values[1], "file": ""}
+    assert asked == [model]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("--soc", "SM8550"),
+        ("--soc", "SM8650", "--vtcm-mb", "4"),
+        ("--soc", "SM8650", "--cache", "other"),
+    ],
+)
+def test_what_changes_a_bill_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]
+) -> None:
+    """Another SoC, another setting, another folder; and one that lies is not believed."""
+    monkeypatch.chdir(tmp_path)
+    asked = told_measure(monkeypatch)
+    model = tmp_path / "m.onnx"
+    model.write_bytes(small_convolution())
+    run(model, "--soc", "SM8650", "--cache", "kept")
+    run(model, "--cache", "kept", *change) if "--cache" not in change else run(model, *change)
+    assert len(asked) == 2
+    for file in Path("kept").rglob("*.json"):
+        file.write_text(file.read_text().replace('"graphs"', '"graph"'))
+    run(model, "--soc", "SM8650", "--cache", "kept")
+    assert len(asked) == 3
+
+
+def test_a_bill_without_an_estimate_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run may load the binary."""
+    asked = told_measure(monkeypatch, lines=())
+    model = tmp_path / "m.onnx"
+    model.write_bytes(small_convolution())
+    for _ in range(2):
+        run(model, "--soc", "SM8650", "--cache", tmp_path / "kept")
+    assert len(asked) == 2

@@ -20,7 +20,7 @@ from qnnmem.cli.verbs import Verbs
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.model import model_source
-from qnnmem.htp.sweep.axes import fixed_of
+from qnnmem.htp.kept import settings_of
 from qnnmem.load.onnx.fixed import InputValue
 
 # A detector in small: a rate decides the branch, a window must be long enough, a state is kept.
@@ -202,11 +202,11 @@ def test_results_of_a_sweep_differ_by_value(tmp_path: Path) -> None:
     """Kept results are found again by what a value holds, not by the name of its file."""
     file = tmp_path / "v.npy"
     numpy.save(file, numpy.array(1))
-    keys = [fixed_of(CompileOptions(values={"v": value}))["value v"] for value in (1, 2, file)]
+    keys = [settings_of(CompileOptions(values={"v": value}))["value v"] for value in (1, 2, file)]
     numpy.save(file, numpy.array(2))
-    keys.append(fixed_of(CompileOptions(values={"v": file}))["value v"])
+    keys.append(settings_of(CompileOptions(values={"v": file}))["value v"])
     assert len(set(keys)) == 4
-    assert "value v" not in fixed_of(CompileOptions())
+    assert "value v" not in settings_of(CompileOptions())
 
 
 def test_a_command_is_repeated_with_settings() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from qnnmem.errors import Setting, WorkerError, WorkerLost
 from qnnmem.htp.bill.value import Item, SizeRange
-from qnnmem.htp.fit.kept import from_kept, to_kept
 from qnnmem.htp.fit.many import fit_all
 from qnnmem.htp.fit.value import Check, Fit
+from qnnmem.htp.kept_values import from_values, to_values
 from qnnmem.htp.sweep import Identity, Result, Sweep, SweepPoint
 from qnnmem.htp.sweep.cluster import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
@@ -123,7 +123,7 @@ def test_an_answer_is_kept_and_read_back() -> None:
     """JSON and back gives the same value."""
     import json
 
-    assert from_kept(json.loads(json.dumps(to_kept(FIT)))) == FIT
+    assert from_values(Fit, json.loads(json.dumps(to_values(FIT)))) == FIT
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_file_that_holds_something_else_counts_as_missing(change: dict[str, ob
     """Nothing that is read is trusted."""
     import json
 
-    values = json.loads(json.dumps(to_kept(FIT)))
-    assert from_kept({**values, **change}) is None
-    assert from_kept(None) is None
+    values = json.loads(json.dumps(to_values(FIT)))
+    assert from_values(Fit, {**values, **change}) is None
+    assert from_values(Fit, None) is None
 
 
 def test_spread_answers_are_those_of_one_after_another() -> None:

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.kept import default_folder, model_digest, settings_of
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
     Axis,
@@ -28,14 +29,13 @@ from qnnmem.htp.sweep import (
     Sweep,
     SweepPoint,
     SweepRow,
-    fixed_of,
     options_of,
     parse_axis,
     points_of,
 )
-from qnnmem.htp.sweep.cache import default_folder, model_digest
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.kept_results import ResultCache
+from qnnmem.report.sweep import render_text
 from qnnmem.targets.socs import find_soc
 
 IDENTITY = Identity("digest", 57, "library 1", {})
@@ -141,7 +141,7 @@ def test_finished_results_are_not_compiled_again(tmp_path: Path) -> None:
         Identity("other", 57, "library 1", {}),
         Identity("digest", 58, "library 1", {}),
         Identity("digest", 57, "library 2", {}),
-        Identity("digest", 57, "library 1", fixed_of(CompileOptions(dims={"seq": 1}))),
+        Identity("digest", 57, "library 1", settings_of(CompileOptions(dims={"seq": 1}))),
     ],
 )
 def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Identity) -> None:
@@ -356,6 +356,24 @@ def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
     fits, compiles = found[Question.FITS], found[Question.COMPILES]
     assert (fits.value, fits.next_value, fits.next_reason) == (30, 31, "no room")
     assert (compiles.value, compiles.next_reason) == (50, "over the compile limit")
+
+
+def test_a_compile_that_takes_too_long_ends_the_search(tmp_path: Path) -> None:
+    """It says neither yes nor no, and halving would wait as long again and again."""
+
+    def answer(point: SweepPoint) -> Result:
+        batch = int(point["batch"])
+        late = Result("failed", "not finished", timed_out=True)
+        return late if batch > 9 else Result("fits", pd_need=batch * 10, file_bytes=1)
+
+    run, asked = sweep(tmp_path, answer)
+    largest, _rows = run.largest(Axis("batch", range(1, 200)), {}, limits={"pd": 1000})
+    assert (largest.value, largest.next_value, largest.predicted) == (4, 100, 100)
+    assert largest.is_open
+    assert len(asked) == 4
+    text = render_text([], [largest], "m.onnx", "SM8650")
+    assert text.startswith("largest batch known so far that fits SM8650 is 4; 100 is not decided")
+    assert "100 was predicted from small values and is not confirmed" in text
 
 
 class NoCache(ResultCache):

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import OutputError
-from qnnmem.htp.sweep.cache import model_digest
-from qnnmem.htp.sweep.kept import from_kept, to_kept
+from qnnmem.htp.kept import model_digest
+from qnnmem.htp.kept_values import to_values
+from qnnmem.htp.sweep.kept import from_kept
 from qnnmem.htp.sweep.value import Result
 from qnnmem.kept_results import ResultCache
 
@@ -22,7 +23,7 @@ KEY = "ab" * 32
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     """Numbers, and those that are not known."""
     cache, result = ResultCache(tmp_path), Result("over", "too large", 1002, pd_need=5, seconds=1.5)
-    cache.put(KEY, to_kept(result))
+    cache.put(KEY, to_values(result))
     assert from_kept(cache.get(KEY)) == result
 
 
@@ -40,6 +41,7 @@ ODD: dict[str, tuple[Any, ...]] = {
 )
 def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
     """Whatever JSON can hold."""
+    assert from_kept(asdict(Result("fits"))) == Result("fits")
     assert from_kept({**asdict(Result("fits")), **changes}) is None
 
 
@@ -47,7 +49,7 @@ def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
 def test_what_is_no_kept_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
     """A pipe is not waited for, a link is not followed."""
     cache = ResultCache(tmp_path)
-    cache.put(KEY, to_kept(Result("fits")))
+    cache.put(KEY, to_values(Result("fits")))
     path = tmp_path / "sweep" / KEY[:2] / f"{KEY}.json"
     data = path.read_bytes()
     path.unlink()

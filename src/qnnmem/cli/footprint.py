@@ -9,6 +9,8 @@ import click
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
 
+_KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 )
 @texts.compile_options
 @texts.vtcm_option
+@texts.cache_option
 @texts.verbose_option
 @texts.result_options("qnnmem.footprint/1")
 def footprint(
@@ -39,6 +42,7 @@ def footprint(
     values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
+    cache: str | None,
     time_limit: float,
     verbose: bool,
     as_json: bool,
@@ -49,7 +53,8 @@ def footprint(
 
     FILE is a QNN context binary of the HTP backend (.bin, .serialized.bin) or an ONNX model that
     embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model,
-    and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`.
+    and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`. That
+    bill is kept: asked again for the same file and settings, nothing is compiled.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
     size in the file or an output of the model is missing, 4 not finished within the time limit.
@@ -71,15 +76,17 @@ def footprint(
     check_kind(path, "footprint")
     chosen = None if soc is None else find_soc(soc)
     bill = _stored_bill(path, chosen, load, time_limit)
-    compiled = bill is None
+    compiled, is_kept = bill is None, False
     if bill is None:
         options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
-        made = _compiled_bill(path, chosen, options)
+        folder = None if cache is None else Path(cache)
+        made, is_kept = _compiled_bill(path, chosen, options, folder)
         if isinstance(made, CompileFailure):
             write(say_failure(made, "bill", as_json=as_json), None, force=False)
             return failure_code(made)
         bill = made
-    write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
+    text = _render(bill, file, as_json, compiled, is_kept, verbose)
+    write(text, target, force, _verdict(bill))
     return 0 if bill.ram is not None and bill.missing is None else 3
 
 
@@ -99,17 +106,31 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
     return bill_of_loaded(path, soc, time_limit)
 
 
-def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | CompileFailure:
-    """The bill of a model, or why the library made none."""
+def _compiled_bill(
+    path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None
+) -> tuple[Bill | CompileFailure, bool]:
+    """The bill of a model, or why the library made none; and whether it was kept."""
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.bill.measure import bill_of_model
+    from qnnmem.htp.bill import Bill
+    from qnnmem.htp.bill.measure import MeasuredModel, measure
     from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.kept import KeptAnswers
 
     target = compile_target(path, soc)
-    need_compiler(path, (target,), options)
+    library = need_compiler(path, (target,), options)
+    answers = KeptAnswers(Bill, path, library.name, "footprint", folder)
+    key = answers.key(target, options)
+    kept = answers.get(key)
+    if kept is not None:
+        return kept, True
     with ProgressBar(f"compiling {path.name}") as bar:
-        return bill_of_model(path, target, options, bar.say)
+        made = measure(path, target, options, name_weights=True, progress=bar.say, try_cures=True)
+    if not isinstance(made, MeasuredModel):
+        return made, False
+    if not made.no_estimate:  # another run may load it
+        answers.put(key, made.bill)
+    return made.bill, False
 
 
 def _verdict(bill: Bill) -> str:
@@ -118,14 +139,17 @@ def _verdict(bill: Bill) -> str:
     return verdict(bill)
 
 
-def _render(bill: Bill, file: str, as_json: bool, compiled: bool, verbose: bool) -> str:
+def _render(
+    bill: Bill, file: str, as_json: bool, compiled: bool, is_kept: bool, verbose: bool
+) -> str:
     from qnnmem.report import bill as report
-    from qnnmem.version import __version__
+    from qnnmem.report.schema import TOOL, write_json
 
     if as_json:
-        return report.render_json(bill, file, f"qnnmem {__version__}")
+        return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})
     if compiled:
         following = report.next_prepare(bill, file, given_words("prepare"))
     else:
         following = report.next_look(bill, file, given_words())
+    following = f"{_KEPT}\n\n{following}" if is_kept else following
     return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)

@@ -74,15 +74,14 @@ class WorkerJudge:
         *,
         many: bool,
     ) -> None:
-        from qnnmem.cache_folder import cache_folder
+        from qnnmem.htp.fit import Fit
+        from qnnmem.htp.kept import KeptAnswers
         from qnnmem.htp.worker.slots import Slots
-        from qnnmem.kept_results import ResultCache
 
-        self._path, self._budgets, self._library = path, budgets, library
+        self._limits = {f"budget {pool}": limit.value for pool, limit in budgets.items()}
         self._many, self._done = many, 0
         self._slots = Slots(judges)
-        self._digest = ""
-        self._cache = ResultCache(cache_folder(), "fit", must_keep=False)
+        self._kept = KeptAnswers(Fit, path, library, "fit")
 
     def __enter__(self) -> WorkerJudge:
         return self
@@ -92,15 +91,13 @@ class WorkerJudge:
 
     def __call__(self, soc: Soc, options: CompileOptions) -> Fit:
         """The answer for a SoC, kept or made."""
-        from qnnmem.htp.fit.kept import from_kept, to_kept
-
-        key = self._key(soc, options) if self._many else ""
-        kept = from_kept(self._cache.get(key)) if key else None
+        key = self._kept.key(soc, options, self._limits) if self._many else ""
+        kept = self._kept.get(key)
         if kept is not None and kept.soc == soc:
             return kept
         found = self._judged(soc, options)
         if key and found.is_final:
-            self._cache.put(key, to_kept(found.fit))
+            self._kept.put(key, found.fit)
             self._done += 1
         return found.fit
 
@@ -127,17 +124,3 @@ class WorkerJudge:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._slots.close()  # ends compiles whose answers are not wanted any more
                 raise
-
-    def _key(self, soc: Soc, options: CompileOptions) -> str:
-        """Name of an answer in the cache, empty for what is not kept."""
-        from qnnmem.htp.fit.kept import settings_of
-        from qnnmem.htp.sweep import fixed_of
-        from qnnmem.htp.sweep.cache import key_of, model_digest
-        from qnnmem.version import __version__
-
-        if options.calibration is not None:  # its files may change
-            return ""
-        self._digest = self._digest or model_digest(self._path)
-        library = f"{self._library}, qnnmem {__version__}"
-        settings = {**fixed_of(options), **settings_of(options, self._budgets)}
-        return key_of(self._digest, soc.model_id, settings, library)

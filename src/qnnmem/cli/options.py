@@ -460,6 +460,16 @@ def trust_option(command: F) -> F:
     )(command)
 
 
+def cache_option(command: F) -> F:
+    """Where finished results are kept."""
+    return click.option(
+        "--cache",
+        type=click.Path(),
+        metavar="DIR",
+        help="Folder of finished results.  [default: qnnmem in the user's cache folder]",
+    )(command)
+
+
 def chosen_compile(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],

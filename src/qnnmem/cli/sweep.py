@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import Library
-    from qnnmem.htp.sweep import Axis, Largest, PointCompiler, Question, SweepRow
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.htp.sweep import (
+        Axis,
+        Largest,
+        PointCompiler,
+        Question,
+        SweepPoint,
+        SweepRow,
+    )
     from qnnmem.targets.socs import Soc
 
 
@@ -57,12 +63,7 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="Compile on the workers of a Dask cluster, each of which has the library.",
 )
-@click.option(
-    "--cache",
-    type=click.Path(),
-    metavar="DIR",
-    help="Folder of finished results.  [default: qnnmem in the user's cache folder]",
-)
+@texts.cache_option
 @texts.time_limit_option
 @click.option(
     "--memory-limit",
@@ -78,9 +79,6 @@ def sweep(
     varied: tuple[str, ...],
     searched: str | None,
     until: str | None,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
     jobs: int,
     cluster: str | None,
     cache: str | None,
@@ -90,6 +88,7 @@ def sweep(
     as_json: bool,
     output: str | None,
     force: bool,
+    **shaping: Any,
 ) -> int:
     """Compile MODEL for SOC with every combination of settings and show what each needs.
 
@@ -100,57 +99,56 @@ def sweep(
     Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell, 4 no
     compile was finished within the time limit. 130 after Ctrl-C, which shows the rows so far.
     """
-    from functools import partial
     from pathlib import Path
 
-    from qnnmem.errors import MissingSoc, UsageError
+    from qnnmem.errors import MissingSoc
 
     if soc is None:
         raise MissingSoc(model)
     from qnnmem.cli.output import check_free, write
-    from qnnmem.cli.refusal import explained_largest, explained_row
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import Question
-    from qnnmem.report import sweep as report
-    from qnnmem.report.schema import TOOL
+    from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
 
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    axes = _axes(varied)
+    axes, question = _axes(varied), Question(until or "fits")
+    searched_axis = _split(axes, searched, until)
     _check_file(Path(model), axes)
-    chosen = find_soc(soc)
-    base = CompileOptions(
-        dims=dict(dims),
-        shapes=dict(shapes),
-        values=dict(values),
-        time_limit_s=time_limit,
-        memory_limit=memory_limit,
-    )
+    sizes = {name: dict(pairs) for name, pairs in shaping.items()}
+    base = CompileOptions(**sizes, time_limit_s=time_limit, memory_limit=memory_limit)
     places = _Places(jobs, cluster, None if cache is None else Path(cache))
-    if until is not None and searched is None:
-        raise UsageError("--until says when a search ends; name what is searched with --max")
-    question = Question(until or "fits")
-    ran = _run(Path(model), chosen, axes, searched, question, base, places)
-    explain = partial(explained_row, path=Path(model), soc=chosen, base=base)
-    found = tuple(explained_largest(one, Path(model), chosen, base) for one in ran.largest)
-    broken = ran.interrupted is not None
-    if as_json:
-        rows = tuple(map(explain, ran.rows))
-        text = report.render_json(rows, found, model, chosen.name, ran.library, TOOL, broken)
-    else:
-        text = report.render_text(
-            *(ran.rows, found, model, chosen.name),
-            verbose=verbose,
-            say=lambda row: explain(row).result.reason,
-            interrupted=broken,
-        )
+    task = _Task(model, find_soc(soc), axes, *searched_axis, question, base, places)
+    ran = _run(task)
+    text = _render(task, ran, as_json=as_json, verbose=verbose)
     if ran.interrupted is not None:
         write(text, None, force)
         raise ran.interrupted
-    write(text, target, force, report.verdict(ran.rows, found, chosen.name))
+    write(text, target, force, verdict(ran.rows, ran.largest, task.soc.name))
     return _exit_code(ran.rows, question)
+
+
+def _render(task: _Task, ran: _Ran, *, as_json: bool, verbose: bool) -> str:
+    """The rows in either form, with options that this verb has."""
+    from functools import partial
+
+    from qnnmem.cli.refusal import explained_row
+    from qnnmem.report import sweep as report
+    from qnnmem.report.schema import TOOL
+
+    explain = partial(explained_row, path=task.path, soc=task.soc, base=task.base)
+    given, broken = (task.model, task.soc.name), ran.interrupted is not None
+    if as_json:
+        rows = tuple(map(explain, ran.rows))
+        return report.render_json(rows, ran.largest, *given, ran.library, TOOL, broken)
+    return report.render_text(
+        *(ran.rows, ran.largest, *given),
+        verbose=verbose,
+        say=lambda row: explain(row).result.reason,
+        interrupted=broken,
+    )
 
 
 def _axes(varied: Sequence[str]) -> list[Axis]:
@@ -185,6 +183,26 @@ class _Places(NamedTuple):
     kept: Path | None
 
 
+class _Task(NamedTuple):
+    """What is compiled, what is asked of it, and where."""
+
+    model: str
+    soc: Soc
+    axes: Sequence[Axis]
+    searched: Axis | None
+    points: Sequence[SweepPoint]  # of the other axes
+    question: Question
+    base: CompileOptions
+    places: _Places
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        from pathlib import Path
+
+        return Path(self.model)
+
+
 class _Ran(NamedTuple):
     """What became of a sweep, and the signal that broke it off."""
 
@@ -205,42 +223,34 @@ def _exit_code(rows: Sequence[SweepRow], question: Question) -> int:
     return 1 if states == {"over"} else 3
 
 
-def _run(
-    path: Path,
-    soc: Soc,
-    axes: Sequence[Axis],
-    searched: str | None,
-    question: Question,
-    base: CompileOptions,
-    places: _Places,
-) -> _Ran:
+def _run(task: _Task) -> _Ran:
     from contextlib import ExitStack
 
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, points_of
-    from qnnmem.htp.sweep.cache import default_folder, model_digest
+    from qnnmem.cli.refusal import explained_largest
+    from qnnmem.htp.kept import default_folder, model_digest, settings_of
+    from qnnmem.htp.sweep import Identity, Sweep
     from qnnmem.kept_results import ResultCache
-    from qnnmem.version import __version__
 
-    axis, rest = _split(axes, searched)
-    points = list(points_of(rest))
+    path, soc, folder = task.path, task.soc, task.places.kept
     with ExitStack() as stack:
-        library, compilers = _compilers(path, soc, axes, base, places, stack)
-        identity = Identity(
-            model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
-        )
-        folder = places.kept
+        library, compilers = _compilers(task, stack)
+        identity = Identity(model_digest(path), soc.model_id, library, settings_of(task.base))
         results = ResultCache(folder or default_folder(), must_keep=folder is not None)
         bar = stack.enter_context(ProgressBar(f"reading {path.name}"))
         run = stack.enter_context(Sweep(compilers, results, identity, progress=bar.say))
         try:
-            if axis is None:
-                return _Ran(run.table(points), (), library)
-            found = [run.largest(axis, one, question, _limits(soc, question)) for one in points]
+            if task.searched is None:
+                return _Ran(run.table(task.points), (), library)
+            limits = _limits(soc, task.question)
+            found = [
+                run.largest(task.searched, point, task.question, limits) for point in task.points
+            ]
         except KeyboardInterrupt as exc:
             return _Ran(tuple(run.rows), (), library, exc)
         rows = tuple(row for _, seen in found for row in seen)
-        return _Ran(rows, tuple(largest for largest, _ in found), library)
+        largest = (explained_largest(one, path, soc, task.base) for one, _ in found)
+        return _Ran(rows, tuple(largest), library)
 
 
 def _limits(soc: Soc, question: Question) -> dict[str, int]:
@@ -252,14 +262,7 @@ def _limits(soc: Soc, question: Question) -> dict[str, int]:
     return found if question is Question.COMPILES else {**found, "pd": pd_budget().value}
 
 
-def _compilers(
-    path: Path,
-    soc: Soc,
-    axes: Sequence[Axis],
-    base: CompileOptions,
-    places: _Places,
-    stack: ExitStack,
-) -> tuple[str, list[Callable[[], PointCompiler]]]:
+def _compilers(task: _Task, stack: ExitStack) -> tuple[str, list[Callable[[], PointCompiler]]]:
     """The name of the library, and a maker for each compile that may happen at the same time."""
     from functools import partial
 
@@ -270,11 +273,12 @@ def _compilers(
     from qnnmem.htp.sweep.compiler import LibraryCompiler
     from qnnmem.htp.worker import Worker
 
+    path, soc, base, places = task.path, task.soc, task.base, task.places
     if places.cluster is not None:
         cluster = cluster_library(places.cluster, stack)
         there = ClusterCompiler(path, soc, base, cluster.executor, cluster.answers)
         return cluster.library, [lambda: there] * cluster.width
-    last = {one.name: one.values[-1] for one in axes if one.name != "vtcm_mb"}
+    last = {one.name: one.values[-1] for one in task.axes if one.name != "vtcm_mb"}
     at = show(last) if last else ""
     first = need_compiler(path, (soc,), options_of(last, base), at)
 
@@ -286,12 +290,18 @@ def _compilers(
     return first.name, [partial(make, one) for one in found for _ in range(places.jobs)]
 
 
-def _split(axes: Sequence[Axis], searched: str | None) -> tuple[Axis | None, list[Axis]]:
+def _split(
+    axes: Sequence[Axis], searched: str | None, until: str | None
+) -> tuple[Axis | None, list[SweepPoint]]:
+    """The axis whose largest value is searched, and every combination of the others."""
     from qnnmem.errors import UsageError
+    from qnnmem.htp.sweep import points_of
 
+    if until is not None and searched is None:
+        raise UsageError("--until says when a search ends; name what is searched with --max")
     if searched is None:
-        return None, list(axes)
+        return None, list(points_of(axes))
     found = [axis for axis in axes if axis.name == searched]
     if len(found) != 1 or searched == "precision":
         raise UsageError(f"--max {searched[:40]} needs one --vary {searched[:40]}=LOW..HIGH")
-    return found[0], [axis for axis in axes if axis.name != searched]
+    return found[0], list(points_of([axis for axis in axes if axis.name != searched]))

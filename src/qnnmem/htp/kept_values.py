@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from qnnmem.errors import QnnMemError
+from qnnmem.errors import QnnMemError, Setting, Words
 from qnnmem.targets.socs import Soc, find_soc
 
 _MOST = 1 << 63
@@ -24,8 +24,8 @@ def to_values(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        return {one.name: to_values(getattr(value, one.name)) for one in fields(value)}
-    return [to_values(one) for one in value] if isinstance(value, tuple) else value
+        return {item.name: to_values(getattr(value, item.name)) for item in fields(value)}
+    return [to_values(item) for item in value] if isinstance(value, tuple) else value
 
 
 def from_values(wanted: type[T], values: Any) -> T | None:
@@ -37,6 +37,15 @@ def from_values(wanted: type[T], values: Any) -> T | None:
     return found if isinstance(found, wanted) else None
 
 
+def read_words(value: object) -> Words | None:
+    """A text, or texts and settings, as JSON holds them."""
+    try:
+        found: Words = _read(str | tuple[str | Setting, ...], value)
+    except (TypeError, ValueError, KeyError):
+        return None
+    return found
+
+
 def _read(wanted: Any, value: Any) -> Any:
     """A value of a type; ValueError or TypeError for anything else."""
     if get_origin(wanted) in (Union, types.UnionType):
@@ -44,7 +53,7 @@ def _read(wanted: Any, value: Any) -> Any:
     if get_origin(wanted) is tuple:
         if not isinstance(value, list):
             raise TypeError("no list")
-        return tuple(_read(get_args(wanted)[0], one) for one in value)
+        return tuple(_read(get_args(wanted)[0], item) for item in value)
     if wanted is Soc:
         return find_soc(_read(str, value))
     if isinstance(wanted, type) and issubclass(wanted, Enum):
@@ -70,8 +79,8 @@ def _read_one_of(kinds: tuple[Any, ...], value: Any) -> Any:
 
 
 def _read_fields(wanted: Any, value: Any) -> Any:
-    names = {one.name for one in fields(wanted)}
+    names = {item.name for item in fields(wanted)}
     if not isinstance(value, dict) or set(value) != names:
         raise TypeError("other fields")
-    hints = get_type_hints(wanted)
-    return wanted(**{name: _read(hints[name], one) for name, one in value.items()})
+    hints = get_type_hints(wanted, localns={"Setting": Setting})  # which `Words` names
+    return wanted(**{name: _read(hints[name], one) for name, item in value.items()})

@@ -67,6 +67,10 @@ def _largest(one: Largest, soc: str) -> str:
     words = f"largest {name} that {_MEETS[one.until]} {soc}{rest} is {one.value}"
     if one.next_value is None:
         return f"{words}, the largest asked for"
+    if one.is_open:
+        known = f"largest {name} known so far that {_MEETS[one.until]} {soc}{rest} is {one.value}"
+        why = shorten(with_flags(one.next_reason), _LONGEST)
+        return f"{known}; {one.next_value} is not decided: {why}"
     return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), _LONGEST)}"
 
 
@@ -74,6 +78,8 @@ def _way(one: Largest) -> str:
     """How a search came to its answer."""
     if one.predicted is None:
         return "found by doubling and halving, as the needs of small values are not known"
+    if one.is_open:
+        return f"{one.predicted} was predicted from small values and is not confirmed"
     if one.predicted == one.value:
         return f"{one.predicted} was predicted from small values and confirmed by compiling"
     how = "by halving the gap" if one.halved else "by compiling near it"
@@ -160,6 +166,7 @@ def as_values(
                 "until": one.until.value,
                 "predicted": one.predicted,
                 "halved": one.halved,
+                "is_open": one.is_open,
             }
             for one in largest
         ],

@@ -13,8 +13,8 @@ from qnnmem.errors import Setting, Words
 from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.htp.fit import POOLS, Check, Fit
 from qnnmem.htp.fit.of_bill import why_not
+from qnnmem.htp.kept_values import read_words
 from qnnmem.htp.place import Resident
-from qnnmem.htp.sweep.kept import read_words
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 from qnnmem.units import MAX_BYTES

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qnnmem.errors import QnnMemError, WorkerError
-from qnnmem.htp.bill.measure import measure
-from qnnmem.htp.compile import CompileOptions, Progress
+from qnnmem.htp.bill.measure import MeasuredModel, measure
+from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.compile.value import for_a_cluster
 from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
-from qnnmem.htp.fit.kept import from_kept, is_final, to_kept
 from qnnmem.htp.fit.model import fit_made
 from qnnmem.htp.fit.value import Fit
+from qnnmem.htp.kept_values import from_values, to_values
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc, find_soc
@@ -25,6 +25,13 @@ class JudgedModel(NamedTuple):
 
     fit: Fit
     is_final: bool
+
+
+def is_final(made: MeasuredModel | CompileFailure) -> bool:
+    """Whether another run would say the same: a crash or a time limit may not come again."""
+    if isinstance(made, CompileFailure):
+        return made.outcome.kind == "refused"
+    return not made.no_estimate
 
 
 class FitWorker:
@@ -67,7 +74,7 @@ class FitCluster:
         """Have it judged somewhere."""
         wish = (soc.name, for_a_cluster(options), dict(self._budgets))
         answer = self._model.ask(judge_there, *wish)
-        fit = from_kept(answer["fit"])
+        fit = from_values(Fit, answer["fit"])
         if fit is None or fit.soc != soc:
             raise WorkerError("a worker of the cluster sends what cannot be understood")
         return JudgedModel(fit, answer["final"] is True)
@@ -95,4 +102,4 @@ def judge_there(
             found = worker.judge(find_soc(soc), wanted)
         finally:
             worker.close()
-        return {"fit": to_kept(found.fit), "final": found.is_final, "model": str(model)}
+        return {"fit": to_values(found.fit), "final": found.is_final, "model": str(model)}

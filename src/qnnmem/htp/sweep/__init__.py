@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qnnmem.htp.sweep.axes import fixed_of, options_of, parse_axis, points_of
+from qnnmem.htp.sweep.axes import options_of, parse_axis, points_of
 from qnnmem.htp.sweep.run import Identity, PointCompiler, Sweep
 from qnnmem.htp.sweep.value import (
     Axis,
@@ -24,7 +24,6 @@ __all__ = [
     "Sweep",
     "SweepPoint",
     "SweepRow",
-    "fixed_of",
     "options_of",
     "parse_axis",
     "points_of",

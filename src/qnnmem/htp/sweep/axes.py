@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.sweep.value import Axis, SweepPoint
-from qnnmem.load.onnx.fixed import MAX_VALUE_BYTES, InputValue
 from qnnmem.text import nearest, quote
 
 MAX_ROWS = 10_000
@@ -85,33 +83,3 @@ def options_of(point: SweepPoint, base: CompileOptions) -> CompileOptions:
         known["precision"] = HtpPrecision(point["precision"])
     dims = {name: int(value) for name, value in point.items() if name not in _OPTIONS}
     return replace(base, dims={**base.dims, **dims}, **known)  # type: ignore[arg-type]  # by name
-
-
-def _digest(value: InputValue) -> str:
-    """What tells two values apart: the numbers themselves, or a hash of what a file holds."""
-    from pathlib import Path
-
-    if isinstance(value, Path):
-        from qnnmem.bounded_file import read_bytes
-
-        return sha256(read_bytes(value, MAX_VALUE_BYTES)).hexdigest()
-    if isinstance(value, bool | int | float):
-        return str(value)
-    import numpy
-
-    array = numpy.asarray(value)
-    return f"{array.shape} {sha256(array.tobytes()).hexdigest()}"
-
-
-def fixed_of(base: CompileOptions) -> SweepPoint:
-    """What is not varied and changes results, by name."""
-    return {
-        "precision": base.precision.value,
-        "vtcm_mb": base.vtcm_mb or 0,
-        "opt_level": base.opt_level or 0,
-        **{f"dim {name}": size for name, size in sorted(base.dims.items())},
-        **{f"shape {name}": str(list(shape)) for name, shape in sorted(base.shapes.items())},
-        **{f"value {name}": _digest(value) for name, value in sorted(base.values.items())},
-        "samples": base.samples,
-        "seed": base.seed,
-    }

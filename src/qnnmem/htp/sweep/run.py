@@ -10,8 +10,9 @@ from typing import Protocol
 
 from qnnmem.errors import OutputError, UsageError, WorkerError
 from qnnmem.htp.compile import Progress, no_progress
-from qnnmem.htp.sweep.cache import key_of
-from qnnmem.htp.sweep.kept import from_kept, to_kept
+from qnnmem.htp.kept import key_of
+from qnnmem.htp.kept_values import to_values
+from qnnmem.htp.sweep.kept import from_kept
 from qnnmem.htp.sweep.search import last_that_meets
 from qnnmem.htp.sweep.value import (
     Axis,
@@ -113,7 +114,8 @@ class Sweep:
             rows[at] = self._row({**rest, axis.name: values[at]}, None)
             return rows[at].result
 
-        place, predicted, halved = last_that_meets(values, compiled, until.is_met, limits or {})
+        found = last_that_meets(values, compiled, until.is_met, limits or {})
+        place = found.place
         over = min((at for at in rows if at > place), default=None)
         answer = Largest(
             name=axis.name,
@@ -122,8 +124,9 @@ class Sweep:
             next_value=None if over is None else values[over],
             next_reason="" if over is None else rows[over].result.reason,
             until=until,
-            predicted=None if predicted is None else values[predicted],
-            halved=halved,
+            predicted=None if found.predicted is None else values[found.predicted],
+            halved=found.halved,
+            is_open=found.is_open,
         )
         return answer, tuple(rows[at] for at in sorted(rows))
 
@@ -135,7 +138,7 @@ class Sweep:
             self._progress(f"{len(self.rows) + 1}{of}: {show(point)}")
             result = self._compile(point)
             if result.is_final:
-                self._cache.put(key, to_kept(result))
+                self._cache.put(key, to_values(result))
         row = SweepRow(point, kept or result, kept is not None)
         with self._lock:
             self.rows.append(row)

@@ -12,12 +12,13 @@ _SMALL = (0, 1, 3)  # places of the first compiles; with them a line is known
 _CONFIRMED = 4  # compiles that may follow predictions before the search halves the gap
 
 
-class Found(NamedTuple):
+class SearchEnd(NamedTuple):
     """Where the search ended."""
 
     place: int  # of the last value that meets the question, -1 for none
     predicted: int | None  # place of the first prediction
     halved: bool  # the prediction did not lead there
+    is_open: bool = False  # the search ended at a compile that was not finished in time
 
 
 def last_that_meets(
@@ -25,7 +26,7 @@ def last_that_meets(
     compiled: Callable[[int], Result],
     meets: Callable[[Result], bool],
     limits: Mapping[str, int],
-) -> Found:
+) -> SearchEnd:
     """The last value that meets a question, if all smaller ones do."""
     known: dict[int, Result] = {}
     good, bad = -1, len(values)
@@ -40,8 +41,10 @@ def last_that_meets(
             first = guess if first is None else first
             at, left = min(max(guess, good + 1), bad - 1), left - 1
         known[at] = compiled(at)
+        if known[at].timed_out:  # neither yes nor no, and halving would wait as long again
+            return SearchEnd(good, first, halved, is_open=True)
         good, bad = (at, bad) if meets(known[at]) else (good, at)
-    return Found(good, first, halved)
+    return SearchEnd(good, first, halved)
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
@@ -73,7 +76,7 @@ def predicted(
             found.append(len(values) - 1)  # this pool does not grow
             continue
         most = int(values[low]) + (limit - needs[low]) * run // rise
-        found.append(bisect_right(values, most) - 1)  # type: ignore[type-var]  # numbers, see above
+        found.append(bisect_right(values, most) - 1)
     return min(found, default=None)
 
 

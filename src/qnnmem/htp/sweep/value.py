@@ -85,6 +85,7 @@ class Largest:
     until: Question = Question.FITS
     predicted: Value | None = None  # from the first rows, by a straight line
     halved: bool = False  # found by halving the gap: the prediction was wrong, or there was none
+    is_open: bool = False  # the compile of the next value was not finished in time
 
 
 def show(point: SweepPoint) -> str:

@@ -1,0 +1,153 @@
+"""Results of compiles as they are kept on disk: found by content, and never trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.errors import Setting, UsageError
+from qnnmem.htp.compile.model import is_composed
+from qnnmem.htp.compile.value import CompileOptions
+from qnnmem.htp.kept_values import from_values, to_values
+from qnnmem.kept_results import ResultCache
+from qnnmem.load.onnx.fixed import MAX_VALUE_BYTES, InputValue
+from qnnmem.targets.socs import Soc
+from qnnmem.version import __version__
+
+FORMAT = 2  # of the files; other formats are not read
+_CHUNK = 1 << 20
+T = TypeVar("T")
+
+
+class KeptAnswers(Generic[T]):
+    """Answers about one model, found again by everything that changes them."""
+
+    def __init__(
+        self, wanted: type[T], path: Path, library: str, kind: str, folder: Path | None = None
+    ) -> None:
+        """A `folder` that is named must take answers; the default one need not."""
+        self._wanted, self._path, self._library = wanted, path, library
+        kept_in = folder or self.usual_folder()
+        self._cache = ResultCache(kept_in, kind, must_keep=folder is not None)
+        self._digest = ""
+
+    @staticmethod
+    def usual_folder() -> Path:
+        """Where answers are kept unless told otherwise; nothing is kept without a home."""
+        return cache_folder()
+
+    def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
+        """Name of an answer, empty for one that is not kept; `more` changes it as well."""
+        if options.calibration is not None:  # its files may change
+            return ""
+        self._digest = self._digest or model_digest(self._path)
+        # Several names may share an id, and an answer names its SoC.
+        settings = {**settings_of(options), **(more or {}), "name": soc.name}
+        return key_of(self._digest, soc.model_id, settings, self._library)
+
+    def get(self, key: str) -> T | None:
+        """A kept answer."""
+        return from_values(self._wanted, self._cache.get(key)) if key else None
+
+    def put(self, key: str, answer: T) -> None:
+        """Keep an answer."""
+        if key:
+            self._cache.put(key, to_values(answer))
+
+
+def default_folder() -> Path:
+    """Where results are kept unless told otherwise."""
+    folder = cache_folder()
+    if folder == NOWHERE:
+        raise UsageError(
+            "there is no home folder to keep results in",
+            cure=("name a folder with ", Setting("cache")),
+        )
+    return folder
+
+
+def model_digest(path: Path) -> str:
+    """SHA-256 of a model and of the files that hold its weights."""
+    total = hashlib.sha256()
+    for file in (path, *sorted(_weight_files(path))):
+        own = hashlib.sha256()
+        with file.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                own.update(chunk)
+        total.update(own.digest())
+    return total.hexdigest()
+
+
+def _weight_files(path: Path) -> Iterator[Path]:
+    """Files beside the model that its tensors point to; missing ones are the compiler's matter."""
+    if is_composed(path):  # all is inside
+        return
+    from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.stored import tensors
+
+    names = {
+        entry.value
+        for tensor in tensors(read_guarded(path).proto)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    for name in names:
+        file = path.absolute().parent / name
+        if file.is_file():
+            yield file
+
+
+def _value_digest(value: InputValue) -> str:
+    """What tells two values apart: the numbers themselves, or a hash of what a file holds."""
+    if isinstance(value, Path):
+        from qnnmem.bounded_file import read_bytes
+
+        return hashlib.sha256(read_bytes(value, MAX_VALUE_BYTES)).hexdigest()
+    if isinstance(value, bool | int | float):
+        return str(value)
+    import numpy
+
+    array = numpy.asarray(value)
+    return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+
+
+def settings_of(options: CompileOptions) -> dict[str, int | str]:
+    """Everything of the options that changes a result, by name."""
+    return {
+        "precision": options.precision.value,
+        "vtcm_mb": options.vtcm_mb or 0,
+        "opt_level": options.opt_level or 0,
+        **{f"dim {name}": size for name, size in sorted(options.dims.items())},
+        **{f"shape {name}": str(list(shape)) for name, shape in sorted(options.shapes.items())},
+        **{f"value {name}": _value_digest(value) for name, value in sorted(options.values.items())},
+        "memhandle": int(options.memhandle),
+        "partition": int(options.partition),
+        "samples": options.samples,
+        "seed": options.seed,
+    }
+
+
+def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> str:
+    """Name of a result: everything that changes it goes in."""
+    facts = {
+        "format": FORMAT,
+        "model": digest,
+        "soc": soc,
+        "setting": dict(sorted(setting.items())),
+        "library": library,
+        "program": f"qnnmem {__version__} {_code()}",
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """What tells two states of this program apart, which words its answers differently."""
+    top = Path(__file__).parent
+    states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
+    return hashlib.sha256(repr(states).encode()).hexdigest()
