@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import numpy
 import onnx
 import pytest
@@ -26,6 +27,8 @@ from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
 from qnnmem.report import compiled as report_of_compiled
+from qnnmem.report.page.htp import bill_section
+from qnnmem.report.page.values import BillValues
 from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
@@ -105,6 +108,9 @@ def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None
     assert [one["name"] for one in values["missing_outputs"]] == [f"c{n}" for n in range(6)]
     named = load_schema(report.SCHEMA)
     jsonschema.Draft202012Validator(named).validate(json.loads(json.dumps(values)))
+    page = str(bill_section(msgspec.convert(values, BillValues)).body)
+    assert page.index("Not the whole model") < page.index("Made for SM8650")
+    assert "c5" in page
 
 
 def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:

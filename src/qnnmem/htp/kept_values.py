@@ -83,4 +83,4 @@ def _read_fields(wanted: Any, value: Any) -> Any:
     if not isinstance(value, dict) or set(value) != names:
         raise TypeError("other fields")
     hints = get_type_hints(wanted, localns={"Setting": Setting})  # which `Words` names
-    return wanted(**{name: _read(hints[name], one) for name, item in value.items()})
+    return wanted(**{name: _read(hints[name], item) for name, item in value.items()})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from qnnmem.text import quote
 
 _NAMED = 6
 
 
-class MissingOutput(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MissingOutput:
     """An output that is not in the context, and what gives it instead."""
 
     name: str

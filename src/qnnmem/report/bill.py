@@ -6,6 +6,7 @@ The text gives the verdict first, then parts, limits, graphs, the largest tensor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
@@ -216,7 +217,7 @@ def as_values(bill: Bill, file: str, tool: str) -> dict[str, Any]:
         "host_ram": bytes_values(bill.host_ram),
         "graphs": [_graph_values(graph) for graph in bill.graphs],
         "missing_outputs": [
-            output._asdict() for output in (bill.missing.outputs if bill.missing else ())
+            asdict(output) for output in (bill.missing.outputs if bill.missing else ())
         ],
         "largest_io": [_item_values(item) for item in bill.largest],
         "largest_weights": [_item_values(item) for item in bill.largest_weights],

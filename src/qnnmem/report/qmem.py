@@ -53,6 +53,7 @@ def verdict(result: QmemResult) -> str:
 
 def _head(result: QmemResult, file: str) -> Iterator[str]:
     qmem, name = result.qmem, shorten(file, _WIDE)
+    yield from [] if qmem.bill.missing is None else [qmem.bill.missing.sentence]
     yield advise(qmem)
     soc = "" if qmem.bill.soc is None else f" for {qmem.bill.soc.name}"
     count = f"{qmem.tensors} input{'s and outputs' if qmem.tensors != 1 else ' or output'}"
