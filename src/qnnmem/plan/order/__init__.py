@@ -113,28 +113,28 @@ class _Part:
 
     def improve(self, floor: int, work: Work) -> None:
         """Lower the peak as far as `floor` or the work allows, or raise the bound to it."""
-        self._delay(work)
-        self._search(floor, work)
-        self._delay(work)
-
-    def _search(self, floor: int, work: Work) -> None:
+        given = self.local
         searches = [Search(self.segment, backward=backward) for backward in (False, True)]
         for search in searches:
             self._adopt(search.walk(work))
-        self._delay(work)
+        self._delay(given, work)
+        self._search(searches, floor, work)
+        self._delay(self.local, work)
+
+    def _search(self, searches: list[Search], floor: int, work: Work) -> None:
         for width in _WIDTHS:
             for search in searches:
                 self._narrow(search, width, floor, work)
                 if work.left <= 0 or self.peak <= max(floor, self.bound):
                     return
 
-    def _delay(self, work: Work) -> None:
-        """Delay nodes that raise the live bytes, as long as that lowers the peak."""
+    def _delay(self, order: list[int], work: Work) -> None:
+        """Delay nodes of an order that raise the live bytes, as long as that lowers the peak."""
         better = True
         while better:
             work.left -= 2 * len(self.segment)
-            found = [self._adopt(order) for order in delayed(self.segment, self.local)]
-            better = any(found) and work.left > 0
+            found = [self._adopt(other) for other in delayed(self.segment, order)]
+            order, better = self.local, any(found) and work.left > 0
 
     def _narrow(self, search: Search, width: int, floor: int, work: Work) -> None:
         """Close in on the least limit for which this search finds an order."""
