@@ -32,8 +32,7 @@ def main() -> None:
         build(path)
         model = qnnmem.load(path)
     plan = qnnmem.plan(model)
-    proof = "proven minimal" if plan.scratch.optimal else f"at least {plan.scratch.lower_bound:,}"
-    print(f"scratch {plan.scratch_bytes:,} bytes, {proof}")
+    print(f"scratch {plan.scratch_bytes:,} bytes, {plan.proof_words}")
     for buffer in plan.buffers:
         steps = f"steps {buffer.live.lower} to {buffer.live.upper - 1}"
         print(f"{buffer.name}: {buffer.size:,} bytes at offset {buffer.offset:,}, {steps}")

@@ -567,3 +567,38 @@ def test_inputs_and_outputs_without_elements_are_said(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 18]>
     g (float[4,8] x) => (float[N,8] y) <int64[1] at = {2}> { y = Slice(x, at, at) }"""
     assert "note: output 'y' has no elements (0x8)\n" in run(model(tmp_path, text)).stdout
+
+
+def test_a_model_with_bodies_is_not_called_too_large_for_good(tmp_path: Path) -> None:
+    """Above a budget an upper bound only says that no fit was found; the exit code stays."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (float[64] x, bool c) => (float[64] y) {"
+        " y = If (c) <then_branch = t () => (float[64] u) { u = Exp(x) },"
+        " else_branch = f () => (float[64] v) { v = Neg(x) }> }"
+    )
+    path = tmp_path / "branch.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    result = run(path, "--budget", "scratch=600")
+    assert exit_code(result) == 1
+    first, second = result.stdout.splitlines()[:2]
+    assert first.startswith("not found to fit: scratch takes 832 bytes, 232 more than 600; ")
+    assert second == "scratch 832 bytes, upper bound"
+    assert "minimal" not in result.stdout
+    assert json.loads(run(path, "--format", "json").stdout)["proof"] == "upper bound"
+    table = run(str(tmp_path / "*.onnx"), "--budget", "scratch=600").stdout
+    assert "  not found to fit\n" in table
+
+
+def test_a_plan_for_one_value_says_so_first(tmp_path: Path) -> None:
+    """The first line names the input, its value and the node that depends on it."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (float[12] x, int64[2] s) => (float[A,B] y) { h = Reshape(x, s) y = Neg(h) }"
+    )
+    path = tmp_path / "reshaped.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    words = (path, "--value", "s=3,4")
+    expected = "holds for 's' = 3,4 only: Reshape 'h' depends on it"
+    assert run(*words).stdout.splitlines()[0] == expected
+    assert json.loads(run(*words, "--format", "json").stdout)["holds_for"] == [expected]

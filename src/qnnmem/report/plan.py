@@ -78,7 +78,7 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             yield (
                 f"not found to fit: {name} takes {_bytes(budget.need)}, "
                 f"{budget.need - budget.have:,} more than {budget.have:,}; branch and loop bodies "
-                "are planned separately, so fewer may do"
+                "are planned separately, so fewer may be enough"
             )
         else:
             missing = budget.at_least - budget.have

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.plan import Pool
+from qnnmem.plan.proof import ProofScope
 from qnnmem.report.plan import allocation_lines
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
@@ -108,7 +109,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _answer(row: PlanReport) -> str:
     if row.has_verdict:
-        return ANSWERS[row.fits]
+        only_bound = row.plan.proof is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
+        return "not found to fit" if only_bound else ANSWERS[row.fits]
     return row.plan.proof.value
 
 

@@ -2,6 +2,7 @@
 
     fuse nodes that belong together, split the order into independent segments
     while the fullest segment is above what is proven for some segment:
+        delay ops that raise the live bytes to their use, before and after the search
         search an order of it with fewer bytes; if there is none, stop: it decides the peak
 
 Limits lie between what is proven and what is known; a search that fails without having dropped
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from qnnmem.ir.lifetime import reordered
 from qnnmem.ir.model import Model
+from qnnmem.plan.order.delay import delayed
 from qnnmem.plan.order.fuse import fuse
 from qnnmem.plan.order.graph import ScratchRule, build_graph
 from qnnmem.plan.order.search import NoOrder, Search, Work
@@ -111,14 +113,28 @@ class _Part:
 
     def improve(self, floor: int, work: Work) -> None:
         """Lower the peak as far as `floor` or the work allows, or raise the bound to it."""
+        given = self.local
         searches = [Search(self.segment, backward=backward) for backward in (False, True)]
         for search in searches:
             self._adopt(search.walk(work))
+        self._delay(given, work)
+        self._search(searches, floor, work)
+        self._delay(self.local, work)
+
+    def _search(self, searches: list[Search], floor: int, work: Work) -> None:
         for width in _WIDTHS:
             for search in searches:
                 self._narrow(search, width, floor, work)
                 if work.left <= 0 or self.peak <= max(floor, self.bound):
                     return
+
+    def _delay(self, order: list[int], work: Work) -> None:
+        """Delay nodes of an order that raise the live bytes, as long as that lowers the peak."""
+        better = True
+        while better:
+            work.left -= 2 * len(self.segment)
+            found = [self._adopt(other) for other in delayed(self.segment, order)]
+            order, better = self.local, any(found) and work.left > 0
 
     def _narrow(self, search: Search, width: int, floor: int, work: Work) -> None:
         """Close in on the least limit for which this search finds an order."""
