@@ -274,7 +274,7 @@ def test_there_are_snippets_to_run() -> None:
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        ("plan_a_model.py", "scratch 24,576 bytes, proven minimal"),
+        ("plan_a_model.py", "scratch 24,576 bytes, minimal for this order"),
         ("plan_buffers.py", "peak 1,920 bytes, optimal: True"),
         ("run_under_contract.py", "20 executions, 0 waited for more frames"),
         ("small_heap.py", "executed with 769 bytes of its own"),

@@ -21,8 +21,8 @@ byte, and quantization as were handed over; all tensors of ONNX Runtime's own JS
 there with their types and dimensions. Types and scalar parameters of operators are not compared,
 since the writer of DLC files renames them (`Relu` is an `ElementWiseNeuron` there); that they mean
 the same is shown by executing. The `light_` models have constant weights, which proves little.
-*Scratch* is planned
-with alignment 64, IO inside, and proven minimal unless marked `*`. *Off by*: the graph as binary,
+*Scratch* is planned with alignment 64, IO inside, and minimal for its order
+unless marked `*`. *Off by*: the graph as binary,
 executed in planned memory with seeded inputs, against onnxruntime on the source: the largest
 difference as a part of the largest output, or in steps where outputs are whole numbers.
 """

@@ -61,7 +61,7 @@ def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str
         f"- {len(tried)} models from {len({e.package for e, _ in rows})} packages, "
         f"{sum(e.suffix == '.onnx' for e, _ in rows)} ONNX and "
         f"{sum(e.suffix == '.tflite' for e, _ in rows)} TFLite.",
-        f"- {len(planned)} planned, {proven} of these proven minimal; "
+        f"- {len(planned)} planned, {proven} of these minimal for their order; "
         f"{len(asked)} needed options, {sum(r in planned for r in asked)} of these were planned "
         "with the suggestion pasted.",
         *(f"- {_prepared(tried, width)}" for width in WAYS),
@@ -84,8 +84,9 @@ def _table(rows: Sequence[tuple[models.Entry, Row]]) -> str:
         "## Models",
         "",
         "Scratch and persistent memory in bytes, for the types as they are in the file; `≥` stands "
-        "before the proven lower bound where the plan is not proven minimal. *For a placeholder*: "
-        "the file stores sizes that stand in for open ones, which the answer says first.",
+        "before the proven lower bound where the plan is not minimal for its order. "
+        "*For a placeholder*: the file stores sizes that stand in for open ones, "
+        "which the answer says first.",
         "",
         "| model | package | format | file bytes | given | scratch | persistent "
         "| as it is | int8 | int16 |",

@@ -37,7 +37,7 @@ def test_a_plan_goes_to_standard_output(tmp_path: Path) -> None:
     """The result is all there is on standard output, and standard error stays empty."""
     done = run("plan", buffers(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("scratch 8 bytes, proven minimal\n")
+    assert done.stdout.startswith("scratch 8 bytes, proven minimal for these lifetimes\n")
 
 
 def test_what_does_not_fit_ends_with_1(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import onnx.parser
 import pytest
 from command_line import exit_code, sentence, verb
@@ -56,7 +57,7 @@ def test_the_verdict_is_the_first_line(tmp_path: Path) -> None:
     """The first line answers the question."""
     result = run(buffers(tmp_path))
     assert (exit_code(result), result.stderr) == (0, "")
-    assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal"
+    assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal for these lifetimes"
 
 
 def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
@@ -69,8 +70,6 @@ def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
 
 def test_json_satisfies_the_schema(tmp_path: Path) -> None:
     """What the command prints as JSON is what the schema describes."""
-    import jsonschema
-
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
         jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
@@ -429,7 +428,7 @@ def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> No
     lines = run(model(tmp_path), "--state", "h_in=h_out", "--budget", "scratch=1M").stdout
     assert lines.splitlines() == [
         "fits: scratch takes 1,344 of 1,048,576 bytes",
-        "scratch 1,344 bytes, proven minimal",
+        "scratch 1,344 bytes, minimal for this order",
         "persistent 64, constants 200 bytes; IO is inside scratch",
         "next: LPAI runs 8- and 16-bit models; as int8 it would be: "
         f"qnnmem plan {shlex.quote(str(model(tmp_path)))} --state h_in=h_out --budget scratch=1M "
@@ -567,3 +566,42 @@ def test_inputs_and_outputs_without_elements_are_said(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 18]>
     g (float[4,8] x) => (float[N,8] y) <int64[1] at = {2}> { y = Slice(x, at, at) }"""
     assert "note: output 'y' has no elements (0x8)\n" in run(model(tmp_path, text)).stdout
+
+
+FLOATS = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[1,64] x) => (float[1,64] y) { h = Exp(x) i = Relu(h) y = Neg(i) }"""
+
+
+def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
+    """What the quantizer makes has other ops; the next command gives its exact bytes."""
+    path = model(tmp_path, FLOATS)
+    done = run(path, "--bits", "8", "--io", "outside")
+    assert done.stdout.startswith("scratch 128 bytes, estimate before quantization\n")
+    assert "note: planned are the 3 ops of the float model; quantizing fuses some" in done.stdout
+    command = done.stdout.splitlines()[-1].removeprefix("next: the exact bytes: qnnmem ")
+    assert shlex.split(command)[:2] == ["prepare", str(path)]
+    assert command.endswith("--io outside --quantize int8 -o 'a model.bin'")
+    judged = run(path, "--bits", "16", "--budget", "scratch=1K", "--budget", "tcm=1M", "-v").stdout
+    assert judged.splitlines()[0].startswith("fits by an estimate before quantization: scratch")
+    assert judged.splitlines()[1].startswith("fits by an estimate before quantization: constants")
+    assert "limit): fits by an estimate before quantization, constants and IO" in judged
+    small = run(path, "--bits", "8", "--budget", "scratch=1").stdout
+    assert small.startswith("does not fit by an estimate before quantization: scratch needs")
+    for text in (done.stdout, judged, small, run(path, "--bits", "8", "--format", "c").stdout):
+        assert "minimal" not in text
+    found = json.loads(run(path, "--bits", "8", "--format", "json").stdout)
+    jsonschema.validate(found, load_schema(SCHEMA))
+    assert (found["optimal"], found["proof"]) == (False, "estimate before quantization")
+
+
+@pytest.mark.parametrize("bits", [None, "32"])
+def test_floats_as_they_are_are_no_estimate(tmp_path: Path, bits: str | None) -> None:
+    """Nothing is quantized then."""
+    given = () if bits is None else ("--bits", bits)
+    assert "estimate before" not in run(model(tmp_path, FLOATS), *given).stdout
+
+
+def test_integers_are_no_estimate(tmp_path: Path) -> None:
+    """A model that is quantized already stays as it is."""
+    text = re.sub("Exp|Relu|Neg", "Identity", FLOATS.replace("float", "uint8"))
+    assert "estimate before" not in run(model(tmp_path, text), "--bits", "8").stdout

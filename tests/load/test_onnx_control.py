@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -7,6 +8,8 @@ import pytest
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.ir import Effect, Model
 from qnnmem.load.onnx import executable, read
+from qnnmem.plan import plan_model
+from qnnmem.plan.proof import ProofScope
 from qnnmem.report.flags import flag
 
 BRANCHES = (
@@ -185,7 +188,8 @@ def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
     path = save(tmp_path, "g (float[4] x) => (int64[A,B] y) { h = NonZero(x) y = Neg(h) }")
     model = read(path, shapes={"h": (1, 4)})
     assert model.tensors["y"].shape == (1, 4)
-    assert model.notes == ("the shape of 'h' is the stated one",)
+    assert model.notes == ()
+    assert model.holds_for == ("holds while 'h' of NonZero 'h' is no larger than the stated 1x4",)
 
 
 def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
@@ -195,9 +199,9 @@ def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
         read(path, shapes={"h": (2, 2)})
 
 
-def test_a_body_neither_renames_nor_overwrites_what_it_captures(tmp_path: Path) -> None:
-    """Captured tensors belong to the model around, so ops on them only compute."""
-    other = "m = Identity(x) v = Neg(x)"
+def test_a_body_never_overwrites_what_it_captures(tmp_path: Path) -> None:
+    """Captured tensors belong to the model around, so element-wise ops on them only compute."""
+    other = "m = Exp(x) v = Neg(x)"
     path = save(
         tmp_path, f"g (float[2] x, bool c) => (float[2] y) {{ y = {branches('c', other)} }}"
     )
@@ -221,3 +225,94 @@ def test_captures_reach_through_nested_bodies(tmp_path: Path) -> None:
     assert set(model.ops[0].inputs) == {"c", "d", "x", "w"}
     assert model.constants == ("w",)
     assert model.ops[0].bodies[0].constants == ()
+
+
+@pytest.mark.parametrize("view", ["Flatten(x)", "Identity(x)", "Reshape(x, s)"])
+def test_a_view_of_a_captured_tensor_costs_nothing(tmp_path: Path, view: str) -> None:
+    """A branch that reshapes an outer tensor needs no copy of it, and the total is a bound."""
+    chosen = (
+        f"If (c) <then_branch = t () => (float[1,64] u) {{ m = {view} k = Identity(m)"
+        " u = MatMul(k, w) }, else_branch = f () => (float[1,64] v) { v = MatMul(x, w) }>"
+    )
+    weights = "float[1,1520] one = {" + ",".join(["1"] * 1520) + "}"
+    path = save(
+        tmp_path,
+        f"g (float[1,1520] x, bool c) => (float[1,64] y) <int64[2] s = {{1,1520}}, {weights},"
+        " int64[2] p = {64,1520}>"
+        f"{{ e = Expand(one, p) w = Transpose(e) y = {chosen} }}",
+    )
+    plan = plan_model(read(path))
+    # Input, condition, output, and the output of the branch.
+    assert plan.scratch_bytes == 6_080 + 64 + 256 + 256
+    assert plan.proof is ProofScope.UPPER_BOUND
+
+
+def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> None:
+    """Turns of a loop read an outer tensor under another shape where it lies."""
+    body = "m = Flatten(x) f = ReduceSum<keepdims=0>(m) e = Add(a, a) on = Identity(go)"
+    plain = "f = ReduceSum<keepdims=0>(x) e = Add(a, a) on = Identity(go)"
+    sizes = []
+    for text in (body, plain):
+        head = "body = b (int64 i, bool go, float[2] a) => (bool on, float[2] e, float f)"
+        path = save(
+            tmp_path,
+            "g (float[1,800] x, float[2] h) => (float[2] y, float[3] t)"
+            " <int64 n = {3}, bool c = {1}>"
+            f"{{ y, t = Loop(n, c, h) <{head} {{ {text} }}> }}",
+        )
+        sizes.append(plan_model(read(path)).scratch_bytes)
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "fixed", "sentence"),
+    [
+        (
+            "g (float[12] x, int64[2] s) => (float[A,B] y) { h = Reshape(x, s) y = Neg(h) }",
+            {"values": {"s": [3, 4]}},
+            "holds for 's' = 3,4 only: Reshape 'h' depends on it",
+        ),
+        (
+            "g (float[2] x, int64 k) => (float[2] y) <int64 one = {1}>"
+            f"{{ c = Equal(k, one) y = {BRANCHES.format(cond='c', other='v = Neg(x)')} }}",
+            {"values": {"k": 1}},
+            "holds for 'k' = 1 only: If 'y' depends on it",
+        ),
+        (
+            "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }",
+            {"shapes": {"y": (1, 4)}},
+            "holds while 'y' of NonZero 'y' is no larger than the stated 1x4",
+        ),
+    ],
+)
+def test_a_plan_for_one_input_says_so(
+    tmp_path: Path, body: str, fixed: dict[str, Any], sentence: str
+) -> None:
+    """A value or shape that decides sizes is named with the node that depends on it."""
+    assert read(save(tmp_path, body), **fixed).holds_for == (sentence,)
+
+
+def test_turns_that_a_trial_run_counted_are_named(tmp_path: Path) -> None:
+    """The length of what a loop collects is known from a run, and the model says so."""
+    inner = (
+        "body = b (int64 i, bool go, float[2] a, int64 k)"
+        " => (bool on, float[2] e, int64 l, float f)"
+        " { l = Add(k, one) on = Less(l, five) f = ReduceSum<keepdims=0>(a) e = Add(a, a) }"
+    )
+    path = save(
+        tmp_path,
+        "g (float[2] x) => (float[2] y, float[T] t) <bool c = {1}, int64 n = {100},"
+        " int64 zero = {0}, int64 one = {1}, int64 five = {5}>"
+        f"{{ y, k, t = Loop(n, c, x, zero) <{inner}> }}",
+    )
+    model = read(path)
+    assert model.tensors["t"].shape == (5,)
+    assert model.holds_for == (
+        "holds for inputs that give the shapes measured in a trial run: 't' of Loop 'y'",
+    )
+
+
+def test_a_value_that_changes_no_size_is_not_mentioned(tmp_path: Path) -> None:
+    """A value that is only computed with leaves the plan true for all inputs."""
+    path = save(tmp_path, "g (float[4] x, float k) => (float[4] y) { y = Mul(x, k) }")
+    assert read(path, values={"k": 3.0}).holds_for == ()

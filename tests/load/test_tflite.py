@@ -382,6 +382,15 @@ def test_data_dependent_operators_are_refused(tmp_path: Path) -> None:
         load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
 
 
+def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None:
+    """A file that fixes what WHERE returns is planned for that, and the model says so."""
+    tensors = (T("x", (4,)), T("y", (3, 1)))
+    model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
+    assert model.holds_for == (
+        "holds while 'y' of operator 0 ('WHERE') is no larger than the stored 3x1",
+    )
+
+
 def test_stored_shapes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     """A reshape that changes the number of elements shows that stored sizes are made up."""
     tensors = (T("a", (1, 8), signature=(-1, 8)), T("b", (1, 3), signature=(-1, 3)))

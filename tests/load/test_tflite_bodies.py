@@ -10,6 +10,7 @@ from tflite_writer import FLOAT16, INT8, G, O, T, write_tflite
 from qnnmem.ir import Model
 from qnnmem.load import tflite
 from qnnmem.plan import plan_model
+from qnnmem.plan.proof import ProofScope
 
 WEIGHTS = T("weights", (64, 64), data=bytes(4 * 64 * 64))
 FLAG = T("flag", (1,), INT8)
@@ -158,3 +159,21 @@ def test_branches_nested_in_many_ways_are_refused(tmp_path: Path) -> None:
     last = G((FLAG, X, Y), (0, 1), (2,), (O("ABS", (1,), (2,)),))
     with pytest.raises(LoadError, match=r"too many ways|operators"):
         read(tmp_path, *levels, last)
+
+
+def test_a_reshape_of_what_is_handed_to_a_branch_costs_nothing(tmp_path: Path) -> None:
+    """A branch reads its argument where it lies, also under another shape."""
+    wide = T("wide", (1, 40, 38))
+    row = T("row", (1, 1520))
+    table = T("table", (64, 1520), data=bytes(4 * 64 * 1520))
+    main = G(
+        (FLAG, wide, table, Y), (0, 1), (3,), (O("IF", (0, 1, 2), (3,), {0: 1, 1: 1}),)
+    )  # fmt: skip
+    layer = O("FULLY_CONNECTED", (2, 1), (3,), {2: 0})
+    body = G(
+        (wide, T("arg", (64, 1520)), row, Y), (0, 1), (3,), (O("RESHAPE", (0,), (2,)), layer)
+    )  # fmt: skip
+    plan = plan_model(read(tmp_path, main, body))
+    # Input, condition, output, and the output of the branch.
+    assert plan.scratch_bytes == 6_080 + 64 + 256 + 256
+    assert plan.proof is ProofScope.UPPER_BOUND

@@ -212,4 +212,4 @@ def test_page_has_a_row_for_each_model_and_every_refusal() -> None:
     assert bad.endswith(" …")
     assert len(bad) < 350
     assert "3 models from 1 packages, 2 ONNX and 1 TFLite" in text
-    assert "2 planned, 1 of these proven minimal; 1 needed options, 1 of these" in text
+    assert "2 planned, 1 of these minimal for their order; 1 needed options, 1 of these" in text

@@ -194,10 +194,10 @@ def test_answers_are_one_short_line() -> None:
         assert repr(answer).isprintable()
         assert len(repr(answer)) < 250, repr(answer)
     assert repr(qnnmem.plan(chain("x", "y"))) == (
-        "<MemoryPlan of 'chain': scratch 896 bytes, proven minimal; 2 buffers>"
+        "<MemoryPlan of 'chain': scratch 896 bytes, minimal for this order; 2 buffers>"
     )
     assert repr(qnnmem.plan(Problem([Buffer("a", 8, Span(0, 1))]))) == (
-        "<Plan: 8 bytes, proven minimal; 1 buffer>"
+        "<Plan: 8 bytes, proven minimal for these lifetimes; 1 buffer>"
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from qnnmem.ir import DType, Effect, Model, Op, Tensor, lifetimes
 from qnnmem.ir.lifetime import reordered
 from qnnmem.plan.order import live_peak, reorder
+from qnnmem.plan.order.graph import ScratchRule
 
 
 def op(name: str, inputs: str = "", outputs: str = "", effect: Effect = Effect.COMPUTE) -> Op:
@@ -90,7 +91,7 @@ def every_order(m: Model) -> Iterator[list[int]]:
 
 def fewest(m: Model, align: int = 64) -> int:
     """Least peak over all orders."""
-    return min(live_peak(reordered(m, order), align=align) for order in every_order(m))
+    return min(live_peak(reordered(m, order), ScratchRule(align=align)) for order in every_order(m))
 
 
 def wide_model(seed: int) -> Model:
@@ -186,8 +187,8 @@ def test_model_without_ops() -> None:
 def test_alignment_rounds_every_size() -> None:
     """Sizes count as multiples of the alignment."""
     tiny = model({"x": 1, "y": 1}, [op("f", "x", "y")], inputs="x", outputs="y")
-    assert reorder(tiny, align=1).after == 2
-    assert reorder(tiny, align=256).after == 512
+    assert reorder(tiny, ScratchRule(align=1)).after == 2
+    assert reorder(tiny, ScratchRule(align=256)).after == 512
 
 
 def test_element_width_counts() -> None:
@@ -201,7 +202,7 @@ def test_element_width_counts() -> None:
         ("y",),
     )
     assert reorder(m).after == 512
-    assert reorder(m, bits=8).after == 128
+    assert reorder(m, ScratchRule(bits=8)).after == 128
 
 
 def test_ops_on_one_state_keep_their_order() -> None:
@@ -238,8 +239,9 @@ def test_inplace_peaks_are_those_of_lifetimes() -> None:
     ]
     m = model({"x": 64, "a": 6400, "b": 6400, "y": 64}, ops, inputs="x", outputs="y")
     assert reorder(m).after == 12800
-    found = reorder(m, inplace=True)
-    assert found.after == live_peak(m, inplace=True) == 6464
+    inplace = ScratchRule(inplace=True)
+    found = reorder(m, inplace)
+    assert found.after == live_peak(m, inplace) == 6464
 
 
 def test_name_written_twice_keeps_the_presentorder() -> None:
@@ -276,7 +278,7 @@ def test_small_models_reach_the_least_of_all_orders(
 ) -> None:
     """On models small enough to try every order the result is the best of them and proven."""
     m = random_model(seed, ops, states=states)
-    found = reorder(m, align=align)
+    found = reorder(m, ScratchRule(align=align))
     assert respects(m, found.model)
     assert found.proven
     assert found.after == fewest(m, align)
@@ -292,7 +294,7 @@ def test_small_models_reach_the_least_of_all_orders(
 def test_wide_models_reach_the_least_of_all_orders(seed: int) -> None:
     """On wide models the result equals that of trying every set of ops that can have run."""
     m = wide_model(seed)
-    found = reorder(m, align=1)
+    found = reorder(m, ScratchRule(align=1))
     assert respects(m, found.model)
     assert found.proven
     assert found.after == fewest_over_sets(m)
@@ -303,7 +305,7 @@ def test_wide_models_reach_the_least_of_all_orders(seed: int) -> None:
 def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
     """A search cut short calls its peak proven only if it is the least."""
     m = wide_model(seed - seed % 5)
-    found = reorder(m, align=1, effort=effort)
+    found = reorder(m, ScratchRule(align=1), effort=effort)
     assert respects(m, found.model)
     assert not found.proven or found.after == fewest_over_sets(m)
 
@@ -313,10 +315,11 @@ def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
 def test_larger_models_are_never_worse(seed: int, ops: int, inplace: bool) -> None:
     """Whatever the graph, the order is valid, its peak is as stated and not above the given one."""
     m = random_model(seed, ops, states=seed % 3)
-    found = reorder(m, inplace=inplace, effort=5_000)
+    rule = ScratchRule(inplace=inplace)
+    found = reorder(m, rule, effort=5_000)
     assert respects(m, found.model)
-    assert found.before == live_peak(m, inplace=inplace)
-    assert found.after == live_peak(found.model, inplace=inplace) <= found.before
+    assert found.before == live_peak(m, rule)
+    assert found.after == live_peak(found.model, rule) <= found.before
     assert (found.model is m) == (found.after == found.before)
 
 

@@ -56,7 +56,7 @@ def listed(*names: str) -> Model:
 
 def test_the_first_line_is_the_verdict() -> None:
     """The answer comes first: bytes of scratch and what is proven about them."""
-    assert show(chain("x", "a", "y")).splitlines()[0] == "scratch 896 bytes, proven minimal"
+    assert show(chain("x", "a", "y")).splitlines()[0] == "scratch 896 bytes, minimal for this order"
 
 
 def test_a_budget_that_holds_is_the_first_line() -> None:
@@ -89,7 +89,8 @@ def test_an_unproven_plan_states_its_distance() -> None:
     loose = replace(plan, scratch=replace(plan.scratch, lower_bound=Bytes(800)))
     text = render_text(report(loose))
     assert text.splitlines()[0] == (
-        "scratch 896 bytes, at most 12.00 % above the minimum (proven bound 800)"
+        "scratch 896 bytes, at most 12.00 % above the minimum for these lifetimes "
+        "(proven bound 800)"
     )
     assert "next: search longer: qnnmem plan model.onnx --time-limit 60" in text
 
@@ -119,18 +120,19 @@ def test_reordering_says_what_it_brought() -> None:
 def test_a_model_without_buffers_has_a_report() -> None:
     """An empty model needs no bytes, and that is said without a map."""
     text = show(Model("empty", "onnx"))
-    assert text.startswith("scratch 0 bytes, proven minimal\n")
+    assert text.startswith("scratch 0 bytes, proven minimal for these lifetimes\n")
     assert "│" not in text
 
 
 def test_a_proof_about_control_flow_says_how_far_it_goes() -> None:
-    """Bodies are planned apart, so the minimum is one of that arrangement."""
+    """Bodies are planned separately, so the headline says upper bound and never minimal."""
     plain = chain("x", "a", "y")
     branch = replace(plain.ops[0], bodies=(chain("p", "q"),))
-    assert "planned apart" not in show(plain)
-    assert "note: the bodies of control-flow ops are planned apart" in show(
-        replace(plain, ops=(branch, *plain.ops[1:]))
-    )
+    assert "planned separately" not in show(plain)
+    text = show(replace(plain, ops=(branch, *plain.ops[1:])))
+    assert text.splitlines()[0].endswith(" bytes, upper bound")
+    assert "note: branch and loop bodies are planned separately" in text
+    assert "minimal" not in text
 
 
 def test_notes_of_the_reader_are_shown() -> None:

@@ -60,7 +60,7 @@ def plan(
     verbose: bool,
     **chosen: Any,
 ) -> int:
-    """Plan the memory of FILE: how many bytes, why, and the proof that fewer are impossible.
+    """Plan the memory of FILE: how many bytes, why, and whether fewer could do.
 
     FILE is an ONNX or TFLite model, a DLC, an eAI compiler report (.eaix) or a buffer list (.csv
     with id,lower,upper,size[,alignment][,offset]); - is standard input. Several files, a pattern, a

@@ -40,6 +40,7 @@ class ReadPlan(LooseRead, frozen=True):
     align_bytes: ComparedCount
     io: str
     buffers: list[_ReadPlanBuffer]
+    proof: str = ""  # older results have none
     fits: bool | None = None
     bits: ComparedCount | None = None
     seen_as: str | None = msgspec.field(name="as", default=None)
@@ -64,7 +65,8 @@ def plan_subjects(plan: ReadPlan) -> Iterator[ResultSubject]:
         pools["tcm"] = plan.tcm.need_bytes
         answers["TCM"] = fit_answer(plan.tcm.fits)
     # A plan without a proof may be as good: worth a line, no reason to fail.
-    answers["proof"] = ComparedAnswer("proven minimal" if plan.optimal else "not proven minimal")
+    older = "proven minimal for these lifetimes" if plan.optimal else "not proven minimal"
+    answers["proof"] = ComparedAnswer(plan.proof or older)
     yield ResultSubject(
         LPAI,
         plan.input,

@@ -84,7 +84,7 @@ class _Groups:
     """Union-find over tensors that share bytes."""
 
     def __init__(self, model: Model, bits: int | None) -> None:
-        fixed = {*model.constants, *model.states}
+        self.fixed = fixed = {*model.constants, *model.states}
         self.model = model
         self.born = {k: v for k, v in first_uses(model).items() if k not in fixed}
         self.last = last_uses(model, self.born)
@@ -99,8 +99,12 @@ class _Groups:
         return name
 
     def join(self, source: str, view: str) -> None:
-        # A view of a constant or of state would make those writable: it stays a copy.
-        if source in self.root and view in self.root:
+        if source not in self.root:
+            # A view of a constant or of state would make those writable: it stays a copy. What else
+            # has no birth here is captured by a body: its bytes, and so the view's, lie outside.
+            if source not in self.fixed and view in self.root:
+                del self.born[view], self.root[view]
+        elif view in self.root:
             a, b = self.find(source), self.find(view)
             if a != b:
                 self.root[b] = a

@@ -101,6 +101,7 @@ class Model:
     # Scale and zero point of tensors, where the file itself states them and no node needs to.
     encodings: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     assumed: Words = ""  # what makes every number below a guess, to be said first
+    holds_for: tuple[str, ...] = ()  # the inputs that numbers hold for, where not for all
 
     def __post_init__(self) -> None:
         expect(self.name, str, "a model's name is a text")
@@ -117,6 +118,7 @@ class Model:
             _keep_items(self, group, str, f"the {group} of a model are names of tensors")
         _keep_items(self, "buffers", FixedBuffer, "the buffers of a model are FixedBuffer")
         _keep_items(self, "notes", str, "the notes of a model are texts")
+        _keep_items(self, "holds_for", str, "what a model holds for is a list of texts")
 
     def __repr__(self) -> str:
         """One line, however large the model is."""

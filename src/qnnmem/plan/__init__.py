@@ -1,4 +1,4 @@
-"""Plan memory: offsets for every buffer of a model, and the proof that fewer bytes are impossible.
+"""Plan memory: offsets for every buffer of a model, and what they are proven minimal for.
 
 plan(what, time_limit=10.0, *, options=None, budget=None, seed=0)
 
@@ -9,7 +9,7 @@ do not fit the capacity. A budget names pools and their bytes; a size alone is s
 
     model = qnnmem.load("model.onnx", dims={"batch": 1})
     plan = qnnmem.plan(model, budget={"scratch": "256K", "persistent": 2048})
-    plan.fits, plan.scratch_bytes, plan.scratch.optimal
+    plan.fits, plan.scratch_bytes, plan.proof
     for buffer in plan.buffers:
         print(buffer.pool.value, buffer.name, buffer.offset, buffer.size)
 

@@ -23,6 +23,7 @@ class Layout:
         self.aliases: dict[str, tuple[str, ...]] = {}
         self.ends = dict.fromkeys(Pool, 0)  # of the pools that are filled in order
         self.whole = Span(Step(-1), Step(len(model.ops) + 1))
+        self.workspaces: dict[str, int] = {}  # of control-flow ops, for their bodies
         self.search_missing = False  # for the body of a control-flow op
 
     def rounded(self, size: int) -> Bytes:
@@ -120,6 +121,7 @@ class Layout:
     def _workspace(self, step: int, op: Op, effort: Effort, seed: int) -> Buffer:
         """Memory for whichever body of a control-flow op needs most, while that op runs."""
         need = max(_body_bytes(body, op, self, effort, seed) for body in op.bodies)
+        self.workspaces[op.name] = need
         name = f"{op.name} (body)"
         while name in self.model.tensors or name in self.aliases:
             name += "'"

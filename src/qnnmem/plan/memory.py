@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
@@ -33,6 +33,9 @@ from qnnmem.plan.states import check_states, suggest_states
 from qnnmem.plan.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import Align, Bytes, round_up
+
+if TYPE_CHECKING:
+    from qnnmem.plan.order.graph import ScratchRule
 
 DEFAULT_ALIGN = Align(64)
 
@@ -156,26 +159,47 @@ def _reorder(
     """The layout in an operator order with fewer bytes of scratch alive, if there is one."""
     from qnnmem.plan.order import EFFORT, WORK_PER_LOOK, reorder
 
-    options = given.options
-    found = reorder(
-        given.model,
-        bits=options.bits,
-        inplace=options.inplace,
-        align=given.align,
-        effort=min(EFFORT, effort.at_once // WORK_PER_LOOK),
-    )
-    if found.skipped is not None:
-        as_given = _live_bytes(buffers)
-        return given, buffers, Reordered(as_given, as_given, False, found.skipped)
-    # Reordering looks at all live tensors, whatever their pool; what counts here is scratch.
-    same = options.io is Io.INSIDE and not options.states
-    proven = found.proven and same and not any(op.bodies for op in given.model.ops)
-    other = Layout(found.model, options, given.align)
-    moved = other.sort_into_pools(effort, seed)
-    before, after = _live_bytes(buffers), _live_bytes(moved)
-    if after < before:
-        return other, moved, Reordered(before, after, proven)
-    return given, buffers, Reordered(before, before, proven)
+    before = after = _live_bytes(buffers)
+    best, at_least, skipped = (given, buffers), Bytes(0), None
+    for number, rule in enumerate(_scratch_rules(given)):
+        looks = min(EFFORT, effort.at_once // WORK_PER_LOOK)
+        found = reorder(given.model, rule, effort=looks)
+        if number == 0:
+            at_least, skipped = found.at_least, found.skipped
+        if found.model is not given.model:
+            other = Layout(found.model, given.options, given.align)
+            moved = other.sort_into_pools(effort, seed)
+            if _live_bytes(moved) < after:
+                best, after = (other, moved), _live_bytes(moved)
+        if after == at_least:
+            break
+    # The block of a body may be larger than needed, so that it proves nothing about the whole.
+    proven = skipped is None and after == at_least and not given.workspaces
+    return *best, Reordered(before, after, proven, skipped)
+
+
+def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
+    """What counts as scratch: first no more than in any order, then no less.
+
+    The order decides whether new state is written to persistent, where the old one was, or waits
+    in scratch to be copied there. It waits in any order if the op that writes it reads the old one.
+    """
+    from qnnmem.plan.order.graph import ScratchRule
+
+    options = layout.options
+    outside = {name for name, _ in layout.io_sizes()} if options.io is Io.OUTSIDE else set()
+    away = outside | {old for old, _ in options.states}
+    steps = [(set(op.inputs), set(op.outputs)) for op in layout.model.ops]
+    waits = {new for old, new in options.states if any(old in r and new in w for r, w in steps)}
+    moves = {new for _, new in options.states} - waits
+    for elsewhere in (away | moves, away) if moves else (away,):
+        yield ScratchRule(
+            bits=options.bits,
+            inplace=options.inplace,
+            align=layout.align,
+            elsewhere=frozenset(elsewhere),
+            workspaces=layout.workspaces,
+        )
 
 
 def _live_bytes(buffers: tuple[Buffer, ...]) -> Bytes:

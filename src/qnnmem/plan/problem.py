@@ -10,6 +10,7 @@ from functools import cached_property
 from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
 from qnnmem.ir.span import Span, as_span
+from qnnmem.plan.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
 
@@ -106,16 +107,14 @@ class Plan:
 
     @property
     def optimal(self) -> bool:
-        """Whether the peak equals a proven bound, so that fewer bytes are impossible."""
+        """Whether the peak equals a proven bound: these lifetimes need no fewer bytes."""
         return self.peak == self.lower_bound
 
     @property
     def proof(self) -> str:
         """How far the peak is from the least possible, in words."""
-        if self.optimal:
-            return "proven minimal"
-        above = 100 * (self.peak - self.lower_bound) / max(self.lower_bound, 1)
-        return f"at most {above:.2f} % above the minimum (proven bound {self.lower_bound:,})"
+        proof = ProofScope.LIFETIMES if self.optimal else ProofScope.NONE
+        return proof_words(proof, self.peak, self.lower_bound)
 
     @cached_property
     def offset_of(self) -> dict[str, Offset]:

@@ -111,12 +111,12 @@ def _both_ends(words: str, room: int) -> str:
 def _about(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     yield f"/* Memory plan of {comment_text(report.input)}"
-    for line in with_flags(report.plan.model.assumed).splitlines():
+    for line in (*with_flags(plan.model.assumed).splitlines(), *plan.model.holds_for):
         yield f" * WARNING: {comment_text(line)}"
     yield f" * made by {comment_text(report.tool)}; made again rather than edited."
     yield " *"
     for pool, size in report.pools:
-        proof = f", {plan.scratch.proof}" if pool is Pool.SCRATCH else ""
+        proof = f", {plan.proof_words}" if pool is Pool.SCRATCH else ""
         yield f" * {pool.value:<11}{size_column(size, 15)}, computed{proof}"
     if report.given:
         yield f" * planned with {comment_text(' '.join(report.given))}"

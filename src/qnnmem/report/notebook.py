@@ -31,7 +31,7 @@ def html_of(value: object) -> str:
 
 
 def _plan(plan: MemoryPlan) -> Html:
-    scratch = f"scratch {counted(plan.scratch_bytes, 'byte')}, {plan.scratch.proof}"
+    scratch = f"scratch {counted(plan.scratch_bytes, 'byte')}, {plan.proof_words}"
     return lines(
         [
             tag("p", tag("strong", plan.model.name or "plan"), f": {scratch}"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from qnnmem.plan.proof import as_proof, proof_words
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.text import counted, shorten
@@ -128,8 +129,9 @@ def draw(plan: dict[str, Any], title: str) -> PlanPicture:
 
 
 def _heading(plan: dict[str, Any], title: str) -> Iterator[Shape]:
-    proof = "proven minimal" if plan["optimal"] else f"at least {plan['lower_bound_bytes']:,}"
-    facts = f"scratch {counted(plan['scratch_bytes'], 'byte')}, {proof}"
+    proof = as_proof(plan.get("proof", ""), optimal=plan["optimal"])
+    words = proof_words(proof, plan["scratch_bytes"], plan["lower_bound_bytes"])
+    facts = f"scratch {counted(plan['scratch_bytes'], 'byte')}, {words}"
     if plan["persistent_bytes"]:
         facts += f"; persistent {counted(plan['persistent_bytes'], 'byte')}"
     yield DrawnText(20, 28, title, "ink title")

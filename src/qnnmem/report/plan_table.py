@@ -86,12 +86,12 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """The first files that have more allocations than TCM takes, and how many others do."""
+    """The first files with too many allocations for TCM, or planned for one input only."""
     said = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
         if isinstance(row, PlanReport)
-        for line in allocation_lines(row)
+        for line in (*row.plan.model.holds_for, *allocation_lines(row))
     ]
     yield from said[:_NAMED]
     if len(said) > _NAMED:
@@ -109,7 +109,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _answer(row: PlanReport) -> str:
     if row.has_verdict:
         return ANSWERS[row.fits]
-    return "minimal" if row.plan.scratch.optimal else "not proven"
+    return row.plan.proof.value
 
 
 def render_json(rows: Sequence[Row], tool: str) -> str:

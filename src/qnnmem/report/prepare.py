@@ -34,6 +34,7 @@ def render_text(
     lines = [
         *error_lines(prepared.errors),
         *(join_words(words, flag_word) for words in assumed if words),
+        *(shorten(line, _WIDE) for plan in prepared.plans for line in plan.model.holds_for),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
         f"{counted(size, 'byte')} ({format_size(size)})",
     ]
@@ -87,10 +88,9 @@ def _widths(given: QuantizeError, tried: Tried) -> str:
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
-    proof = "proven minimal" if plan.scratch.optimal else "not proven minimal"
     order = "" if graph.in_order or not graph.program else ", run op by op"
     yield f"graph {shorten(graph.name)}: {counted(len(graph.model.ops), 'op')}{order}"
-    yield f"  scratch    {size_column(graph.scratch_bytes, 12)}, {proof}"
+    yield f"  scratch    {size_column(graph.scratch_bytes, 12)}, {plan.proof_words}"
     state = f", {counted(len(graph.states), 'state pair')}" if graph.states else ""
     yield f"  persistent {size_column(graph.persistent_bytes, 12)}{state}"
     where = "inside scratch" if graph.io is Io.INSIDE else "in the application's buffers"

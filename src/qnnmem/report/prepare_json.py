@@ -46,6 +46,7 @@ def _graph(
         "ops": len(graph.model.ops),
         "scratch_bytes": graph.scratch_bytes,
         "optimal": plan.scratch.optimal,
+        "proof": plan.proof.value,
         "persistent_bytes": graph.persistent_bytes,
         "io_bytes": sum(size for _, size in plan.io_sizes),
         "io": graph.io.value,

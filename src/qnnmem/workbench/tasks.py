@@ -48,7 +48,7 @@ _ORDER = (controls.REORDER, controls.INPLACE)
 _PLAN = Task(
     "plan",
     "Plan",
-    "Every tensor's place and time, and the proof that less is impossible.",
+    "Every tensor's place and time, and what the plan is minimal for.",
     (controls.DIMS, *_LAYOUT, *_ORDER, controls.BUDGETS, *_SHAPE[1:], controls.STATES),
     300.0,
     is_live=True,

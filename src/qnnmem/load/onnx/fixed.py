@@ -35,7 +35,7 @@ def settings_of(fixed: Fixed) -> tuple[Setting, ...]:
     return (
         *(Setting("dims", f"{name}={size}") for name, size in fixed.dims.items()),
         *(Setting("shapes", _assignment(name, shape)) for name, shape in fixed.shapes.items()),
-        *(Setting("values", f"{name}={_text(value)}") for name, value in fixed.values.items()),
+        *(Setting("values", f"{name}={value_text(value)}") for name, value in fixed.values.items()),
     )
 
 
@@ -43,7 +43,7 @@ def _assignment(name: str, shape: Sequence[int]) -> str:
     return f"{name}={'x'.join(map(str, shape)) or 'scalar'}"
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
     """A value as the command line takes it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -51,5 +51,5 @@ def _text(value: object) -> str:
         return f"@{value}"
     flat = isinstance(value, list | tuple) and not any(isinstance(v, list | tuple) for v in value)
     if flat:
-        return ",".join(map(_text, value))  # type: ignore[call-overload]  # a list, as just seen
+        return ",".join(map(value_text, value))  # type: ignore[call-overload]  # a list, as just seen
     return str(value) if isinstance(value, int | float) else "@FILE.npy"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qnnmem.load.onnx.flow import Flow
@@ -34,6 +34,13 @@ class Scope:
     # Outputs of control flow without a type: a trial run may measure these, those have a reason.
     steady: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def with_bodies(self) -> Iterator[Scope]:
+        """The scope and those of all bodies in it."""
+        yield self
+        for inner in self.bodies.values():
+            for body in inner:
+                yield from body.with_bodies()
 
     def is_typed(self, name: str) -> bool:
         """Whether element type and shape of a tensor are known."""

@@ -45,6 +45,7 @@ class TfliteFile:
     taken: set[str] = field(default_factory=set)
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
+    holds_for: dict[str, None] = field(default_factory=dict)  # sentences, as `Model` has them
     ranks_known: bool = False
     is_open: bool = False  # some size follows from others only
     cannot_run: str = ""  # operator that the stored shapes are too small for, and why

@@ -52,6 +52,7 @@ def read_graph(file: TfliteFile) -> Model:
         states=tuple(file.states),
         notes=notes,
         assumed=say_first(file),
+        holds_for=tuple(file.holds_for),
     )
 
 
@@ -173,12 +174,8 @@ class _GraphReader:
             self.constants.update((index, index) for index in op.outputs)
 
     def _emit(self, position: int, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
-        if op.type in DATA_DEPENDENT and any(
-            -1 in self.raw.tensors[index].signature for index in op.outputs
-        ):
-            self.file.fail(
-                f"{where} returns more or less depending on its data, which cannot be planned"
-            )
+        if op.type in DATA_DEPENDENT:
+            self._hold_stored_shapes(op, where)
         nested, copied = self._nested(op, inputs, where)
         self._follow_variable(op, inputs, where)
         reads = [self._source(index) for index in copied]
@@ -199,6 +196,17 @@ class _GraphReader:
             repeats=op.type == "WHILE" and not op.custom,
         )
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
+
+    def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
+        """Take the stored shapes of outputs that depend on data, if the file fixes them."""
+        if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
+            self.file.fail(
+                f"{where} returns more or less depending on its data, which cannot be planned"
+            )
+        for output in map(self._sized, op.outputs):
+            shape = "x".join(map(str, output.shape))
+            made = f"{quote(output.name)} of {where}"
+            self.file.holds_for[f"holds while {made} is no larger than the stored {shape}"] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
         if nested:
@@ -349,11 +357,7 @@ class _GraphReader:
                 f"{where} turns {before.elements:,} elements into {output.elements:,}, so the"
                 " stored shapes are not those of one execution; convert with fixed shapes"
             )
-        fixed = (
-            source in self.constants
-            or source in self.outer
-            or self.names[source] in self.file.states
-        )
+        fixed = source in self.constants or self._source(source) in self.file.states
         return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
 
     def _finish(self, outputs: tuple[str, ...]) -> NestedGraph:

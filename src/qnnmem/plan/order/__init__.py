@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qnnmem.ir.lifetime import lifetimes, reordered
+from qnnmem.ir.lifetime import reordered
 from qnnmem.ir.model import Model
 from qnnmem.plan.order.fuse import fuse
-from qnnmem.plan.order.graph import build_graph
+from qnnmem.plan.order.graph import ScratchRule, build_graph
 from qnnmem.plan.order.search import NoOrder, Search, Work
 from qnnmem.plan.order.segment import Segment, split
-from qnnmem.units import Bytes, round_up
+from qnnmem.units import Bytes
 
 # Counted in looks at one node, so that the answer is the same on every machine; the default keeps
 # the search near one second on one core of a 2020s laptop.
@@ -30,6 +30,8 @@ MOST_OPS = 10_000
 
 _WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
 
+_EVERYTHING = ScratchRule()
+
 
 @dataclass(frozen=True, slots=True)
 class Reordering:
@@ -38,37 +40,35 @@ class Reordering:
     model: Model
     before: Bytes
     after: Bytes
-    proven: bool  # no order within the dependencies has fewer
+    at_least: Bytes = Bytes(0)  # in any order within the dependencies
     skipped: str | None = None  # why no other order was looked for
 
+    @property
+    def proven(self) -> bool:
+        """Whether no order within the dependencies needs fewer bytes."""
+        return self.skipped is None and self.after == self.at_least
 
-def reorder(
-    model: Model,
-    *,
-    bits: int | None = None,
-    inplace: bool = False,
-    align: int = 64,
-    effort: int = EFFORT,
-) -> Reordering:
+
+def reorder(model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFORT) -> Reordering:
     """Put the ops of a model in an order that needs fewer live bytes, if one is found.
 
     Ops that touch the same state keep their relative order. Without a gain the model is returned
     as it is.
     """
-    before = live_peak(model, bits=bits, inplace=inplace, align=align)
+    before = live_peak(model, rule)
     skipped = _why_not(len(model.ops), effort)
     if skipped is not None:
-        return Reordering(model, before, before, proven=False, skipped=skipped)
-    graph = fuse(build_graph(model, bits=bits, inplace=inplace, align=align))
+        return Reordering(model, before, before, skipped=skipped)
+    graph = fuse(build_graph(model, rule))
     parts = [_Part(segment) for segment in split(graph)]
-    bound = _improve(parts, Work(effort)) * align
+    bound = _improve(parts, Work(effort)) * rule.align
     order = [op for part in parts for node in part.order for op in graph.ops[node]]
     better = reordered(model, order)
-    after = live_peak(better, bits=bits, inplace=inplace, align=align)
+    after = live_peak(better, rule)
     if after >= before:
         better, after = model, before
     # In-place pairs depend on the order in ways that the bound does not see.
-    return Reordering(better, before, after, proven=not inplace and after == bound)
+    return Reordering(better, before, after, Bytes(0 if rule.inplace else bound))
 
 
 def _why_not(ops: int, effort: int) -> str | None:
@@ -77,15 +77,17 @@ def _why_not(ops: int, effort: int) -> str | None:
     return "there was no time left for it" if effort <= 0 else None
 
 
-def live_peak(
-    model: Model, *, bits: int | None = None, inplace: bool = False, align: int = 64
-) -> Bytes:
-    """Live bytes at the fullest step, each tensor rounded up to `align`."""
+def live_peak(model: Model, rule: ScratchRule = _EVERYTHING) -> Bytes:
+    """Live bytes of scratch at the fullest step, each tensor with its padding."""
     change = [0] * (len(model.ops) + 3)
-    for life in lifetimes(model, bits=bits, inplace=inplace):
-        size = round_up(life.size, align)
+    for life in rule.lives(model, inplace=rule.inplace):
+        size = rule.padded(life.size)
         change[life.live.lower + 1] += size
         change[life.live.upper + 1] -= size
+    for step, op in enumerate(model.ops):
+        size = rule.padded(rule.workspaces.get(op.name, 0))
+        change[step + 1] += size
+        change[step + 2] -= size
     live = highest = 0
     for delta in change:
         live += delta

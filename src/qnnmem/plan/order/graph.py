@@ -4,16 +4,41 @@ A group is a tensor with all its views. It is alive from the first to the last n
 it, so the set of nodes that have run fixes the live bytes, whatever their order. Two nodes stand
 for no op: the source touches all inputs and comes first, the sink touches all outputs and comes
 last.
+
+Only scratch counts. A tensor that lies in another pool is no group: an op that turns an input of
+the application into a tensor of scratch raises the live bytes and should run late.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from qnnmem.ir.lifetime import lifetimes
+from qnnmem.ir.lifetime import Lifetime, lifetimes
 from qnnmem.ir.model import Effect, Model, Op
 from qnnmem.units import round_up
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchRule:
+    """Which bytes of a model count as scratch."""
+
+    bits: int | None = None
+    inplace: bool = False
+    align: int = 64
+    elsewhere: frozenset[str] = frozenset()  # tensors in other pools, with all their views
+    workspaces: dict[str, int] = field(default_factory=dict)  # by op: bytes only while it runs
+
+    def lives(self, model: Model, *, inplace: bool) -> Iterator[Lifetime]:
+        """Lifetimes of what lies in scratch."""
+        for life in lifetimes(model, bits=self.bits, inplace=inplace):
+            if self.elsewhere.isdisjoint((life.name, *life.aliases)):
+                yield life
+
+    def padded(self, size: int) -> int:
+        """A size with the padding that alignment adds."""
+        return round_up(size, self.align)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +55,37 @@ class OrderGraph:
         return len(self.ops)
 
 
-def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) -> OrderGraph:
+def build_graph(model: Model, rule: ScratchRule) -> OrderGraph:
     """Make the graph of a model, one node for each op."""
-    shared = lifetimes(model, bits=bits)
+    shared = tuple(rule.lives(model, inplace=False))
     group = {name: i for i, life in enumerate(shared) for name in (life.name, *life.aliases)}
     touches = [
         model.inputs,
         *((*op.inputs, *op.outputs) for op in model.ops),
         model.outputs,
     ]
+    groups = [frozenset(group[n] for n in names if n in group) for names in touches]
+    size = [rule.padded(life.size) // rule.align for life in shared]
+    for node, op in enumerate(model.ops, start=1):
+        if op.name in rule.workspaces:
+            groups[node] |= {len(size)}
+            size.append(rule.padded(rule.workspaces[op.name]) // rule.align)
     inputs = {group[name] for name in model.inputs if name in group}
 
     def overwrites(op: Op) -> tuple[int, ...]:
         result = group.get(op.outputs[0]) if op.outputs else None
-        if not inplace or op.effect is not Effect.ELEMENTWISE or result is None:
+        if not rule.inplace or op.effect is not Effect.ELEMENTWISE or result is None:
             return ()
         read = dict.fromkeys(group[name] for name in op.inputs if name in group)
-        size = shared[result].size
-        return tuple(g for g in read if g != result and g not in inputs and shared[g].size == size)
+        own = shared[result].size
+        return tuple(g for g in read if g != result and g not in inputs and shared[g].size == own)
 
     return OrderGraph(
         ops=((), *((i,) for i in range(len(model.ops))), ()),
         before=_before(model),
-        groups=tuple(frozenset(group[n] for n in names if n in group) for names in touches),
+        groups=tuple(groups),
         overwrites=((), *map(overwrites, model.ops), ()),
-        size=tuple(round_up(life.size, align) // align for life in shared),
+        size=tuple(size),
     )
 
 

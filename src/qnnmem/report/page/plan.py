@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from qnnmem.plan.proof import ProofScope, as_proof, proof_words
 from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, size, table, tag, text
@@ -22,6 +23,7 @@ def plan_section(plan: PlanValues) -> PageSection:
         f"Plan of {PurePath(plan.input).name or plan.input}",
         lines(
             [
+                *(tag("p", line) for line in plan.holds_for),
                 _answer(plan),
                 _pools(plan),
                 memory_map(plan, budget=_budgets(plan).get("scratch")),
@@ -41,14 +43,13 @@ def _budgets(plan: PlanValues) -> dict[str, int]:
 
 
 def _answer(plan: PlanValues) -> Html:
-    proof = (
-        "proven smallest" if plan.optimal else f"at least {plan.lower_bound_bytes:,} by any plan"
-    )
+    proof = as_proof(plan.proof, optimal=plan.optimal)
+    words = proof_words(proof, plan.scratch_bytes, plan.lower_bound_bytes)
     answer = [badge(plan.fits), Html(" ")] if plan.budgets or plan.fits is False else []
     return tag(
         "p",
         *answer,
-        Html(f"scratch {size(plan.scratch_bytes)}, {text(proof)}"),
+        Html(f"scratch {size(plan.scratch_bytes)}, {text(words)}"),
         class_="answer",
     )
 
@@ -87,9 +88,10 @@ def _origin(plan: PlanValues, pool: str) -> str:
 
 def _live(plan: PlanValues) -> Html:
     points = list(live_bytes([one for one in drawn(plan) if one.pool != "persistent"]))
-    limits = [("scratch, as little as any plan needs", plan.scratch_bytes)]
-    if plan.lower_bound_bytes < plan.scratch_bytes:
-        limits = [("scratch", plan.scratch_bytes), ("lower bound", plan.lower_bound_bytes)]
+    proof = as_proof(plan.proof, optimal=plan.optimal)
+    limits = [(f"scratch, {proof.value}", plan.scratch_bytes)]
+    if proof is ProofScope.NONE:
+        limits.append(("lower bound for this order", plan.lower_bound_bytes))
     limits += [("budget", one) for pool, one in _budgets(plan).items() if pool == "scratch"]
     chart = line(points, "Bytes alive at each step", limits, unit="step", stepped=True)
     return Html(f"<h3>Bytes alive at each step</h3>\n{chart}") if points else Html("")

@@ -69,6 +69,7 @@ class MapValues(Loose, frozen=True, kw_only=True):
     persistent_bytes: Count
     lower_bound_bytes: Count
     optimal: bool
+    proof: str = ""  # older results have none
     io: str
     buffers: list[PlanBuffer]
     peak: PlanPeak | None = None
@@ -87,6 +88,7 @@ class PlanValues(MapValues, frozen=True, kw_only=True):
     bits: Count | None = None
     tcm: PlanTcm | None = None
     budgets: list[PlanBudget] = []
+    holds_for: list[str] = []
     notes: list[str] = []
     origins: dict[str, str] = {}
     seconds: float | None = None

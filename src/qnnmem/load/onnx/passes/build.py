@@ -11,6 +11,7 @@ from qnnmem.load.custom import unknown_inside
 from qnnmem.load.onnx.flow import CONTROL, is_deterministic
 from qnnmem.load.onnx.foreign import is_foreign
 from qnnmem.load.onnx.graph import OnnxGraph, attribute, integer, is_op, live, reads
+from qnnmem.load.onnx.one_input import inputs_it_holds_for
 from qnnmem.load.onnx.passes.shape import ShapedModel
 from qnnmem.load.onnx.quant import Group, group, same_scale
 from qnnmem.load.onnx.scope import Scope
@@ -42,14 +43,16 @@ ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 def build(model: ShapedModel) -> Model:
     """Model of the IR, named like its file."""
     made = _build(model.resolved.path.stem, model.scope, _notes(model))
-    return replace(made, assumed=unknown_inside(_foreign(model)))
+    given = model.resolved
+    holds_for = inputs_it_holds_for(given.graph, model.scope, given.valued, given.stated)
+    return replace(made, assumed=unknown_inside(_foreign(model)), holds_for=tuple(holds_for))
 
 
 def _foreign(model: ShapedModel) -> list[str]:
     """Operators of other makers that are executed."""
     return [
         scope.graph.node[at].op_type
-        for scope in _scopes(model.scope)
+        for scope in model.scope.with_bodies()
         for at in live(scope.graph)
         if is_foreign(scope.graph.node[at])
     ]
@@ -58,7 +61,7 @@ def _foreign(model: ShapedModel) -> list[str]:
 def _notes(model: ShapedModel) -> Iterator[str]:
     yield from model.notes
     stated = model.resolved.stated
-    scopes = list(_scopes(model.scope))
+    scopes = list(model.scope.with_bodies())
     measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)
     if measured:
         yield f"tensor shapes measured by running the model: {measured}"
@@ -68,9 +71,6 @@ def _notes(model: ShapedModel) -> Iterator[str]:
             f"tensor shapes as the file declares them, not verified: {len(declared)} "
             f"({', '.join(quote(name) for name in declared[:5])})"
         )
-    inputs = {item.name for item in model.scope.graph.input}
-    for name in sorted(stated.keys() - inputs):
-        yield f"the shape of {quote(name)} is the stated one"
     for name, declared_sizes in model.resolved.outputs.items():
         sizes = model.scope.types[name].shape or ()
         # Inputs of other sizes than the file states give other outputs than it declares.
@@ -85,13 +85,6 @@ def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bo
         return True
     pairs = zip(declared, sizes, strict=True)
     return not rank_only and any(said and said != size for said, size in pairs)
-
-
-def _scopes(scope: Scope) -> Iterator[Scope]:
-    yield scope
-    for inner in scope.bodies.values():
-        for body in inner:
-            yield from _scopes(body)
 
 
 def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
@@ -241,8 +234,7 @@ def _effect(scope: Scope, found: Group, used: set[str]) -> Effect:
 
 def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
     source = node.input[0] if node.input else ""
-    # What a body captures is not its own: another name for it would outlive its knowledge.
-    if source in scope.flow.const or source in scope.outer or source not in scope.types:
+    if source in scope.flow.const or source not in scope.types:
         return False
     if is_op(node, "Dropout"):
         return is_deterministic(node) and used.isdisjoint(node.output[1:])

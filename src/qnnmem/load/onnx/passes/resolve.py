@@ -11,13 +11,13 @@ defaults that inference gets wrong   ->  written out
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
 from qnnmem.load.onnx.defaults import lacks_defaults, write_defaults
-from qnnmem.load.onnx.fixed import Fixed
+from qnnmem.load.onnx.fixed import Fixed, value_text
 from qnnmem.load.onnx.foreign import check_foreign, check_outputs
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
 from qnnmem.load.onnx.inputs import dims_of, fix_inputs
@@ -64,6 +64,8 @@ class ResolvedModel(OpenModel):
     """A model whose inputs have fixed shapes; an input with a given value is a constant."""
 
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
+    # Inputs that have a value, as the command line takes it.
+    valued: Mapping[str, str] = field(default_factory=dict)
 
 
 @stage("resolve")
@@ -100,7 +102,10 @@ def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
     graph = OnnxGraph(graph.name, graph.node, inputs, graph.output, stored)
     # The shape of an input that has a value is that of the value.
     stated = {name: shape for name, shape in fixed.shapes.items() if name not in fixed.values}
-    return ResolvedModel(model.path, model.head, graph, model.declared, model.outputs, stated)
+    valued = {name: value_text(value) for name, value in fixed.values.items()}
+    return ResolvedModel(
+        model.path, model.head, graph, model.declared, model.outputs, stated, valued
+    )
 
 
 def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:

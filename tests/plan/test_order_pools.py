@@ -1,0 +1,104 @@
+"""Operator order where tensors lie in other pools: only bytes of scratch count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.ir.lifetime import lifetimes
+from qnnmem.plan import PoolOptions, plan_model
+from qnnmem.plan.proof import ProofScope
+from qnnmem.units import Bytes, Offset
+
+
+class Graph:
+    """Collects tensors and ops of a model."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.ops: list[Op] = []
+
+    def tensor(self, name: str, *shape: int) -> str:
+        """A float tensor."""
+        self.tensors[name] = Tensor(name, DType.FLOAT32, shape)
+        return name
+
+    def op(self, kind: str, inputs: list[str], output: str, *shape: int) -> str:
+        """An op with one result, which it is named after."""
+        self.ops.append(Op(output, kind, tuple(inputs), (self.tensor(output, *shape),)))
+        return output
+
+
+def decoder(layers: int, past: int, heads: int = 4, width: int = 24) -> Model:
+    """A decoder with past keys and values; transposes of all keys stand first in the file."""
+    graph = Graph()
+    token = graph.tensor("token", 1)
+    keys = [graph.tensor(f"key{i}", heads, past, width) for i in range(layers)]
+    values = [graph.tensor(f"value{i}", heads, past, width) for i in range(layers)]
+    turned = [graph.op("Transpose", [key], f"{key}_turned", heads, width, past) for key in keys]
+    table = graph.op("Gather", [token], "table", 64, heads * width)
+    state = graph.op("ReduceSum", [table], "embedded", heads, width)
+    for i in range(layers):
+        query = graph.op("MatMul", [state], f"query{i}", heads, 1, width)
+        scores = graph.op("MatMul", [query, turned[i]], f"scores{i}", heads, 1, past)
+        weights = graph.op("Softmax", [scores], f"weights{i}", heads, 1, past)
+        read = graph.op("MatMul", [weights, values[i]], f"read{i}", heads, width)
+        state = graph.op("Add", [read, state], f"state{i}", heads, width)
+    return Model(
+        "decoder", "onnx", graph.tensors, tuple(graph.ops), (token, *keys, *values), (state,)
+    )
+
+
+def live(model: Model, scratch: set[str]) -> int:
+    """Bytes of scratch alive at the fullest step, added up step by step."""
+    lives = [one for one in lifetimes(model) if one.name in scratch]
+    steps = range(-1, len(model.ops) + 1)
+    return max(sum(-(-one.size // 64) * 64 for one in lives if one.live.covers(s)) for s in steps)
+
+
+@pytest.mark.parametrize(("layers", "past"), [(6, 64), (6, 300), (24, 64)])
+def test_transposes_of_past_keys_move_to_their_use(layers: int, past: int) -> None:
+    """With IO outside scratch one turned key is alive at a time, and no order needs less."""
+    model = decoder(layers, past)
+    given = plan_model(model, PoolOptions(io="outside"))
+    plan = plan_model(model, PoolOptions(io="outside", reorder=True))
+    key = 4 * past * 24 * 4
+    assert given.scratch_bytes > layers * key
+    assert given.proof is ProofScope.THIS_ORDER
+    assert plan.scratch_bytes < max(2 * key, 4 * 64 * 24 * 4 + 2 * 4 * 24 * 4)
+    assert plan.proof is ProofScope.ANY_ORDER
+    places = {op.name: at for at, op in enumerate(plan.model.ops)}
+    assert all(places[f"scores{i}"] - places[f"key{i}_turned"] <= 2 for i in range(layers))
+    border = {*model.inputs, *model.outputs}
+    assert plan.scratch_bytes == live(plan.model, set(model.tensors) - border)
+
+
+def test_old_state_is_not_counted_as_scratch() -> None:
+    """An op that copies old state into scratch runs just before its use."""
+    graph = Graph()
+    x, old = graph.tensor("x", 16), graph.tensor("old", 4000)
+    copy = graph.op("Transpose", [old], "copy", 4000)
+    wide = graph.op("Gather", [x], "wide", 3000)
+    small = graph.op("ReduceSum", [wide], "small", 16)
+    graph.op("Mul", [copy, small], "new", 4000)
+    graph.op("ReduceSum", ["new"], "y", 16)
+    model = Model("m", "onnx", graph.tensors, tuple(graph.ops), (x, old), ("y", "new"))
+    plan = plan_model(model, PoolOptions(states={"old": "new"}, reorder=True))
+    assert [op.name for op in plan.model.ops][:3] == ["wide", "small", "copy"]
+    assert plan.scratch_bytes == 16_000 + 64
+    assert plan.proof is ProofScope.ANY_ORDER
+
+
+def test_fragmentation_limits_the_claim_to_this_order() -> None:
+    """Bytes above what is alive are proven for one order only: another may pack better."""
+    plan = plan_model(decoder(2, 8), PoolOptions(io="outside", reorder=True))
+    reordered = plan.reordered
+    assert reordered is not None
+    assert reordered.proven
+    # The same plan with a block that cannot be used.
+    moved = tuple(Offset(offset + 64) for offset in plan.scratch.offsets)
+    bound = Bytes(plan.scratch.lower_bound + 64)
+    loose = replace(plan.scratch, offsets=moved, lower_bound=bound)
+    assert replace(plan, scratch=loose).proof is ProofScope.THIS_ORDER
