@@ -15,8 +15,10 @@ import jsonschema
 import onnx.parser
 import pytest
 from command_line import exit_code, sentence, verb
+from command_line import run as command
 
 from qnnmem.load.csv import read as read_csv
+from qnnmem.report.page.sections import section_of
 from qnnmem.report.plan_json import SCHEMA
 from qnnmem.report.schema import load_schema
 from qnnmem.units import Bytes
@@ -530,6 +532,8 @@ def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) ->
     assert exit_code(done) == 1
     assert done.stdout.splitlines()[0] == f"does not fit TCM (aDSP direct mode): {words}"
     assert json.loads(run(path, "--format", "json").stdout)["fits"] is False
+    prepared = command("prepare", path, "-o", tmp_path / "many.bin")
+    assert prepared.stdout.splitlines()[0] == done.stdout.splitlines()[0]
     assert words in run(path, "-o", tmp_path / "plan.json").stderr
     both = run(path, "--budget", "tcm=64").stdout.splitlines()[0]
     assert both.startswith("does not fit: constants and IO need")
@@ -592,6 +596,9 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     found = json.loads(run(path, "--bits", "8", "--format", "json").stdout)
     jsonschema.validate(found, load_schema(SCHEMA))
     assert (found["optimal"], found["proof"]) == (False, "estimate before quantization")
+    page = str(section_of(found, "plan.json").body)
+    assert page.count("estimate before quantization") >= 2  # of scratch, and of TCM
+    assert "minimal" not in page
 
 
 @pytest.mark.parametrize("bits", [None, "32"])
