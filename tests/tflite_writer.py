@@ -24,6 +24,8 @@ class T:
     signature: tuple[int, ...] = ()
     variable: bool = False
     sparse: bool = False
+    segments: tuple[int, ...] = ()  # of a sparse one: where rows begin, in 32 bits
+    indices: tuple[int, ...] = ()  # and which columns have a value, in 8 bits
     has_rank: bool = False
     shares: int = 0  # buffer of an earlier tensor that this one has too; 1 is the first
 
@@ -103,10 +105,20 @@ class TfliteWriter:
             8: ("Bool", tensor.has_rank),
         }
         if tensor.sparse:
-            fields[6] = ("ref", self.table({}))
+            fields[6] = ("ref", self.sparsity(tensor))
         if tensor.signature:
             fields[7] = self.numbers(tensor.signature)
         return self.table(fields)
+
+    def sparsity(self, tensor: T) -> int:
+        """Rows that are dense, and columns in compressed sparse rows."""
+        if not tensor.indices:
+            return self.table({})
+        starts = self.table({0: self.numbers(tensor.segments)})
+        columns = self.table({0: ("ref", self.builder.CreateByteVector(bytes(tensor.indices)))})
+        csr = {2: ("Uint8", 1), 3: ("ref", starts), 4: ("Uint8", 3), 5: ("ref", columns)}
+        rows = self.table({1: ("Int32", tensor.shape[0])})
+        return self.table({2: self.tables([rows, self.table({0: ("Int8", 1), **csr})])})
 
     def code(self, op: O) -> int:
         """The code of an operator."""

@@ -428,3 +428,15 @@ def test_a_config_file_has_a_size(project: Path) -> None:
     """Reading many tables takes the square of their time."""
     (project / "qnnmem.toml").write_text("[[model]]\npath = 'a'\n" * 20_000, "utf-8")
     assert "more than" in command_line.sentence(check())
+
+
+def test_a_budget_of_a_float_model_with_fewer_bits_holds_by_an_estimate(project: Path) -> None:
+    """The quantized model is another graph; the answer says so in every form."""
+    text = "g (float[1,64] x) => (float[1,64] y) { h = Exp(x) y = Neg(h) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+    (project / "float.onnx").write_bytes(model.SerializeToString())
+    for budget, word in (("1M", "fits"), ("1", "does not fit")):
+        config = f"[[model]]\npath = 'float.onnx'\nbits = 8\nbudget = {{ scratch = '{budget}' }}\n"
+        (project / "qnnmem.toml").write_text(config, "utf-8")
+        (found,) = values("--config", "qnnmem.toml")["models"]
+        assert found["answer"] == f"{word} by an estimate before quantization"

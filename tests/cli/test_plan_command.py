@@ -11,11 +11,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import onnx.parser
 import pytest
 from command_line import exit_code, sentence, verb
+from command_line import run as command
 
 from qnnmem.load.csv import read as read_csv
+from qnnmem.report.page.sections import section_of
 from qnnmem.report.plan_json import SCHEMA
 from qnnmem.report.schema import load_schema
 from qnnmem.units import Bytes
@@ -69,8 +72,6 @@ def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
 
 def test_json_satisfies_the_schema(tmp_path: Path) -> None:
     """What the command prints as JSON is what the schema describes."""
-    import jsonschema
-
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
         jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
@@ -531,6 +532,8 @@ def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) ->
     assert exit_code(done) == 1
     assert done.stdout.splitlines()[0] == f"does not fit TCM (aDSP direct mode): {words}"
     assert json.loads(run(path, "--format", "json").stdout)["fits"] is False
+    prepared = command("prepare", path, "-o", tmp_path / "many.bin")
+    assert prepared.stdout.splitlines()[0] == done.stdout.splitlines()[0]
     assert words in run(path, "-o", tmp_path / "plan.json").stderr
     both = run(path, "--budget", "tcm=64").stdout.splitlines()[0]
     assert both.startswith("does not fit: constants and IO need")
@@ -602,3 +605,45 @@ def test_a_plan_for_one_value_says_so_first(tmp_path: Path) -> None:
     expected = "holds for 's' = 3,4 only: Reshape 'h' depends on it"
     assert run(*words).stdout.splitlines()[0] == expected
     assert json.loads(run(*words, "--format", "json").stdout)["holds_for"] == [expected]
+
+
+FLOATS = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[1,64] x) => (float[1,64] y) { h = Exp(x) i = Relu(h) y = Neg(i) }"""
+
+
+def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
+    """What the quantizer makes has other ops; the next command gives its exact bytes."""
+    path = model(tmp_path, FLOATS)
+    done = run(path, "--bits", "8", "--io", "outside")
+    assert done.stdout.startswith("scratch 128 bytes, estimate before quantization\n")
+    assert "note: planned are the 3 ops of the float model; quantizing fuses some" in done.stdout
+    command = done.stdout.splitlines()[-1].removeprefix("next: the exact bytes: qnnmem ")
+    assert shlex.split(command)[:2] == ["prepare", str(path)]
+    assert command.endswith("--io outside --quantize int8 -o 'a model.bin'")
+    judged = run(path, "--bits", "16", "--budget", "scratch=1K", "--budget", "tcm=1M", "-v").stdout
+    assert judged.splitlines()[0].startswith("fits by an estimate before quantization: scratch")
+    assert judged.splitlines()[1].startswith("fits by an estimate before quantization: constants")
+    assert "limit): fits by an estimate before quantization, constants and IO" in judged
+    small = run(path, "--bits", "8", "--budget", "scratch=1").stdout
+    assert small.startswith("does not fit by an estimate before quantization: scratch needs")
+    for text in (done.stdout, judged, small, run(path, "--bits", "8", "--format", "c").stdout):
+        assert "minimal" not in text
+    found = json.loads(run(path, "--bits", "8", "--format", "json").stdout)
+    jsonschema.validate(found, load_schema(SCHEMA))
+    assert (found["optimal"], found["proof"]) == (False, "estimate before quantization")
+    page = str(section_of(found, "plan.json").body)
+    assert page.count("estimate before quantization") >= 2  # of scratch, and of TCM
+    assert "minimal" not in page
+
+
+@pytest.mark.parametrize("bits", [None, "32"])
+def test_floats_as_they_are_are_no_estimate(tmp_path: Path, bits: str | None) -> None:
+    """Nothing is quantized then."""
+    given = () if bits is None else ("--bits", bits)
+    assert "estimate before" not in run(model(tmp_path, FLOATS), *given).stdout
+
+
+def test_integers_are_no_estimate(tmp_path: Path) -> None:
+    """A model that is quantized already stays as it is."""
+    text = re.sub("Exp|Relu|Neg", "Identity", FLOATS.replace("float", "uint8"))
+    assert "estimate before" not in run(model(tmp_path, text), "--bits", "8").stdout

@@ -316,3 +316,15 @@ def test_a_value_that_changes_no_size_is_not_mentioned(tmp_path: Path) -> None:
     """A value that is only computed with leaves the plan true for all inputs."""
     path = save(tmp_path, "g (float[4] x, float k) => (float[4] y) { y = Mul(x, k) }")
     assert read(path, values={"k": 3.0}).holds_for == ()
+
+
+def test_a_reason_of_its_own_stands_beside_the_tensor(tmp_path: Path) -> None:
+    """What a branch gives is known; the sizes are listed where several tensors are open."""
+    text = branches("c", "v = Concat<axis=0>(x, x)")
+    outputs = "(float[2] y, int64[A,B] z)"
+    path = save(tmp_path, f"g (float[2] x, bool c) => {outputs} {{ y = {text} z = NonZero(x) }}")
+    with pytest.raises(LoadError) as caught:
+        read(path)
+    said = caught.value.sentence(flag)
+    assert "'z' (NonZero)" in said
+    assert "'y' (If, depends on the branch taken (2 or 4))" in said

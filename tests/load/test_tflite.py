@@ -142,18 +142,35 @@ def test_dead_operators_are_left_out_with_a_note(tmp_path: Path) -> None:
 
 
 def test_dequantized_weights_count_as_stored(tmp_path: Path) -> None:
-    """Consumers of float16 weights read the stored tensor, through DENSIFY and DEQUANTIZE."""
+    """Consumers of float16 weights read the stored tensor, through DEQUANTIZE."""
+    tensors = (T("in"), T("half", (8,), FLOAT16, bytes(16)), T("wide", (8,)), T("out"))
+    ops = (O("DEQUANTIZE", (1,), (2,)), O("CONV_2D", (0, 2), (3,)))
+    model = load(tmp_path, G(tensors, (0,), (3,), ops))
+    assert [op.inputs for op in model.ops] == [("in", "half")]
+    assert model.tensors["half"].nbytes == 16
+
+
+@pytest.mark.parametrize("densify", [True, False])
+def test_sparse_constants_count_dense(tmp_path: Path, densify: bool) -> None:
+    """QNN has no sparse constants; what the file stores, its indices and DENSIFY are said."""
+    values, starts, columns = bytes(4 * 2), (0, 1, 3, 3, 4), (5, 0, 7, 2)
     tensors = (
         T("in"),
-        T("sparse", (8,), FLOAT16, bytes(6), sparse=True),
-        T("dense", (8,), FLOAT16),
-        T("wide", (8,), FLOAT32),
+        T("sparse", (4, 8), FLOAT16, values, sparse=True, segments=starts, indices=columns),
+        T("dense", (4, 8), FLOAT16),
+        T("wide", (4, 8), FLOAT32),
         T("out"),
     )
-    ops = (O("DENSIFY", (1,), (2,)), O("DEQUANTIZE", (2,), (3,)), O("CONV_2D", (0, 3), (4,)))
+    stored = (O("DENSIFY", (1,), (2,)), O("DEQUANTIZE", (2,), (3,))) if densify else ()
+    ops = (*stored, O("CONV_2D", (0, 3 if densify else 1), (4,)))
     model = load(tmp_path, G(tensors, (0,), (4,), ops))
     assert [op.inputs for op in model.ops] == [("in", "sparse")]
-    assert model.tensors["sparse"].nbytes == 6
+    assert model.tensors["sparse"].nbytes == 4 * 8 * 2
+    said = (
+        "1 sparse constant counted dense, 64 bytes, as QNN has no sparse ones; "
+        "32 in the file, 24 of them indices"
+    )
+    assert model.notes == (said + "; 1 DENSIFY op done while loading" * densify,)
 
 
 def test_constant_parts_are_folded(tmp_path: Path) -> None:

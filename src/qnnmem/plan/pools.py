@@ -6,7 +6,7 @@ holds inputs and outputs that the application brings; constants are the model bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
+from qnnmem.ir.tensor import DType
 from qnnmem.plan.problem import Peak, Plan
 from qnnmem.plan.proof import ProofScope, proof_words
 from qnnmem.plan.states import StatePair
@@ -196,6 +197,15 @@ class Reordered:
     skipped: str | None = None  # why no other order was looked for
 
 
+def held_types(model: Model) -> Iterator[DType]:
+    """Types of all tensors but constants, such as scales; those of bodies included."""
+    constants = set(model.constants)
+    yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
+    for op in model.ops:
+        for body in op.bodies:
+            yield from held_types(body)
+
+
 @dataclass(frozen=True, repr=False)
 class MemoryPlan:
     """Every byte a model needs: pools, offsets, proof and peak."""
@@ -238,6 +248,8 @@ class MemoryPlan:
     @property
     def proof(self) -> ProofScope:
         """What scratch is minimal for."""
+        if self.is_estimate:
+            return ProofScope.ESTIMATE
         if any(op.bodies for op in self.model.ops):
             return ProofScope.UPPER_BOUND
         if not self.scratch.optimal:
@@ -248,6 +260,12 @@ class MemoryPlan:
         if order is not None and order.proven and order.after == self.scratch_bytes:
             return ProofScope.ANY_ORDER
         return ProofScope.IN_PLACE if self.options.inplace else ProofScope.THIS_ORDER
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether a float model is planned with integers, which it has only once quantized."""
+        bits = self.options.bits
+        return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
 
     @property
     def proof_words(self) -> str:

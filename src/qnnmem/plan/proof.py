@@ -12,13 +12,14 @@ class ProofScope(Enum):
     THIS_ORDER = "minimal for this order"
     IN_PLACE = "minimal for this order and these in-place ops"  # others may overwrite other inputs
     LIFETIMES = "proven minimal for these lifetimes"  # a list of buffers has no order
+    ESTIMATE = "estimate before quantization"  # which fuses ops and adds others
     UPPER_BOUND = "upper bound"  # bodies of control flow are planned separately
     NONE = "not proven minimal"
 
     @property
     def is_minimal(self) -> bool:
         """Whether no placement of the same buffers needs less."""
-        return self not in (ProofScope.UPPER_BOUND, ProofScope.NONE)
+        return self not in (ProofScope.ESTIMATE, ProofScope.UPPER_BOUND, ProofScope.NONE)
 
 
 def as_proof(word: str, *, optimal: bool) -> ProofScope:

@@ -11,6 +11,7 @@ from qnnmem.budget.value import BROKEN, NOT_READ, OPEN, BudgetRun, CheckedModel,
 from qnnmem.compare import PoolChange
 from qnnmem.report.diff import signed, subject_values
 from qnnmem.report.flags import flag_word
+from qnnmem.report.planned import by_estimate
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.tcm import too_many
@@ -90,13 +91,14 @@ def answer(model: CheckedModel) -> str:
     """The answer about one model in a few words."""
     if model.refusal:
         return f"{REFUSALS[model.refusal][0]}: {model.why}"
+    by = by_estimate(model.plan)
     if model.broken:
-        return _TITLES[BROKEN]
+        return f"{_TITLES[BROKEN]}{by}"
     if model.grown:
         return GROWN
     if model.exit_code == OPEN:
         return f"{_TITLES[OPEN]}: {model.why}" if model.why else _TITLES[OPEN]
-    return "fits" if model.checks else "no budget"
+    return f"fits{by}" if model.checks else "no budget"
 
 
 def _spare(model: CheckedModel) -> str:

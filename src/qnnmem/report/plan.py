@@ -11,7 +11,7 @@ from qnnmem.plan.proof import ProofScope
 from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
-from qnnmem.report.planned import PlanReport
+from qnnmem.report.planned import PlanReport, by_estimate
 from qnnmem.report.tcm import fatal_lines, too_many
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -62,6 +62,7 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
     """One line for each budget: whether it holds."""
     plan = report.plan
     in_time = "" if plan.search_missing else " in time"
+    by = by_estimate(plan)
     for budget in plan.budgets:
         name = budget.pool.value
         many = name.endswith("s")
@@ -72,7 +73,7 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             )
         elif budget.fits:
             takes = "take" if many else "takes"
-            fits = "cannot tell: as far as is known" if plan.model.assumed else "fits:"
+            fits = "cannot tell: as far as is known" if plan.model.assumed else f"fits{by}:"
             yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
         elif budget.pool is Pool.SCRATCH and plan.proof is ProofScope.UPPER_BOUND:
             yield (
@@ -84,20 +85,20 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             missing = budget.at_least - budget.have
             needs = "need" if many else "needs"
             yield (
-                f"does not fit: {name} {needs} at least {_bytes(budget.at_least)}, "
+                f"does not fit{by}: {name} {needs} at least {_bytes(budget.at_least)}, "
                 f"{missing:,} more than {budget.have:,}{_in_this_order(report, budget.pool)}"
             )
     if report.tcm_budget is not None:
-        yield _tcm_budget_line(report.tcm_budget, report.tcm)
+        yield _tcm_budget_line(report.tcm_budget, report.tcm, by)
 
 
-def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None) -> str:
+def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None, by: str) -> str:
     need, have = asked.need, asked.limit.value
     crowded = too_many(asked.buffers, asked.max_buffers.value) if asked.is_crowded else ""
     if asked.missing:
         also = f"; {crowded}" if crowded else ""
         return (
-            f"does not fit: constants and IO need {_bytes(need)} of TCM, "
+            f"does not fit{by}: constants and IO need {_bytes(need)} of TCM, "
             f"{asked.missing:,} more than {have:,}{also}"
         )
     if crowded:
@@ -105,7 +106,7 @@ def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None) -> str:
     pool = ""
     if documented is not None and documented.missing:
         pool = f"; the documented pool has {documented.limit.value:,}"
-    return f"fits: constants and IO take {need:,} of {_bytes(have)} of TCM{pool}"
+    return f"fits{by}: constants and IO take {need:,} of {_bytes(have)} of TCM{pool}"
 
 
 def _other_pools(report: PlanReport) -> Iterator[str]:
@@ -265,7 +266,7 @@ def _tcm(report: PlanReport) -> Iterator[str]:
         return
     spare = tcm.limit.value - tcm.need
     room = f"{spare:,} to spare" if spare >= 0 else f"{-spare:,} too many"
-    verdict = "fits" if tcm.fits else "does not fit"
+    verdict = ("fits" if tcm.fits else "does not fit") + by_estimate(report.plan)
     yield (
         f"TCM (aDSP direct mode, {tcm.limit.origin.value} limit): {verdict}, "
         f"constants and IO take {tcm.need:,} of {_bytes(tcm.limit.value)}, {room}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from qnnmem.plan.remedies import Remedy
 from qnnmem.report.flags import flag, flag_word
@@ -13,6 +14,10 @@ from qnnmem.text import counted
 _LONGER = 60  # seconds to search at least, when told to search longer
 _LONGEST = 86_400
 _OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
+# Options of a plan that preparing takes, too.
+_OF_PREPARE = (
+    *("--dim", "--shape", "--value", "--state", "--io", "--align", "--inplace", "--reorder"),
+)
 
 
 def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
@@ -35,6 +40,8 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     elif plan.options.bits is None and report.computes_in_floats and report.remedies is None:
         why = "LPAI runs 8- and 16-bit models; as int8 it would be"
         line = next_line(why, command, "--bits=8")
+    elif plan.is_estimate and plan.model.format == "onnx":
+        line = next_line("the exact bytes", _prepare_command(report))
     elif detailed:
         line = next_line("every offset, as a C header", command, "--format=c")
     else:
@@ -57,6 +64,14 @@ def _fix_words(report: PlanReport) -> list[str]:
         words.append(f"--budget=tcm={report.tcm_budget.limit.value}")
     words += [word for word in report.given if word.partition("=")[0] in _OF_FIX]
     return ["qnnmem", "fix", file_word(report.input), *words, "-o", "fixed"]
+
+
+def _prepare_command(report: PlanReport) -> list[str]:
+    """Quantize with ranges of made-up samples, which is enough for sizes."""
+    kept = [word for word in report.given if word.partition("=")[0] in _OF_PREPARE]
+    target = file_word(f"{PurePath(report.input).stem}.bin")
+    width = f"--quantize=int{report.plan.options.bits}"
+    return ["qnnmem", "prepare", file_word(report.input), *kept, width, "-o", target]
 
 
 def remedy_lines(report: PlanReport) -> Iterator[str]:

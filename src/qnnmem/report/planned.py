@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qnnmem.ir import DType, Model
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import MemoryPlan, Pool
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
+from qnnmem.plan.pools import held_types
+from qnnmem.plan.proof import ProofScope
 from qnnmem.plan.remedies import Remedies
-from qnnmem.text import quote
+from qnnmem.text import counted, quote
 from qnnmem.units import Bytes
 
 
@@ -19,6 +20,12 @@ def search_missing() -> str:
     from qnnmem.plan.compiled_packing import why_not_compiled
 
     return f"the search ran in plain Python and did not finish; {why_not_compiled()}"
+
+
+def by_estimate(plan: MemoryPlan | None) -> str:
+    """What a verdict rests on, where that is not the model that will run."""
+    is_estimate = plan is not None and plan.is_estimate
+    return f" by an {ProofScope.ESTIMATE.value}" if is_estimate else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,8 @@ class PlanReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of the file said, and how far the proof goes."""
-        notes = [*self._idle_options(), *self._empty_io(), *self.plan.model.notes]
+        notes = [*self._idle_options(), *self._before_quantization(), *self._empty_io()]
+        notes += self.plan.model.notes
         if any(op.bodies for op in self.plan.model.ops):
             notes.append(
                 "branch and loop bodies are planned separately; "
@@ -95,15 +103,23 @@ class PlanReport:
     @property
     def computes_in_floats(self) -> bool:
         """Whether any tensor but constants, such as scales, is floating-point."""
-        return any(kind.is_float for kind in _buffered(self.plan.model))
+        return any(kind.is_float for kind in held_types(self.plan.model))
 
     def _idle_options(self) -> Iterator[str]:
         """Options that change nothing for this model."""
         plan = self.plan
         if plan.options.bits is None or plan.model.format == "csv" or self.computes_in_floats:
             return
-        kinds = ", ".join(sorted({kind.value for kind in _buffered(plan.model)}))
+        kinds = ", ".join(sorted({kind.value for kind in held_types(plan.model)}))
         yield f"--bits {plan.options.bits} changes no buffer: none is floating-point ({kinds})"
+
+    def _before_quantization(self) -> Iterator[str]:
+        """Why the bytes of a quantized model differ from these."""
+        if self.plan.is_estimate:
+            yield (
+                f"planned are the {counted(len(self.plan.model.ops), 'op')} of the float model; "
+                "quantizing fuses some and adds others, so it can need more bytes or fewer"
+            )
 
     def _empty_io(self) -> Iterator[str]:
         """Inputs and outputs without a single element."""
@@ -126,12 +142,3 @@ def op_at_peak(plan: MemoryPlan) -> str | None:
     if peak is None or not 0 <= peak.step < len(ops):
         return None
     return f"{ops[peak.step].name} ({ops[peak.step].type})"
-
-
-def _buffered(model: Model) -> Iterator[DType]:
-    """Types of all tensors but constants, those of bodies included."""
-    constants = set(model.constants)
-    yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
-    for op in model.ops:
-        for body in op.bodies:
-            yield from _buffered(body)

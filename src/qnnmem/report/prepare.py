@@ -16,7 +16,7 @@ from qnnmem.plan import Io, MemoryPlan
 from qnnmem.report.flags import flag_word
 from qnnmem.report.planned import search_missing
 from qnnmem.report.sizes import size_column
-from qnnmem.report.tcm import together, verdict_words
+from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -31,7 +31,9 @@ def render_text(
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
     assumed = (plan.model.assumed for plan in prepared.plans)
+    fatal = [line for verdict in tcm.graphs for line in fatal_lines(verdict)]
     lines = [
+        *fatal[:1],
         *error_lines(prepared.errors),
         *(join_words(words, flag_word) for words in assumed if words),
         *(shorten(line, _WIDE) for plan in prepared.plans for line in plan.model.holds_for),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
     from qnnmem.load.onnx.passes.guard import GuardedModel
-    from qnnmem.load.onnx.scope import Scope
+    from qnnmem.load.onnx.passes.shape import ShapedModel
 
 _NAMED = 3
 _RECURRENT = ("GRU", "LSTM", "RNN")
@@ -64,7 +64,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
             shaped = shape_model(open_model(model, child), given, child)
     except (LoadError, UsageError):  # which the compile will say
         return
-    for node, steps in _recurrences(shaped.scope):
+    for node, steps in _recurrences(shaped):
         if steps >= _MANY_STEPS:
             which = quote(node.name or next(iter(node.output), ""))
             yield (
@@ -78,13 +78,11 @@ def _recurs(graph: onnx.GraphProto | onnx.FunctionProto) -> bool:
     return any(node.op_type in _RECURRENT or any(map(_recurs, bodies(node))) for node in graph.node)
 
 
-def _recurrences(scope: Scope) -> Iterator[tuple[onnx.NodeProto, int]]:
+def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
     """Recurrent nodes, those of bodies included, and their steps."""
-    for node in scope.graph.node:
-        if node.op_type in _RECURRENT and node.input:
-            shape = scope.types.get(node.input[0], UNKNOWN).shape or ()
-            axis = integer(node, "layout", 0)  # 1: the batch comes first
-            yield node, shape[axis] if 0 <= axis < len(shape) else 0
-    for inner in scope.bodies.values():
-        for body in inner:
-            yield from _recurrences(body)
+    for scope in shaped.scope.with_bodies():
+        for node in scope.graph.node:
+            if node.op_type in _RECURRENT and node.input:
+                shape = scope.types.get(node.input[0], UNKNOWN).shape or ()
+                axis = integer(node, "layout", 0)  # 1: the batch comes first
+                yield node, shape[axis] if 0 <= axis < len(shape) else 0

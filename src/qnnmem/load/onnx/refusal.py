@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
 _LISTED = 20  # tensors that a sentence names
+_BY_DATA = "depends on the data"
 
 
 def check_scope(trials: Trials, scope: Scope) -> None:
@@ -77,6 +78,10 @@ class DependentShape:
     largest: tuple[int, ...] | None  # None where the operator does not tell
     by_value: Words  # the way out where an input of the model itself says the shape
 
+    def __str__(self) -> str:
+        why = "" if self.why == _BY_DATA else f", {self.why}"
+        return f"{quote(self.name)} ({self.operator}{why})"
+
 
 class DependentShapes(LoadError):
     """Shapes that data decide; the cure is to state the largest ones."""
@@ -93,10 +98,9 @@ class DependentShapes(LoadError):
         first, is_one = self.shapes[0], len(self.shapes) == 1
         what = f"the shape of {quote(first.name)}, made by {quote(first.operator)}, {first.why}"
         if not is_one:
-            listed = (f"{quote(one.name)} ({one.operator})" for one in self.shapes[:_LISTED])
             more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
-            names = f"{', '.join(listed)}{more}"
-            what = f"the shapes of {len(self.shapes)} tensors depend on the data: {names}"
+            listed = ", ".join(map(str, self.shapes[:_LISTED]))
+            what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
         state = f"state {'its largest shape' if is_one else 'their largest shapes'} with "
         # The branches of an If have known sizes, which the reason lists; a trial run took one.
         tried = {
@@ -149,7 +153,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
         DependentShape(
             name,
             makers[name].op_type,
-            scope.reasons.get(name, "depends on the data"),
+            scope.reasons.get(name, _BY_DATA),
             _largest(scope, makers[name]),
             _valued(trials, scope, name),
         )

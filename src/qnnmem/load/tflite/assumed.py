@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from qnnmem.errors import Setting, Words, chain_words
+from qnnmem.ir import Tensor
 from qnnmem.load.custom import custom_note, unknown_inside
 from qnnmem.load.tflite.derive.call import written
 from qnnmem.load.tflite.file import TfliteFile
 from qnnmem.load.tflite.schema import RawTensor
-from qnnmem.text import quote
+from qnnmem.text import counted, quote
 
 
 def edge_notes(file: TfliteFile) -> Iterator[str]:
@@ -21,6 +22,22 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
             continue
         shape = written(tensor.shape)
         yield f"input {quote(tensor.name)} leaves its size open; planned for {shape} as stored"
+
+
+def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
+    """How large sparse constants are in the file, and dense, as QNN has them."""
+    found = [(raw, constants[name]) for name, raw in file.sparse.items() if name in constants]
+    if found:
+        indices = sum(raw.index_bytes for raw, _ in found)
+        stored = indices + sum(raw.stored for raw, _ in found)
+        dense = sum(tensor.nbytes for _, tensor in found)
+        ops = (op.type for graph in file.graphs for op in graph.ops if not op.custom)
+        folded = sum(kind == "DENSIFY" for kind in ops)
+        done = f"; {counted(folded, 'DENSIFY op')} done while loading" if folded else ""
+        yield (
+            f"{counted(len(found), 'sparse constant')} counted dense, {dense:,} bytes, as QNN has "
+            f"no sparse ones; {stored:,} in the file, {indices:,} of them indices{done}"
+        )
 
 
 def say_first(file: TfliteFile) -> Words:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from qnnmem.errors import LoadError
-from qnnmem.ir import DType, Model, Tensor
+from qnnmem.ir import Model, Tensor
 from qnnmem.load.tflite.derive.call import Shape
 from qnnmem.load.tflite.ops import DTYPES, UNSIZED
 from qnnmem.load.tflite.schema import RawGraph, RawTensor
@@ -39,6 +39,7 @@ class TfliteFile:
     states: dict[str, Tensor] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
     constants: dict[str, Tensor] = field(default_factory=dict)  # of all graphs
+    sparse: dict[str, RawTensor] = field(default_factory=dict)  # constants, as they are stored
     taken: set[str] = field(default_factory=set)
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
@@ -87,6 +88,8 @@ class TfliteFile:
         before = self.constants.setdefault(shared, found)
         if before.nbytes < found.nbytes:
             self.constants[shared] = found
+        if raw.sparse and raw.stored:
+            self.sparse[shared] = raw
         return found
 
     def measure(
@@ -96,12 +99,10 @@ class TfliteFile:
         if raw.type not in DTYPES:
             kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
             self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
-        if raw.sparse and raw.stored:
-            return Tensor(name, DType.UINT8, (raw.stored,))
         tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw) if shape is None else shape)
         if tensor.nbytes > MAX_BYTES:
             self.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
-        if constant and raw.stored and raw.stored < tensor.nbytes:
+        if constant and not raw.sparse and 0 < raw.stored < tensor.nbytes:
             self.fail(
                 f"constant {quote(name)} stores {raw.stored:,} bytes where its shape needs"
                 f" {tensor.nbytes:,}"

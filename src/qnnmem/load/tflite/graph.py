@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
-from qnnmem.load.tflite.assumed import edge_notes, say_first
+from qnnmem.load.tflite.assumed import edge_notes, say_first, sparse_notes
 from qnnmem.load.tflite.derive.call import Operand
 from qnnmem.load.tflite.derive.known import KnownShapes
 from qnnmem.load.tflite.file import NestedGraph, TfliteFile
@@ -41,7 +41,7 @@ def read_graph(file: TfliteFile) -> Model:
     model = nested.model
     constants = {name: file.constants[name] for name in sorted(nested.reads)}
     tensors = {**model.tensors, **constants, **file.states}
-    notes = (*edge_notes(file), *model.notes)
+    notes = (*edge_notes(file), *sparse_notes(file, constants), *model.notes)
     return Model(
         name=file.path.stem,
         format="tflite",

@@ -29,7 +29,8 @@ UNSIZED = {5: "strings", 13: "a resource", 14: "a variant"}
 
 VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 
-# Of a constant these give the same stored bytes again: weights kept as float16 or sparse.
+# Of a constant these give the same bytes again: weights kept as float16, or sparse, which are
+# counted dense.
 STORED_FORMS = VIEWS | {"DEQUANTIZE", "DENSIFY"}
 
 # With every shape fixed their result is known, whatever the input holds.

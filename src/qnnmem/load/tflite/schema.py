@@ -22,6 +22,7 @@ _TABLE_COST = 64
 # Budget per byte of file: the most compact honest files, without weights, cost 1.8 (measured).
 _SHARING = 4
 _MAX_BUDGET = 1 << 25
+_INDEX_BYTES = {1: 4, 2: 2, 3: 1}  # of one index, by the SparseIndexVector it is stored in
 _SHORT = 512  # bytes of a buffer that may hold sizes: 64 numbers of 64 bits
 
 
@@ -39,6 +40,7 @@ class RawTensor:
     variable: bool
     sparse: bool
     has_rank: bool
+    index_bytes: int = 0  # of a sparse one, beside its values: where they stand
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,25 @@ class _Decoder:
             tensor.IsVariable(),
             tensor.Sparsity() is not None,
             tensor.HasRank(),
+            self._index_bytes(tensor.Sparsity()),
         )
+
+    def _index_bytes(self, sparsity: Any) -> int:
+        """Bytes that say where the values of a sparse tensor stand; 0 without any."""
+        total = 0
+        for row in self._rows(0 if sparsity is None else sparsity.DimMetadataLength()):
+            size = sparsity.DimMetadata(row)
+            for kind, read in (
+                (size.ArraySegmentsType(), size.ArraySegments),
+                (size.ArrayIndicesType(), size.ArrayIndices),
+            ):
+                found = read() if kind in _INDEX_BYTES else None
+                if found is not None:  # a table of one field: a vector
+                    vector = found.Offset(4)
+                    total += _INDEX_BYTES[kind] * (found.VectorLen(vector) if vector else 0)
+        if total > self._size:
+            raise ValueError("indices beyond the end of the file")
+        return total
 
     def _op(self, op: Any, codes: list[tuple[str, bool]]) -> RawOp:
         kind, custom = codes[op.OpcodeIndex()]

@@ -112,7 +112,8 @@ def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
 def _tcm(plan: PlanValues) -> Iterator[Html]:
     tcm = plan.tcm
     if tcm is not None:
-        yield tag("h3", "TCM of aDSP direct mode ", badge(tcm.fits))
+        by = f" by an {plan.proof}" if plan.proof == ProofScope.ESTIMATE.value else ""
+        yield tag("h3", "TCM of aDSP direct mode ", badge(tcm.fits), by)
         source = plan.origins.get("tcm.limit_bytes", "")
         rows = [
             ("bytes", tcm.need_bytes, "computed", tcm.limit_bytes, source),
