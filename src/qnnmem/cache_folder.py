@@ -49,11 +49,21 @@ def read_kept(path: Path, limit: int) -> bytes:
         os.close(descriptor)
 
 
+def make_closed(folder: Path) -> None:
+    """Make a folder, and the parents that are missing, for this user alone.
+
+    `mkdir(parents=True)` leaves the parents to the umask: who can write there renames the folder.
+    """
+    if not folder.parent.exists():
+        make_closed(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_kept(path: Path, data: bytes) -> None:
     """Keep a file for later runs of this user: whole or not at all, and closed to others."""
     import tempfile  # which most runs do not need
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_closed(path.parent)
     handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

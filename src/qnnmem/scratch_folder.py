@@ -61,6 +61,10 @@ class _HeldFolder(tempfile.TemporaryDirectory[str]):
     def cleanup(self) -> None:
         """Remove it."""
         super().cleanup()
+        if Path(self.name).exists():  # whatever was in the way may be gone by now
+            import shutil
+
+            shutil.rmtree(self.name, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)

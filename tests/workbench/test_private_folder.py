@@ -37,6 +37,17 @@ def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+def test_nobody_else_can_rename_the_folder(tmp_path: Path) -> None:
+    """Parents that are made with it are closed, whatever the umask."""
+    folder = tmp_path / "cache" / "qnnmem" / "workbench"
+    before = os.umask(0)
+    try:
+        private_folder(folder)
+    finally:
+        os.umask(before)
+    assert [mode(one) for one in (folder, *folder.parents[:2])] == [0o700] * 3
+
+
 def refusal(folder: Path) -> str:
     """What the command says of a folder that it leaves as it is."""
     done = run("serve", "--no-browser", "--port", "0", "--data", folder)

@@ -210,7 +210,7 @@ def _fail_each(
     report = fail_each(options, number_of(name), read_code(code or "1002"), most_runs, _say)
     text = written.render_json(report) if form == "json" else written.render_text(report)
     write(text, None if output is None else Path(output), force, written.verdict(report))
-    return 1 if report.findings else 0
+    return 1 if report.findings else 3 if report.unseen else 0
 
 
 def _say(run: FailedRun) -> None:

@@ -71,7 +71,7 @@ def render_json(report: FailEachReport) -> str:
         {
             "schema": SCHEMA,
             "verdict": verdict(report),
-            "passes": not report.findings,
+            "passes": not report.findings and not report.unseen,
             "command": list(report.command),
             "function": report.function,
             "code": report.code,

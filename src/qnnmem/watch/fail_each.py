@@ -43,6 +43,7 @@ class FailedRun:
     reached: bool  # whether the program came to that call at all
     leaked: tuple[LivingThing, ...]
     last_line: str  # that it printed
+    is_unseen: bool = False  # whether calls were not watched: what looks left may have been freed
 
     @property
     def outcome(self) -> str:
@@ -51,6 +52,8 @@ class FailedRun:
             return "hung"
         if self.ended_by:
             return "crashed"
+        if self.is_unseen:
+            return "not watched"
         if self.leaked:
             return "leaked"
         if not self.reached:
@@ -79,6 +82,11 @@ class FailEachReport:
     def findings(self) -> int:
         """How many runs were bad."""
         return sum(run.is_bad for run in self.runs)
+
+    @property
+    def unseen(self) -> int:
+        """How many runs were not watched whole, and not bad otherwise."""
+        return sum(run.outcome == "not watched" for run in self.runs)
 
 
 def fail_each(
@@ -154,4 +162,5 @@ def _judged(nth: int, report: WatchReport, before: Counter[str], printed: str) -
         bool(injected),
         tuple(leaked),
         printed,
+        bool(report.not_checked),
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from qnnmem.cache_folder import make_closed
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.scratch_folder import is_scratch_name
 
@@ -47,7 +48,7 @@ def private_folder(folder: Path) -> None:
     kept is closed. Where others could put files into it, it is refused.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_closed(folder)
         _check_owner(folder.lstat())
         names = {path.name for path in folder.iterdir()}
         _check_parts(folder, names)

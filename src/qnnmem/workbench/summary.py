@@ -105,7 +105,8 @@ def exit_code_of(result: Result) -> int:
     """What the verb that made a result left with, as far as the result says it."""
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
     if is_of_program(result):
-        return 0 if fits is True else 1
+        is_open = bool(result.get("not_checked")) and not result.get("findings")
+        return 0 if fits is True else 3 if is_open else 1
     if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255:
         return code
     return 1 if fits is False else 0

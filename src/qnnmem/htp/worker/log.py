@@ -123,6 +123,8 @@ class LogTap:
                     self._now.take(chunk)
                 if len(chunk) < _CHUNK // 2:
                     time.sleep(_PAUSE_S)
+        except OSError:
+            pass  # the rest of the log is lost, not the request
         finally:
             os.close(self._descriptor)
             with self._lock:

@@ -1,0 +1,379 @@
+"""Makes each call of the system that a command of ours makes fail once, and looks what comes.
+
+    python tools/fail_calls.py                   every call of every command: 40 minutes
+    python tools/fail_calls.py watch check       these commands
+    python tools/fail_calls.py --most 25         so many calls of each command, evenly spread
+
+A command runs in a fork that has all modules loaded; fail_calls.c, preloaded, counts its calls of
+open, socket, fork, mmap, write, unlink and so on, and lets the Nth fail. Then the answer is the one
+that comes when nothing fails, or one sentence and an exit code that is not success. Counted as a
+fault: a traceback or exit code 70, success with another answer, a hang, a file that is left in the
+temporary folder or is not whole, a process that is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes  # noqa: TID251  # the counter in fail_calls.c
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[1]
+_PRELOADED = "QNNMEM_FAIL_CALLS"
+_MOST_S = 90.0
+_LEFT_S = 5.0  # for processes to end after the command
+_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of ours, and who talks to it while it runs."""
+
+    words: tuple[str, ...]
+    talk: Callable[[Run], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command that runs: its process, its folder, and where it reads and writes."""
+
+    pid: int
+    folder: Path
+    into: int  # its standard input
+
+    @property
+    def said(self) -> str:
+        """Everything on standard error so far."""
+        return (self.folder / "stderr").read_text("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command left."""
+
+    code: int
+    out: str
+    said: str
+    files: dict[str, bytes]
+    left: tuple[str, ...]
+    calls: int
+    failed: str  # name of the call that was made to fail; empty where it never came
+
+
+class FailingCalls:
+    """Runs commands in forks of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._library = ctypes.CDLL(os.environ[_PRELOADED])
+        self._library.fail_calls_arm.argtypes = [ctypes.c_long]
+        self._library.fail_calls_seen.restype = ctypes.c_long
+        self._library.fail_calls_name.restype = ctypes.c_char_p
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+    def run(self, command: Command, fail_at: int) -> Ended:
+        """Run a command whose Nth call fails; with 0 none does."""
+        self._number += 1
+        folder = self._folder / f"run{self._number}"
+        (folder / "tmp").mkdir(parents=True)
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(writer)
+            self._child(command, folder, reader, fail_at)
+        os.close(reader)
+        try:
+            if command.talk is not None:
+                with contextlib.suppress(OSError):
+                    command.talk(Run(pid, folder, writer))
+        finally:
+            os.close(writer)
+        code = _waited(pid)
+        self._library.fail_calls_disarm()
+        left = [f"process {one}" for one in _left_processes()]
+        left += (f"temporary {path.name}" for path in (folder / "tmp").iterdir())
+        ended = Ended(
+            code,
+            (folder / "stdout").read_text("utf-8", "replace"),
+            (folder / "stderr").read_text("utf-8", "replace"),
+            dict(map(_content, filter(Path.is_file, folder.glob("out/*")))),
+            tuple(left),
+            self._library.fail_calls_seen(),
+            self._library.fail_calls_name().decode(),
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        return ended
+
+    def _child(self, command: Command, folder: Path, reader: int, fail_at: int) -> None:
+        code = 99
+        try:
+            os.setpgid(0, 0)
+            os.dup2(reader, 0)
+            for number, name in ((1, "stdout"), (2, "stderr")):
+                made = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.dup2(made, number)
+                os.close(made)
+            os.chdir(folder)
+            os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
+            sys.argv = [
+                "qnnmem",
+                *(word.replace("{out}", str(folder / "out")) for word in command.words),
+            ]
+            code = _main(lambda: self._library.fail_calls_arm(fail_at))
+        finally:
+            os._exit(code)
+
+
+def _content(path: Path) -> tuple[str, bytes]:
+    """A file; of text, what does not differ from run to run."""
+    data = path.read_bytes()
+    is_text = path.suffix in (".md", ".json")
+    return path.name, _plain(data.decode("utf-8", "replace")).encode() if is_text else data
+
+
+def _main(arm: Callable[[], None]) -> int:
+    import threading
+
+    from qnnmem import cli
+    from qnnmem.lpai.runtime import program_trial
+
+    program_trial._known.clear()
+    arm()
+    try:
+        cli.main()
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = 120  # as the interpreter has it
+    with contextlib.suppress(BaseException):
+        threading._shutdown()
+    return code
+
+
+def _waited(pid: int) -> int:
+    end = time.monotonic() + _MOST_S
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return -99
+
+
+def _left_processes() -> list[int]:
+    """Processes of the command that have not ended; they are ended."""
+    end = time.monotonic() + _LEFT_S
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii")
+        found = [int(one) for one in text.split()]
+        if not found or time.monotonic() > end:
+            break
+        time.sleep(0.02)
+    for pid in found:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return found
+
+
+def faults(usual: Ended, found: Ended) -> Iterator[str]:
+    """What is wrong with a command of which a call failed."""
+    if found.code == -99:
+        yield "it hangs"
+    elif found.code < 0:
+        yield f"it is ended by signal {-found.code}"
+    if "Traceback" in found.said or found.code in (70, 99):
+        yield f"exit code {found.code}, a traceback: {found.said.strip().splitlines()[-1:]}"
+    elif found.code == usual.code:
+        if not _is_same(found.out, usual.out):
+            yield f"exit code {found.code} with another answer: {found.out[:200]!r}"
+        if found.files != usual.files:
+            yield f"exit code {found.code} with other files: {sorted(found.files)}"
+    elif not found.said.strip() and not found.out.strip() and "write" not in found.failed:
+        yield f"exit code {found.code} without a word"
+    elif found.code == 0:
+        yield "success, where there is none without a failure"
+    if any(usual.files.get(name) != data for name, data in found.files.items()):
+        yield "a file that is not whole"
+    yield from (f"left: {one}" for one in found.left)
+
+
+def _is_same(found: str, usual: str) -> bool:
+    """Whether an answer is the usual one; a worker may say an error to its client, or hang up."""
+    is_worker = "qnnmem-htp-worker" in usual
+    said_error = '"event": "error"' in found or usual.startswith(found)
+    return _plain(found) == _plain(usual) or (is_worker and said_error)
+
+
+def _plain(text: str) -> str:
+    """An answer without what differs from run to run."""
+    text = re.sub(r"/\S*/run\d+/", "", text)
+    return re.sub(r"\d[\d,.]*", "0", " ".join(text.split("\nfunction ")[0].split()))
+
+
+# --- The commands ---------------------------------------------------------------------------------
+
+
+def commands(folder: Path) -> dict[str, Command]:
+    """Each command with files of its own."""
+    client, watched, backend = folder / "client", folder / "program", folder / "libQnnTest.so"
+    watch = TOP / "tests" / "watch"
+    for target, source, *flags in (
+        (client, TOP / "examples" / "lpai_client.c"),
+        (watched, watch / "program.c"),
+        (backend, watch / "backend.c", "-shared", "-fPIC"),
+    ):
+        words = ["cc", "-g", "-O1", str(source), "-o", str(target), *flags, "-ldl", "-lpthread"]
+        subprocess.run(words, check=True, stderr=subprocess.DEVNULL)  # noqa: S603
+    model = folder / "image.onnx"
+    maker = [sys.executable, str(TOP / "examples" / "make_models.py"), str(model)]
+    subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+    (folder / "qnnmem.toml").write_text(
+        'models = ["small.csv"]\nbudget = { scratch = "16K" }\n', encoding="utf-8"
+    )
+    shutil.copy(TOP / "examples" / "keyword_spotting.csv", folder / "small.csv")
+    binary = TOP / "examples" / "small_lpai.bin"
+    fix = ("fix", str(model), "--dim", "batch=1", "-o", "{out}", "--cache", str(folder / "kept"))
+    return {
+        "check-client": Command(("check-client", "--", str(client), str(binary))),
+        "watch": Command(("watch", "--", str(watched), str(backend))),
+        "check": Command(("check", "--config", str(folder / "qnnmem.toml"))),
+        "fix": Command(fix),
+        "serve": Command(("serve", "--port", "0", "--no-browser", "--data", "data"), _browse),
+        "htp-worker": Command(("htp-worker", "--cache", "cache"), _send_file),
+    }
+
+
+def _browse(run: Run) -> None:
+    """Open the page, drop a list of buffers, and end the workbench."""
+    end = time.monotonic() + 30
+    while not (found := re.search(r"http://\S+/", run.said)):
+        if time.monotonic() > end or not _is_there(run.pid):
+            return
+        time.sleep(0.02)
+    address = found[0]
+    text = (TOP / "examples" / "keyword_spotting.csv").read_bytes()
+    headers = {"Content-Type": "application/octet-stream"}
+    try:
+        for path, body in (("", None), ("api/state", None), ("api/files?name=small.csv", text)):
+            asked = urllib.request.Request(address + path, body, headers if body else {})  # noqa: S310
+            with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=20) as came:  # noqa: S310
+                came.read()
+    finally:
+        with contextlib.suppress(OSError):
+            os.kill(run.pid, signal.SIGTERM)
+
+
+def _is_there(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def _send_file(run: Run) -> None:
+    """Say hello as a client does, send a file, and leave."""
+    import hashlib
+    import struct
+
+    from qnnmem.htp.far.wire import CLIENT_LINE, PROTOCOL
+    from qnnmem.version import __version__
+
+    data = b"a model" * 100
+    name = hashlib.sha256(data).hexdigest()
+    frames: list[tuple[dict[str, object], bytes]] = [
+        ({"hello": PROTOCOL, "qnnmem": __version__}, b""),
+        ({"op": "have", "files": [[name, len(data)]]}, b""),
+        ({"op": "file", "sha256": name, "size": len(data)}, b""),
+        ({"op": "part"}, data),
+    ]
+    os.write(run.into, CLIENT_LINE)
+    for values, payload in frames:
+        text = json.dumps(values).encode()
+        os.write(run.into, struct.pack("<QQ", len(text), len(payload)) + text + payload)
+    time.sleep(0.3)
+
+
+def tried(names: list[str], most: int, folder: Path) -> tuple[int, list[str]]:
+    """How many calls were made to fail, and what was wrong."""
+    engine, points, wrong = FailingCalls(folder / "runs"), 0, []
+    known = commands(folder)
+    for name in names or known:
+        for _ in range(2):  # imports, caches
+            usual = engine.run(known[name], 0)
+        if usual.left or "Traceback" in usual.said:
+            wrong.append(f"{name}: {usual.left} {usual.said}")
+        step = 1 if not most else max(1.0, usual.calls / most)
+        chosen = sorted({int(1 + at * step) for at in range(int(usual.calls / step))})
+        for number in chosen:
+            found = engine.run(known[name], number)
+            points += bool(found.failed)
+            found_faults = list(faults(usual, found))
+            wrong += (f"{name}, call {number} ({found.failed}): {one}" for one in found_faults)
+            if found_faults:
+                print(*wrong[-len(found_faults) :], sep="\n", flush=True)
+        print(
+            f"{name}: {len(chosen):,} of {usual.calls:,} calls, exit code {usual.code}", flush=True
+        )
+    return points, wrong
+
+
+def _warm() -> None:
+    """Import what the commands need, so that forks have it at once."""
+    import importlib
+
+    for name in ("onnx", "onnxruntime", "numpy.random", "uvicorn", "starlette.applications"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for path in sorted((TOP / "src" / "qnnmem").rglob("*.py")):
+        words = path.relative_to(TOP / "src").with_suffix("").parts
+        if words[-1] not in ("__main__", "pytest_plugin") and "compiled" not in words:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(".".join(words).removesuffix(".__init__"))
+
+
+def main() -> int:
+    """Reads the arguments; gives the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("commands", nargs="*")
+    parser.add_argument("--most", type=int, default=0, help="calls of each command; 0: all")
+    given = parser.parse_args()
+    if _PRELOADED not in os.environ:
+        with tempfile.TemporaryDirectory(prefix="fail-calls-") as name:
+            library = Path(name, "fail_calls.so")
+            source = Path(__file__).with_suffix(".c")
+            words = ["cc", "-O2", "-fPIC", "-shared", "-w", str(source), "-o", str(library), "-ldl"]
+            subprocess.run(words, check=True)  # noqa: S603
+            settings = {_PRELOADED: str(library), "LD_PRELOAD": str(library)}
+            settings |= {"XDG_CACHE_HOME": str(Path(name, "cache")), "OPENBLAS_NUM_THREADS": "1"}
+            again = [sys.executable, __file__, *sys.argv[1:]]
+            return subprocess.run(again, env=os.environ | settings, check=False).returncode  # noqa: S603
+    _warm()
+    folder = Path(os.environ[_PRELOADED]).parent
+    points, wrong = tried(given.commands, given.most, folder)
+    print(f"{points:,} calls failed, {len(wrong):,} faults")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
