@@ -16,6 +16,7 @@ from judge import naive
 from judge.chain import check_manifest, least_scratch, most_scratch, read_chain, run_chain
 from judge.generated import write_model
 from judge.judged_plan import numbers
+from judge.situations import write_convolution
 from judge.naive import Run, feeds_of, read_run, session
 
 # Seeds and parts of what the plain model needs: in place, in bands, in parts, or not at all.
@@ -101,3 +102,34 @@ def test_what_comes_next_runs(tmp_path: Path) -> None:
         program, *words = shlex.split(line[line.index("qnnmem ") :])
         assert program == "qnnmem"
         assert exit_code(run(*words)) in (0, 1), line
+
+
+@pytest.mark.htp
+@pytest.mark.parametrize("budget", ["weights=24576", "ram=8435000"])
+def test_parts_for_htp_are_judged_together(budget: str, tmp_path: Path) -> None:
+    """Bills of the written binaries, added up as they are loaded, against the claimed total."""
+    pytest.importorskip("onnxruntime_qnn")
+    path = write_convolution(tmp_path / "conv.onnx")
+    pool, limit = budget.split("=")
+    words = ("--backend", "htp", "--soc", "SM8650", "--budget", budget)
+    code, answer, first = fixed(path, tmp_path, *words)
+    best = answer["tried"][answer["best"]]
+    bills = [bill_of(file) for file in sorted((tmp_path / "out").glob("*.bin"))]
+    assert bills
+    together = "in turn" not in best["change"]
+    kept = [sum(bill.values()) - bill["VTCM"] for bill in bills]
+    if pool == "weights":
+        each = [bill["weights"] for bill in bills]
+        need = sum(each) if together else max(each)
+    else:  # the parts run one after the other: there is one VTCM
+        held = max(bill["VTCM"] for bill in bills)
+        need = held + (sum(kept) if together else max(kept))
+    assert best["bytes"] >= need, first
+    assert answer["fits"] == (need <= int(limit)) == (code == 0), first
+
+
+def bill_of(path: Path) -> dict[str, int]:
+    """Parts of the memory of a binary."""
+    done = run("footprint", path, "--soc", "SM8650", "--json")
+    parts = json.loads(done.stdout)["parts"]
+    return {name: part["bytes"] for name, part in parts.items() if part is not None}
