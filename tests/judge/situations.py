@@ -171,10 +171,8 @@ def _fixes() -> Iterator[tuple[str, ...]]:
     for model, limit in (
         ("float.onnx", 64),
         ("wide.onnx", 2600),
-        ("wide.onnx", 1300),
         ("conv.onnx", 9000),
         ("conv.onnx", 4000),
-        ("states.onnx", 900),
         ("qdq.onnx", 900),
     ):
         out = f"{model}.{limit}"
@@ -183,7 +181,6 @@ def _fixes() -> Iterator[tuple[str, ...]]:
     yield ("fix", "open.onnx", "-o", "opened", "--cache", "kept")
     shapes = ("--shape", "x=1x50", "--shape", "x=2x50")
     yield ("fix", "open.onnx", *shapes, "-o", "several", "--cache", "kept")
-    yield ("fix", "--log", "graph_limit.log", "-o", "logged")
     yield ("fix", "float.onnx", "--backend", "htp", "-o", "nosoc")
 
 
