@@ -5,6 +5,7 @@ from pathlib import Path
 
 import command_line
 import jsonschema
+import onnx.parser
 import pytest
 
 from qnnmem.report.schema import load_schema
@@ -32,6 +33,24 @@ def test_a_kept_result_against_a_model(tmp_path: Path) -> None:
     jsonschema.validate(values, load_schema("qnnmem.diff/1"))
     assert (command_line.exit_code(done), values["worse"]) == (1, True)
     assert values["subjects"][0]["pools"][0]["change_bytes"] == 15_232
+
+
+def test_a_size_that_one_model_leaves_open_is_given_to_that_one(tmp_path: Path) -> None:
+    """What the refusal says to try works; a name that neither model has is refused."""
+    head = '<ir_version: 8, opset_import: ["" : 18]> '
+    texts = {
+        "fixed": "g (float[2,8] x) => (float[2,8] y) { y = Relu(x) }",
+        "open": "g (float[n,8] z) => (float[n,8] y) { y = Relu(z) }",
+    }
+    for name, text in texts.items():
+        model = onnx.parser.parse_model(head + text)
+        (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
+    files = tmp_path / "fixed.onnx", tmp_path / "open.onnx"
+    for words in (("--dim", "n=2"), ("--shape", "z=2x8")):
+        done = diff(*files, *words)
+        assert command_line.exit_code(done) == 0, command_line.sentence(done)
+        assert command_line.exit_code(diff(*reversed(files), *words)) == 0
+    assert "no dimension 'm'" in command_line.sentence(diff(*files, "--dim", "m=2"))
 
 
 def test_binaries_are_read_and_not_compiled() -> None:

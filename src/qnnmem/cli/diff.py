@@ -77,21 +77,46 @@ def diff(
         check_free(target, force)
     counts = WhatCounts(allowed or Tolerance(), pools)
     _check_planned((before, after))
+    sides = Path(before), Path(after)
     found = compare_results(
-        _result(Path(before)), _result(Path(after)), counts, names=(before, after)
+        _result(*sides), _result(*reversed(sides)), counts, names=(before, after)
     )
     write(_render(found, form, verbose), target, force, verdict(found))
     return 1 if found.is_worse else 0
 
 
-def _result(path: Path) -> Any:
-    """A result that is there, or that a verb makes."""
+def _result(path: Path, other: Path) -> Any:
+    """A result that is there, or that a verb makes; `other` is the file on the other side."""
     from qnnmem.cli.report import result_of
 
     words = given_words("plan")
     shapes = [word for word in words if word.startswith(_OPEN)]
+    if shapes:
+        # A size that only the other model leaves open does not concern this one.
+        own, others = _open_names(path), _open_names(other)
+        shapes = [word for word in shapes if _name(word) not in others - own]
     rest = [word for word in words if not word.startswith(_OPEN)]
     return result_of(path, shapes, "which qnnmem diff does not compare", _VERBS, rest)
+
+
+def _name(word: str) -> str:
+    """The dimension or tensor that `--option=NAME=VALUE` is about."""
+    return word.partition("=")[2].rpartition("=")[0]
+
+
+def _open_names(path: Path) -> set[str]:
+    """Dimensions and tensors that an ONNX model has; none for any other file."""
+    from qnnmem.load.file_kind import kind_of_file
+
+    if kind_of_file(path).name != "onnx":
+        return set()
+    from qnnmem.load.onnx.graph import all_names
+    from qnnmem.load.onnx.inputs import named_dims
+    from qnnmem.load.onnx.passes.guard import guard
+    from qnnmem.load.onnx.passes.read import read
+
+    graph = guard(read(path)).proto.graph
+    return {*named_dims(graph), *all_names(graph)}
 
 
 def _check_planned(files: Sequence[str]) -> None:

@@ -1,0 +1,216 @@
+"""Every recommended command is followed, and must do what its sentence says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from judge.advice import (
+    Advice,
+    Answer,
+    advice_in,
+    ask,
+    matches,
+    named_options,
+    templates,
+    unreached,
+)
+from judge.judged_plan import numbers
+from judge.situations import library_situations, situations, write_files
+
+# Reasons before a command that the situations here do not reach, each with why not.
+LIBRARY = "needs the real library, see library_situations"
+PLACES = "needs the real library; which of the four is printed depends on what fits together"
+NOT_REACHED = {
+    "from inside {}": "a command of the vendor's tool, which is not here",
+    "what a rule says": "check-client runs a compiled client; tests/client does",
+    "keep the binary": LIBRARY,
+    "read the file again, without the library": LIBRARY,
+    "change the model until it fits": LIBRARY,
+    "compile it": LIBRARY,
+    "compile it so again": LIBRARY,
+    "prepare it for memhandle": LIBRARY,
+    "what is loaded together": PLACES,
+    "what is loaded alone": PLACES,
+    "what is loaded together, turn {} of {}": PLACES,
+    "what is loaded alone, turn {} of {}": PLACES,
+}
+PYTHON = "for callers from Python; the command line refuses such words before"
+# Modules with sentences that name an option and that the situations here do not print.
+NOT_SEEN = {
+    "doctor/fleet/executors.py": PYTHON,
+    "doctor/follow.py": "a log that is followed does not end",
+    "doctor/host/devices.py": "needs adb and a device",
+    "htp/bill/measure.py": LIBRARY,
+    "htp/compile/failure.py": LIBRARY,
+    "htp/compile/model.py": LIBRARY,
+    "htp/fit/of_bill.py": LIBRARY,
+    "htp/qmem/model.py": LIBRARY,
+    "htp/qmem/run.py": LIBRARY,
+    "htp/sweep/cache.py": "needs an account without a home",
+    "lpai/deadline.py": "needs a model that takes long",
+    "lpai/net_run/device_child.py": "needs a run that dies; tests/lpai has some",
+    "lpai/prepare_options.py": PYTHON,
+    "plan/pools.py": PYTHON,
+}
+# Files that only look like what they are: no command can read them.
+HOLLOW = ("model.dlc", "libQnnLpai.so", "htp.bin")
+STEPS = 4  # refusals that may come one after the other, each with its cure
+
+
+@dataclass
+class Followed:
+    """What was printed and what came of it."""
+
+    answers: list[Answer] = field(default_factory=list)
+    advice: dict[tuple[str, str, str], Advice] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """A file of every kind, in the folder where the commands run."""
+    here, made = Path.cwd(), tmp_path_factory.mktemp("advice")
+    os.chdir(made)
+    yield write_files(made)
+    os.chdir(here)
+
+
+@pytest.fixture(scope="module")
+def followed(files: list[Path]) -> Followed:
+    """Everything that needs no library, followed."""
+    return follow_all(situations(files))
+
+
+def follow_all(commands: Iterable[tuple[str, ...]]) -> Followed:
+    """Run each command, and each kind of advice that any of them gives once."""
+    found = Followed()
+    for words in commands:
+        answer = ask(*words)
+        found.answers.append(answer)
+        assert answer.code != 70, answer.text
+        for advice in advice_in(answer):
+            hollow = any(word in HOLLOW for word in advice.words)
+            if not hollow and found.advice.setdefault(advice.template, advice) is advice:
+                with only_files_of_before():
+                    fault = follow(advice)
+                if fault:
+                    found.faults.append(f"{fault}\n{answer.text}")
+    return found
+
+
+class only_files_of_before:  # noqa: N801
+    """Removes what a command wrote, so that the next finds the folder as it was."""
+
+    def __enter__(self) -> None:
+        self.before = set(Path().rglob("*"))
+
+    def __exit__(self, *_: object) -> None:
+        for path in sorted(set(Path().rglob("*")) - self.before):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def follow(advice: Advice) -> str:
+    """Run a recommended command; what it breaks of its promise, if anything."""
+    answer = ask(*advice.words)
+    broken = {"next": broken_next, "named": broken_next}.get(advice.kind, broken_cure)
+    fault = broken(advice, answer)
+    return f"{fault}\n{answer.text}\nwas recommended by" if fault else ""
+
+
+def broken_cure(advice: Advice, answer: Answer) -> str:
+    """A cure leads past the refusal; another refusal in its way has its own cure."""
+    seen = {advice.source.sentence}
+    for _ in range(STEPS):
+        if answer.sentence in seen - {""}:
+            return "the same refusal again"
+        if answer.code != 2:
+            return "" if answer.code in (0, 1, 3) else f"exit code {answer.code}"
+        seen.add(answer.sentence)
+        ways = [one for one in advice_in(answer) if one.kind in ("try", "cure")]
+        if not ways:
+            return "a refusal without a way on"
+        answer = ask(*ways[-1].words)
+    return "refusal after refusal"
+
+
+def broken_next(advice: Advice, answer: Answer) -> str:
+    """What comes next runs, and holds what it says of bytes and verdicts."""
+    if answer.code not in (0, 1, advice.source.code):
+        return f"exit code {answer.code}"
+    why = advice.why
+    if "which then fits" in why and answer.code != 0:
+        return "it does not fit"
+    if found := re.search(r"([\d,]+) bytes? less of (\w+)", why):
+        saved, pool = int(found[1].replace(",", "")), found[2]
+        if need(advice.source, pool) - need(answer, pool) != saved:
+            return f"it does not save {saved:,} bytes"
+    if (found := re.search(r"still ([\d,]+) too many", why)) and (
+        answer.code != 1 or f"{found[1]} more than" not in answer.out
+    ):
+        return f"it is not {found[1]} over"
+    if why == "allow what loses least" and answer.code != 0:
+        return "it does not fit"
+    if why == "what to change" and answer.code == 1 and "next: " not in answer.out:
+        return "it says of nothing that it can be changed"
+    if why == "every offset, as a C header" and "#" not in answer.out[:2000]:
+        return "it is no header"
+    written = [b for a, b in zip(answer.words, answer.words[1:], strict=False) if a == "-o"]
+    if answer.words[0] == "prepare" and not all(Path(name).is_file() for name in written):
+        return "nothing was written"
+    return ""
+
+
+def need(answer: Answer, pool: str) -> int:
+    """Bytes that a plan with a budget says a pool takes."""
+    says = {"TCM": r"constants and IO", "IO": r"io"}.get(pool, pool)
+    line = next(
+        line for line in answer.out.splitlines() if re.match(rf"[a-z ]+: {says} (take|need)", line)
+    )
+    return numbers(line)[0]
+
+
+def test_every_recommended_command_keeps_its_promise(followed: Followed) -> None:
+    """Whatever `next:`, `try:` or a cure recommends, run once for each verb and sentence."""
+    assert not followed.faults, "\n\n".join(followed.faults)
+    assert len(followed.advice) > 60
+
+
+def test_every_reason_of_the_source_is_reached(followed: Followed) -> None:
+    """A reason that is new in the source is reached, or it is said why it is not."""
+    whys = [one.why for one in followed.advice.values() if one.kind == "next"]
+    left = unreached(templates(), whys)
+    assert {template: left[template] for template in left.keys() - NOT_REACHED.keys()} == {}
+    assert NOT_REACHED.keys() - left.keys() == set(), "reached, or not in the source any more"
+
+
+@pytest.mark.htp
+@pytest.mark.usefixtures("files")
+def test_every_command_for_the_library_keeps_its_promise() -> None:
+    """The same where the real library answers."""
+    pytest.importorskip("onnxruntime_qnn")
+    done = follow_all(library_situations())
+    assert not done.faults, "\n\n".join(done.faults)
+    whys = [one.why for one in done.advice.values() if one.kind == "next"]
+    wanted = [template for template, reason in NOT_REACHED.items() if reason == LIBRARY]
+    assert [one for one in wanted if not any(matches(one, why) for why in whys)] == []
+
+
+def test_every_sentence_with_an_option_is_seen(followed: Followed) -> None:
+    """A sentence of the source that names an option is printed here, or its module is listed."""
+    text = "\n".join(one.text for one in followed.answers)
+    left = {
+        template
+        for template, where in named_options().items()
+        if where not in NOT_SEEN
+        and not re.search(".*".join(map(re.escape, template.split("{}"))), text)
+    }
+    assert left == set()
