@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LARGEST_FP16 = 65504.0
 _MOST_BYTES = 256 << 20  # of constants that are folded and looked at
-_FOLDING_S = 60.0  # a warning is not worth more
+_FOLDING_S = 30.0  # a warning is not worth more
 _NAMED = 3
 _FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
 # Inputs that do not become tensors of FP16. Of a Clip this was tried: limits of 3.4e38 do no harm.
