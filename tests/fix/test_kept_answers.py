@@ -179,11 +179,12 @@ def test_kept_changes_of_another_shape_are_not_believed(case: FixCase, tmp_path:
     start = Change("none", "as it is", case.model, case.options)
     bad: list[object] = [
         "all",
-        [[1, [0.0], "steps"]],
-        [["1", [0.0], []]],
-        [[1, [0.0], [{"remedy": "tiling"}]]],
-        [[1, [0.0], [{"remedy": "unknown"}]]],
-        [[1, ["much"], [{"remedy": "plan"}]]],
+        [[1, [0.0], "", "steps"]],
+        [[1, [0.0], 7, [{"remedy": "plan"}]]],
+        [["1", [0.0], "", []]],
+        [[1, [0.0], "", [{"remedy": "tiling"}]]],
+        [[1, [0.0], "", [{"remedy": "unknown"}]]],
+        [[1, ["much"], "", [{"remedy": "plan"}]]],
     ]
     for kept in bad:
         with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:

@@ -356,7 +356,7 @@ def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
         ("silero_ov16k", {"constants": 700_000}, 2),
         ("silero_if", {"constants": 700_000}, 2),
         ("lk_embed", {"constants": 500_000}, 3),
-        ("centerface", {"tcm": 2_035_712}, 7),
+        ("centerface", {"tcm": 2_600_000}, 8),
         ("smartturn", {"tcm": 2_035_712}, 11),
     ],
 )

@@ -7,7 +7,8 @@ budget may have found one that costs less: the answer is the best of both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
 from qnnmem.errors import LoadError, UsageError
@@ -25,6 +26,7 @@ class _Proven:
 
     scratch: int
     cost: tuple[float, ...]
+    what: str
     steps: tuple[Step, ...]
 
 
@@ -57,6 +59,7 @@ def _better(
             change = apply_recipe(case, Recipe("lpai", {}, one.steps), case.path, remedies)
         except (LoadError, UsageError):  # kept by a run that read the model otherwise
             continue
+        change = replace(change, what=one.what)
         need = bench.judge(change)
         if not need.fits and need.rank >= best.need.rank:
             continue
@@ -68,7 +71,7 @@ def _better(
 
 def _proven(tried: Sequence[JudgedChange]) -> list[_Proven]:
     return [
-        _Proven(one.need.size, cost_of(one), one.change.steps)
+        _Proven(one.need.size, cost_of(one), one.change.what, one.change.steps)
         for one in tried
         if one.holds and not one.change.is_lossy and one.change.steps and one.need.size is not None
     ]
@@ -90,8 +93,10 @@ def _values(found: Sequence[_Proven]) -> dict[str, Any]:
     for one in sorted(found, key=lambda one: (one.scratch, one.cost)):
         if not best or one.cost < best[-1].cost:
             best.append(one)
-    rows = [[one.scratch, list(one.cost), [dict(step) for step in one.steps]] for one in best]
-    return {"changes": rows[:_MOST]}
+    rows = (
+        [one.scratch, list(one.cost), one.what, [dict(step) for step in one.steps]] for one in best
+    )
+    return {"changes": list(islice(rows, _MOST))}
 
 
 def _read(values: Mapping[str, Any] | None) -> list[_Proven]:
@@ -102,9 +107,9 @@ def _read(values: Mapping[str, Any] | None) -> list[_Proven]:
         return []
 
 
-def _row(scratch: object, cost: Any, steps: Any) -> _Proven:
-    if type(scratch) is not int or not isinstance(steps, list):
+def _row(scratch: object, cost: Any, what: object, steps: Any) -> _Proven:
+    if type(scratch) is not int or not isinstance(what, str) or not isinstance(steps, list):
         raise ValueError(scratch)
     if not all(isinstance(step, dict) and isinstance(step.get("remedy"), str) for step in steps):
         raise ValueError(steps)
-    return _Proven(scratch, tuple(float(number) for number in cost), tuple(steps))
+    return _Proven(scratch, tuple(float(number) for number in cost), what, tuple(steps))

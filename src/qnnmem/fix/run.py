@@ -93,13 +93,21 @@ def cost_of(judged: JudgedChange) -> tuple[float, ...]:
     change, found = judged.change, judged.need.deployment
     return (
         float(change.is_lossy),
-        float(bool(change.steps)),
+        _depth(change),
         0.0 if found is None else float(found.load_bytes),
         0.0 if change.parts is None else float(len(change.parts.parts)),
         change.extra_macs / change.macs if change.macs else 0.0,
         float(len(change.model.scope.graph.node)),
         float(judged.need.size or 0),
     )
+
+
+def _depth(change: Change) -> float:
+    """0 where nothing changed, 1 for other settings of the same model, 2 for another model."""
+    first = change
+    while first.of is not None:
+        first = first.of
+    return 2.0 if change.model is not first.model or change.parts else float(bool(change.steps))
 
 
 def try_remedies(
