@@ -590,6 +590,7 @@ def test_a_model_with_bodies_is_not_called_too_large_for_good(tmp_path: Path) ->
     assert "minimal" not in result.stdout
     assert json.loads(run(path, "--format", "json").stdout)["proof"] == "upper bound"
     table = run(str(tmp_path / "*.onnx"), "--budget", "scratch=600").stdout
+    assert table.startswith("not found to fit: 1 of 1 (")
     assert "  not found to fit\n" in table
 
 

@@ -27,6 +27,7 @@ from qnnmem.text import MAX_NAME, counted, shorten
 SCHEMA = "qnnmem.plans/1"
 _SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
 _TITLES = ("file", *(pool.value for pool in _SHOWN), "answer")
+_NOT_FOUND = "not found to fit"  # by an upper bound: a smaller plan may exist
 _NAMED = 3  # files that the verdict names
 _COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
 
@@ -61,7 +62,9 @@ def verdict(rows: Sequence[Row]) -> str:
             whole = "all" if not refused else "the other"
             parts.append(f"fits: {whole} {len(asked)}" if len(rows) > 1 else "fits")
         elif count[False]:
-            parts.append(f"does not fit: {_some(asked, answer=False)}")
+            final = not all(map(_is_only_bound, (row for row in asked if row.fits is False)))
+            words = ANSWERS[False] if final else _NOT_FOUND
+            parts.append(f"{words}: {_some(asked, answer=False)}")
         if count[None]:
             parts.append(f"cannot tell: {_some(asked, answer=None)}")
     else:
@@ -109,9 +112,13 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _answer(row: PlanReport) -> str:
     if row.has_verdict:
-        only_bound = row.plan.proof is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
-        return "not found to fit" if only_bound else ANSWERS[row.fits]
+        return _NOT_FOUND if _is_only_bound(row) else ANSWERS[row.fits]
     return row.plan.proof.value
+
+
+def _is_only_bound(row: PlanReport) -> bool:
+    """Whether only an upper bound of scratch is over its budget."""
+    return row.plan.proof is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
 
 
 def render_json(rows: Sequence[Row], tool: str) -> str:
