@@ -31,8 +31,8 @@ class LongWalks:
         yield base
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Change nothing."""
-        return base
+        """Never asked."""
+        raise NotImplementedError
 
 
 def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

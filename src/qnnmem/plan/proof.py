@@ -16,11 +16,6 @@ class ProofScope(Enum):
     UPPER_BOUND = "upper bound"  # bodies of control flow are planned separately
     NONE = "not proven minimal"
 
-    @property
-    def is_minimal(self) -> bool:
-        """Whether no placement of the same buffers needs less."""
-        return self not in (ProofScope.ESTIMATE, ProofScope.UPPER_BOUND, ProofScope.NONE)
-
 
 def as_proof(word: str, *, optimal: bool) -> ProofScope:
     """The proof that JSON names; results without the word say no more than `optimal`."""
