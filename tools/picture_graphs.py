@@ -324,7 +324,7 @@ def shaped(model: onnx.ModelProto) -> ShapedModel:
     graph = OnnxGraph.of(model.graph)
     head = copied_without(model, "graph")
     head.graph.name = model.graph.name
-    resolved = ResolvedModel(Path("pictures.onnx"), head, graph, {}, {})
+    resolved = ResolvedModel(Path("pictures.onnx"), head, graph, {}, {}, {})
     return ShapedModel(resolved, Scope(graph=graph, types=types, flow=analyse(graph, types, ())))
 
 
