@@ -100,7 +100,9 @@ def _hard_list(path: Path) -> None:
     rows = ["id,lower,upper,size"]
     for number in range(400):
         lower = random.randrange(200)
-        rows.append(f"b{number},{lower},{lower + random.randrange(1, 60)},{random.randrange(1, 4000)}")
+        rows.append(
+            f"b{number},{lower},{lower + random.randrange(1, 60)},{random.randrange(1, 4000)}"
+        )
     path.write_text("\n".join(rows) + "\n")
 
 

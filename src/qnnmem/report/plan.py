@@ -282,6 +282,12 @@ def _map(report: PlanReport) -> Iterator[str]:
 
 
 def _notes(report: PlanReport) -> Iterator[str]:
+    if report.plan.is_estimate:
+        ops = counted(len(report.plan.model.ops), "op")
+        yield (
+            f"note: planned are the {ops} of the float model; "
+            "quantizing fuses some and adds others, so it can need more bytes or fewer"
+        )
     for note in report.notes:
         yield f"note: {_shortened(note)}"
 

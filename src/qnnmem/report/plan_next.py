@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from qnnmem.plan.proof import ProofScope
 from qnnmem.plan.remedies import Remedy
 from qnnmem.report.flags import flag, flag_word
 from qnnmem.report.planned import PlanReport
@@ -98,7 +99,11 @@ def useless_lines(report: PlanReport, *, among_others: bool = False) -> Iterator
 
 
 def _saving(remedy: Remedy) -> str:
-    still = "which then fits" if remedy.fits else f"still {remedy.after - remedy.have:,} too many"
+    quantizes = any(setting.name == "bits" for setting in remedy.settings)
+    by = f" by an {ProofScope.ESTIMATE.value}" if quantizes else ""
+    still = (
+        f"which then fits{by}" if remedy.fits else f"still {remedy.after - remedy.have:,} too many"
+    )
     beside = f", {remedy.moved:,} of IO in the application's buffers" if remedy.moved else ""
     return f"{counted(remedy.saved, 'byte')} less of {_pool(remedy.pool)}, {still}{beside}"
 

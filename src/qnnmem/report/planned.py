@@ -11,7 +11,7 @@ from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
 from qnnmem.plan.pools import held_types
 from qnnmem.plan.proof import ProofScope
 from qnnmem.plan.remedies import Remedies
-from qnnmem.text import counted, quote
+from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 
@@ -85,8 +85,7 @@ class PlanReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of the file said, and how far the proof goes."""
-        notes = [*self._idle_options(), *self._before_quantization(), *self._empty_io()]
-        notes += self.plan.model.notes
+        notes = [*self._idle_options(), *self._empty_io(), *self.plan.model.notes]
         if any(op.bodies for op in self.plan.model.ops):
             notes.append(
                 "branch and loop bodies are planned separately; "
@@ -112,14 +111,6 @@ class PlanReport:
             return
         kinds = ", ".join(sorted({kind.value for kind in held_types(plan.model)}))
         yield f"--bits {plan.options.bits} changes no buffer: none is floating-point ({kinds})"
-
-    def _before_quantization(self) -> Iterator[str]:
-        """Why the bytes of a quantized model differ from these."""
-        if self.plan.is_estimate:
-            yield (
-                f"planned are the {counted(len(self.plan.model.ops), 'op')} of the float model; "
-                "quantizing fuses some and adds others, so it can need more bytes or fewer"
-            )
 
     def _empty_io(self) -> Iterator[str]:
         """Inputs and outputs without a single element."""
