@@ -117,7 +117,7 @@ def sweep(
     axes, question = _axes(varied), Question(until or "fits")
     searched_axis = _split(axes, searched, until)
     _check_file(Path(model), axes)
-    sizes = {name: dict(pairs) for name, pairs in shaping.items()}
+    sizes: dict[str, Any] = {name: dict(pairs) for name, pairs in shaping.items()}
     base = CompileOptions(**sizes, time_limit_s=time_limit, memory_limit=memory_limit)
     places = _Places(jobs, cluster, None if cache is None else Path(cache))
     task = _Task(model, find_soc(soc), axes, *searched_axis, question, base, places)
