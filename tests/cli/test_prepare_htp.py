@@ -11,7 +11,7 @@ from command_line import run, sentence
 from told_worker import ToldWorker, done, loading
 
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
-from qnnmem.errors import OutputError, UsageError
+from qnnmem.errors import MissingSoc, OutputError, UsageError
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import RequestOutcome
@@ -183,7 +183,7 @@ def test_a_refused_model_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_soc_must_be_named(tmp_path: Path) -> None:
     """Without a SoC the library would compile for one of its own choice."""
-    with pytest.raises(UsageError, match="--soc"):
+    with pytest.raises(MissingSoc, match="choose a SoC"):
         prepare_htp(("a.onnx",), str(tmp_path / "out.bin"), force=False, soc=None)
 
 

@@ -106,7 +106,7 @@ def bill_of_model(
     progress: Progress | None = None,
 ) -> Bill | CompileFailure:
     """The bill of a model, with its largest weights by name."""
-    made = measure(path, soc, options, name_weights=True, progress=progress, try_cures=True)
+    made = measure(path, soc, options, name_weights=True, progress=progress)
     return made.bill if isinstance(made, MeasuredModel) else made
 
 
