@@ -229,7 +229,9 @@ class _Scope:
             parts = [self._part(part, depth) for part in node.values]
             return ["".join(choice) for choice in product(*parts)]
         if isinstance(node, ast.Name):
-            return [t for value in self.values.get(node.id, []) for t in self.texts(value, depth + 1)]
+            return [
+                t for value in self.values.get(node.id, []) for t in self.texts(value, depth + 1)
+            ]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             function = self.functions.get(node.func.id)
             returns = [] if function is None else ast.walk(function)
@@ -240,7 +242,6 @@ class _Scope:
                 for text in self.texts(one.value, depth + 1)
             ]
         return []
-
 
     def _part(self, node: ast.expr, depth: int) -> list[str]:
         if isinstance(node, ast.Constant):

@@ -64,7 +64,7 @@ def judge_plan(case: Case, random: Random) -> Any:
 def judge_offsets(case: Case, plan: Any) -> None:
     """Fail if a byte is lost while the model runs in the planned memory."""
     naive.execute_in(case.run, plan, inplace=case.inplace)
-    ends = {pool: 0 for pool in JUDGED}
+    ends = dict.fromkeys(JUDGED, 0)
     for buffer in plan["buffers"]:
         end = buffer["offset_bytes"] + buffer["size_bytes"]
         ends[buffer["pool"]] = max(ends[buffer["pool"]], end)
@@ -117,7 +117,7 @@ def beaten(plan: Any, tries: int = 100) -> int | None:
     peak = plan["peak"]["bytes"] if plan["peak"] else 0
     if not plan["optimal"] or plan["scratch_bytes"] == peak:
         return None  # nothing lies below what is alive
-    random = Random(len(buffers))
+    random = Random(len(buffers))  # noqa: S311
     for _ in range(tries):
         random.shuffle(buffers)
         placed: list[tuple[int, int, Any]] = []
@@ -150,7 +150,9 @@ def judge_text(case: Case, plan: Any, random: Random) -> None:
     assert done.exception is None, sentence(done)
     broken = [pool for pool, size in need.items() if size > limits[pool]]
     if broken == ["scratch"] and case.run.has_bodies:
-        assert exit_code(done) in (1, 3), done.stdout  # fewer may do where bodies are laid out apart
+        assert exit_code(done) in (1, 3), (
+            done.stdout
+        )  # fewer may do where bodies are laid out apart
     else:
         assert exit_code(done) == (1 if broken or crowded else 0), done.stdout
     lines = done.stdout.splitlines()
@@ -186,7 +188,9 @@ def numbers(line: str) -> list[int]:
 def _budget_line(lines: Sequence[str], pool: str) -> str:
     """The one line that judges a pool; of several faults of TCM, one line too."""
     starts = r"[a-z ]*(fit|fits|tell): "
-    says = {"tcm": r"(.*\bTCM\b|constants and IO)"}.get(pool, rf"(no )?{pool} (takes?|needs?|plan)\b")
+    says = {"tcm": r"(.*\bTCM\b|constants and IO)"}.get(
+        pool, rf"(no )?{pool} (takes?|needs?|plan)\b"
+    )
     found = [line for line in lines if re.match(starts + says, line)]
     assert len(found) == 1, (pool, lines)
     return found[0]

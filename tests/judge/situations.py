@@ -48,9 +48,8 @@ def write_files(folder: Path) -> list[Path]:
     shutil.copy(EXAMPLES / "keyword_spotting.csv", folder / "buffers.csv")
     (folder / "nosoc.bin").write_bytes(pack_context(replace(old_context(), soc_model=None)))
     found.append(folder / "nosoc.bin")
-    open_size = {"signature": (-1, -1, 4)}
-    sized = (T("in", (1, 1, 4), **open_size), T("out", (1, 1, 4), **open_size))
-    write_tflite(folder / "sized.tflite", G(sized, (0,), (1,), (O("ABS", (0,), (1,)),)))
+    sized = [T(name, (1, 1, 4), signature=(-1, -1, 4)) for name in ("in", "out")]
+    write_tflite(folder / "sized.tflite", G(tuple(sized), (0,), (1,), (O("ABS", (0,), (1,)),)))
     _projects(folder)
     _many_states(folder / "streams.onnx")
     _hard_list(folder / "hard.csv")
@@ -96,11 +95,13 @@ def _many_states(path: Path) -> None:
 
 def _hard_list(path: Path) -> None:
     """Write buffers that no quick search places well."""
-    random = Random(4)
+    random = Random(4)  # noqa: S311
     rows = ["id,lower,upper,size"]
     for number in range(400):
         lower = random.randrange(200)
-        rows.append(f"b{number},{lower},{lower + random.randrange(1, 60)},{random.randrange(1, 4000)}")
+        rows.append(
+            f"b{number},{lower},{lower + random.randrange(1, 60)},{random.randrange(1, 4000)}"
+        )
     path.write_text("\n".join(rows) + "\n")
 
 
