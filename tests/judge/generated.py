@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ class _Writer:
         self.count += 1
         return f"{self.prefix}{self.count}"
 
-    def store(self, value: np.ndarray) -> str:  # type: ignore[type-arg]
+    def store(self, value: np.ndarray[Any, Any]) -> str:
         name = f"{self.fresh()}_const"
         self.stored.append(numpy_helper.from_array(value, name))
         return name
@@ -45,7 +46,7 @@ class _Writer:
         values = np.random.default_rng(self.random.randrange(1 << 30)).standard_normal(shape)
         return self.store((values / 4).astype(np.float32))
 
-    def node(self, kind: str, inputs: list[str], shape: Shape, **attributes: object) -> str:
+    def node(self, kind: str, inputs: list[str], shape: Shape, **attributes: Any) -> str:
         made = self.fresh()
         named = self.random.random() < 0.5
         name = f"{kind}_{made}" if named else ""
@@ -263,7 +264,7 @@ _OPS = (
 
 def write_model(path: Path, seed: int) -> Sample:
     """Write the model of a seed."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311
     if seed % 5 == 4:
         return _write_quantized(path, random)
     w = _Writer(random)

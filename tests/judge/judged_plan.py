@@ -117,7 +117,7 @@ def beaten(plan: Any, tries: int = 100) -> int | None:
     peak = plan["peak"]["bytes"] if plan["peak"] else 0
     if not plan["optimal"] or plan["scratch_bytes"] == peak:
         return None  # nothing lies below what is alive
-    random = Random(len(buffers))
+    random = Random(len(buffers))  # noqa: S311
     for _ in range(tries):
         random.shuffle(buffers)
         placed: list[tuple[int, int, Any]] = []

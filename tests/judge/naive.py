@@ -523,10 +523,10 @@ def pools(
         others = set(after.names) & {*run.inputs, *run.outputs} - shown
         free = any(after is storage for storage in scratch)
         size = before.size
-        if free and not set(after.names) & set(run.inputs) and not others:
-            if before.last < after.born:
-                scratch = [storage for storage in scratch if storage is not after]
-                size = max(size, after.size)
+        free = free and not set(after.names) & set(run.inputs) and not others
+        if free and before.last < after.born:
+            scratch = [storage for storage in scratch if storage is not after]
+            size = max(size, after.size)
         persistent += rounded(size, align)
     visible = [name for name in dict.fromkeys((*run.inputs, *run.outputs)) if name not in shown]
     sizes = [rounded(run.sizes[name], align) for name in visible]
@@ -626,11 +626,11 @@ def execute_in(run: Run, plan: Mapping[str, Any], *, inplace: bool = False) -> N
             name = next(n for n in memory.place if n.startswith(f"{step.name} (body)"))
             memory.write(name, memory.place[name][2])
         planned = [name for name in step.reads if name in memory.value]
-        if step.is_view and step.reads[0] in memory.value:
-            if memory.same_place(step.reads[0], step.writes[0]):
-                memory.check(step.reads[0], run.sizes[step.reads[0]], step.name)
-                memory.alias(step.writes[0], step.reads[0])
-                continue
+        source = step.reads[0] if step.is_view else ""
+        if source in memory.value and memory.same_place(source, step.writes[0]):
+            memory.check(source, run.sizes[source], step.name)
+            memory.alias(step.writes[0], source)
+            continue
         over = {name for name in planned if inplace and memory.same_place(name, step.writes[0])}
         for name in over:  # read before the result is written over it, element by element
             memory.check(name, run.sizes[name], step.name)

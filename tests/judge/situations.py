@@ -48,9 +48,8 @@ def write_files(folder: Path) -> list[Path]:
     shutil.copy(EXAMPLES / "keyword_spotting.csv", folder / "buffers.csv")
     (folder / "nosoc.bin").write_bytes(pack_context(replace(old_context(), soc_model=None)))
     found.append(folder / "nosoc.bin")
-    open_size = {"signature": (-1, -1, 4)}
-    sized = (T("in", (1, 1, 4), **open_size), T("out", (1, 1, 4), **open_size))
-    write_tflite(folder / "sized.tflite", G(sized, (0,), (1,), (O("ABS", (0,), (1,)),)))
+    sized = [T(name, (1, 1, 4), signature=(-1, -1, 4)) for name in ("in", "out")]
+    write_tflite(folder / "sized.tflite", G(tuple(sized), (0,), (1,), (O("ABS", (0,), (1,)),)))
     _projects(folder)
     _many_states(folder / "streams.onnx")
     _hard_list(folder / "hard.csv")
@@ -65,6 +64,7 @@ def _projects(folder: Path) -> None:
     """Budgets that hold, that are broken, and numbers that were accepted before."""
     (folder / "holds.toml").write_text('models = ["wide.onnx"]\nbudget = { scratch = "1M" }\n')
     (folder / "broken.toml").write_text('models = ["wide.onnx"]\nbudget = { scratch = 64 }\n')
+    (folder / "total.toml").write_text('models = ["wide.onnx"]\nbudget = { total = 64 }\n')
     text = '[[model]]\npath = "small_htp.bin"\nsocs = ["SM8650"]\nbudget = { ram = 1 }\n'
     (folder / "binary.toml").write_text(text)
     text = '[[model]]\npath = "small_lpai.bin"\nbudget = { scratch = 1 }\n'
@@ -96,7 +96,7 @@ def _many_states(path: Path) -> None:
 
 def _hard_list(path: Path) -> None:
     """Write buffers that no quick search places well."""
-    random = Random(4)
+    random = Random(4)  # noqa: S311
     rows = ["id,lower,upper,size"]
     for number in range(400):
         lower = random.randrange(200)
@@ -179,7 +179,7 @@ def _fixes() -> Iterator[tuple[str, ...]]:
     ):
         out = f"{model}.{limit}"
         yield ("fix", model, "--budget", f"scratch={limit}", "-o", out, "--cache", "kept")
-    yield ("fix", "wide.onnx", "--budget", "constants=0", "-o", "already", "--cache", "kept")
+    yield ("fix", "conv.onnx", "--budget", "constants=1000", "-o", "turns", "--cache", "kept")
     yield ("fix", "open.onnx", "-o", "opened", "--cache", "kept")
     shapes = ("--shape", "x=1x50", "--shape", "x=2x50")
     yield ("fix", "open.onnx", *shapes, "-o", "several", "--cache", "kept")
@@ -210,7 +210,7 @@ def _others() -> Iterator[tuple[str, ...]]:
     yield ("lpai", "rules", "nonsense")
     yield ("diff", "float.onnx", "small_htp.bin")
     yield ("diff", "float.onnx", "open.onnx")
-    for name in ("none", "holds", "broken", "binary", "prepared", "new", "grown", "open"):
+    for name in ("none", "holds", "broken", "total", "binary", "prepared", "new", "grown", "open"):
         yield ("check", "--config", f"{name}.toml")
     yield ("config", "--backend", "lpai", "-o", "pair")
     yield ("config", "--backend", "lpai", "--mem-type", "tcm", "--target-env", "x86", "-o", "pair2")

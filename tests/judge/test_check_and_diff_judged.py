@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -46,7 +47,7 @@ def sizes(pools: Pools) -> dict[str, int]:
 
 def test_check_agrees_with_the_runs(cases: list[Case], folder: Path) -> None:
     """Each budget a byte around what a run takes: verdict, bytes over and exit code."""
-    random = Random(30)
+    random = Random(30)  # noqa: S311
     tables, limits = [], []
     for case in cases:
         need = sizes(case.pools())
@@ -83,9 +84,9 @@ def test_check_agrees_with_the_runs(cases: list[Case], folder: Path) -> None:
 
 
 def test_a_baseline_turns_with_the_runs(cases: list[Case], folder: Path) -> None:
-    """What was accepted holds for the same model; a model with a larger run is said to have grown."""
+    """What was accepted holds for the same model; one whose run takes more has grown."""
     by_need = sorted(cases[:6], key=lambda case: case.pools().scratch)
-    small, large = (case for case in (by_need[0], by_need[-1]))
+    small, large = by_need[0], by_need[-1]
     target = folder / "changing.onnx"
     config = folder / "one.toml"
     config.write_text('baseline = "accepted.json"\nmodels = ["changing.onnx"]\n')
@@ -113,7 +114,7 @@ def test_diff_agrees_with_the_runs(cases: list[Case], folder: Path, tolerance: s
         results.append((path, sizes(Case(case.path, case.run).pools())))
     options = ("--tolerance", tolerance) if tolerance else ()
     turned = set()
-    for (a, before), (b, after) in zip(results, results[1:], strict=False):
+    for (a, before), (b, after) in pairwise(results):
         done = run("diff", a, b, *options, "--json")
         assert done.exception is None, sentence(done)
         answer = json.loads(done.stdout)

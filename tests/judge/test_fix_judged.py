@@ -16,37 +16,40 @@ from judge import naive
 from judge.chain import check_manifest, least_scratch, most_scratch, read_chain, run_chain
 from judge.generated import write_model
 from judge.judged_plan import numbers
-from judge.situations import write_convolution
 from judge.naive import Run, feeds_of, read_run, session
+from judge.situations import write_convolution
 
 # Seeds and parts of what the plain model needs: in place, in bands, in parts, or not at all.
 MODELS = int(os.environ.get("QNNMEM_JUDGED_FIXES", "20"))
 FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
 
 
-def fixed(path: Path, folder: Path, *words: str) -> tuple[int, Any]:
-    """Exit code and JSON of `fix`; what it prints must begin with the same answer."""
+def fixed(path: Path, folder: Path, *words: str, shown: bool = True) -> tuple[int, Any]:
+    """Exit code and JSON of `fix`; if `shown`, what it prints must begin with the same answer."""
     options = ("--time-limit", "10", "--cache", str(folder / "cache"), "-o", str(folder / "out"))
     done = run("fix", path, *options, *words, "--json")
     assert done.exception is None, sentence(done)
     answer = json.loads(done.stdout)
-    text = run("fix", path, *options, *words, "--force")
-    first = text.stdout.splitlines()[0]
-    assert first.startswith("fits" if answer["fits"] else "does not fit"), first
-    assert answer["tried"][answer["best"]]["bytes"] in numbers(first), first
-    assert exit_code(text) == exit_code(done) == (0 if answer["fits"] else 1)
+    assert exit_code(done) == (0 if answer["fits"] else 1)
+    if shown:
+        text = run("fix", path, *options, *words, "--force")
+        first = text.stdout.splitlines()[0]
+        assert first.startswith("fits" if answer["fits"] else "does not fit"), first
+        assert answer["tried"][answer["best"]]["bytes"] in numbers(first), first
+        assert exit_code(text) == exit_code(done)
     return exit_code(done), answer
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + MODELS))
 def test_what_fix_wrote_needs_what_it_says(seed: int, tmp_path: Path) -> None:
     """The total of the whole run is not below what is alive in it, and results are the same."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311
     sample = write_model(tmp_path / "model.onnx", seed)
     original = read_run(sample.path)
     plain = naive.pools(original).scratch
     limit = int(plain * random.choice((0.9, 0.75, 0.55)))
-    _, answer = fixed(sample.path, tmp_path, "--budget", f"scratch={limit}")
+    budget = ("--budget", f"scratch={limit}")
+    _, answer = fixed(sample.path, tmp_path, *budget, shown=seed % 3 == 0)
     best = answer["tried"][answer["best"]]
     assert answer["fits"] == (best["bytes"] <= limit)
     assert answer["after_bytes"] == best["bytes"] <= answer["before_bytes"]

@@ -18,7 +18,7 @@ FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
 
 def case_of(folder: Path, seed: int) -> Case:
     """The model of a seed with the options of that seed."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311
     sample = write_model(folder / f"model_{seed}.onnx", seed)
     return Case(
         sample.path,
@@ -35,6 +35,6 @@ def case_of(folder: Path, seed: int) -> Case:
 def test_every_number_is_that_of_the_run(seed: int, tmp_path: Path) -> None:
     """Offsets lose no byte; pools, peak, bound, TCM and budgets are what a naive run adds up to."""
     case = case_of(tmp_path, seed)
-    plan = judge_plan(case, Random(seed))
+    plan = judge_plan(case, Random(seed))  # noqa: S311
     if case.run.has_bodies and not case.inplace and not case.reorder:
         judge_proof(case, run("plan", case.path, *case.words).stdout, plan)
