@@ -28,6 +28,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
@@ -167,7 +168,7 @@ def _main(arm: Callable[[], None]) -> int:
     except OSError:
         code = 120  # as the interpreter has it
     with contextlib.suppress(BaseException):
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
     return code
 
 
@@ -273,18 +274,17 @@ def commands(folder: Path) -> dict[str, Command]:
 def _browse(run: Run) -> None:
     """Open the page, drop a list of buffers, and end the workbench."""
     end = time.monotonic() + _ANSWER_S
-    while not (found := re.search(r"http://\S+/", run.said)):
-        if time.monotonic() > end or not _is_there(run.pid):
-            return
-        time.sleep(0.02)
-    address = found[0]
     text = (TOP / "examples" / "keyword_spotting.csv").read_bytes()
     headers = {"Content-Type": "application/octet-stream"}
     try:
+        while not (found := re.search(r"http://\S+/", run.said)):
+            if time.monotonic() > end or not _is_there(run.pid):
+                return
+            time.sleep(0.02)
         for path, body in (("", None), ("api/state", None), ("api/files?name=small.csv", text)):
-            asked = urllib.request.Request(address + path, body, headers if body else {})  # noqa: S310
-            with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=20) as came:  # noqa: S310
-                came.read()
+            asked = urllib.request.Request(found[0] + path, body, headers if body else {})  # noqa: S310
+            with contextlib.suppress(OSError, HTTPException):
+                urllib.request.urlopen(asked, timeout=20).read()  # noqa: S310
     finally:
         with contextlib.suppress(OSError):
             os.kill(run.pid, signal.SIGTERM)
