@@ -1,6 +1,6 @@
 """Makes each call of the system that a command of ours makes fail once, and looks what comes.
 
-    python tools/fail_calls.py                   every call of every command: 40 minutes
+    python tools/fail_calls.py                   every call of every command: an hour
     python tools/fail_calls.py watch check       these commands
     python tools/fail_calls.py --most 25         so many calls of each command, evenly spread
 
@@ -28,11 +28,13 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
 _PRELOADED = "QNNMEM_FAIL_CALLS"
 _MOST_S = 90.0
+_ANSWER_S = 60.0  # for a server to say something
 _LEFT_S = 5.0  # for processes to end after the command
 _SUBREAPER = 36
 
@@ -89,6 +91,8 @@ class FailingCalls:
         self._number += 1
         folder = self._folder / f"run{self._number}"
         (folder / "tmp").mkdir(parents=True)
+        for name in ("stdout", "stderr"):
+            (folder / name).touch()
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -123,7 +127,7 @@ class FailingCalls:
             os.setpgid(0, 0)
             os.dup2(reader, 0)
             for number, name in ((1, "stdout"), (2, "stderr")):
-                made = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                made = os.open(folder / name, os.O_WRONLY | os.O_APPEND)
                 os.dup2(made, number)
                 os.close(made)
             os.chdir(folder)
@@ -164,7 +168,7 @@ def _main(arm: Callable[[], None]) -> int:
     except OSError:
         code = 120  # as the interpreter has it
     with contextlib.suppress(BaseException):
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
     return code
 
 
@@ -269,19 +273,18 @@ def commands(folder: Path) -> dict[str, Command]:
 
 def _browse(run: Run) -> None:
     """Open the page, drop a list of buffers, and end the workbench."""
-    end = time.monotonic() + 30
-    while not (found := re.search(r"http://\S+/", run.said)):
-        if time.monotonic() > end or not _is_there(run.pid):
-            return
-        time.sleep(0.02)
-    address = found[0]
+    end = time.monotonic() + _ANSWER_S
     text = (TOP / "examples" / "keyword_spotting.csv").read_bytes()
     headers = {"Content-Type": "application/octet-stream"}
     try:
+        while not (found := re.search(r"http://\S+/", run.said)):
+            if time.monotonic() > end or not _is_there(run.pid):
+                return
+            time.sleep(0.02)
         for path, body in (("", None), ("api/state", None), ("api/files?name=small.csv", text)):
-            asked = urllib.request.Request(address + path, body, headers if body else {})  # noqa: S310
-            with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=20) as came:  # noqa: S310
-                came.read()
+            asked = urllib.request.Request(found[0] + path, body, headers if body else {})  # noqa: S310
+            with contextlib.suppress(OSError, HTTPException):
+                urllib.request.urlopen(asked, timeout=20).read()  # noqa: S310
     finally:
         with contextlib.suppress(OSError):
             os.kill(run.pid, signal.SIGTERM)
@@ -311,7 +314,11 @@ def _send_file(run: Run) -> None:
     for values, payload in frames:
         text = json.dumps(values).encode()
         os.write(run.into, struct.pack("<QQ", len(text), len(payload)) + text + payload)
-    time.sleep(0.3)
+    end = time.monotonic() + _ANSWER_S
+    while not re.search(b'"(stored|error)"', (run.folder / "stdout").read_bytes()):
+        if time.monotonic() > end or not _is_there(run.pid):
+            return
+        time.sleep(0.02)
 
 
 def tried(names: list[str], most: int, folder: Path) -> tuple[int, list[str]]:
@@ -321,8 +328,9 @@ def tried(names: list[str], most: int, folder: Path) -> tuple[int, list[str]]:
     for name in names or known:
         for _ in range(2):  # imports, caches
             usual = engine.run(known[name], 0)
-        if usual.left or "Traceback" in usual.said:
-            wrong.append(f"{name}: {usual.left} {usual.said}")
+        if usual.code or usual.left or "Traceback" in usual.said:
+            wrong.append(f"{name} without a failure: {usual.code} {usual.left} {usual.said}")
+            continue
         step = 1 if not most else max(1.0, usual.calls / most)
         chosen = sorted({int(1 + at * step) for at in range(int(usual.calls / step))})
         for number in chosen:

@@ -38,7 +38,7 @@ WAYS = {
     "replaces": "",
     "forks": "",
     "at-exit": "",
-    "interrupted": "call of thread",
+    "interrupted": "of thread",
     "jumps": "of thread",
     "clones": "1 call of thread",
     "vforks": "1 call of thread",

@@ -77,6 +77,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "ledger"
         self._heard: Counter[int] = Counter()  # messages by row
+        self._missed: dict[str, None] = {}  # what could not be looked at
         self._refusals: dict[str, None] = {}  # why messages or processes were turned away
         self._lock = threading.Lock()
         # Opened once: the program can put anything in the place of the file.
@@ -110,6 +111,11 @@ class Ledger:
         with self._lock:
             self._refusals.setdefault(why)
 
+    def miss(self, what: str) -> None:
+        """Keep what could not be looked at."""
+        with self._lock:
+            self._missed.setdefault(what)
+
     def functions(self) -> Iterator[tuple[int, int, int]]:
         """Calls, nanoseconds and failures of each function."""
         data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
@@ -126,7 +132,8 @@ class Ledger:
         rows = tuple(_ROW.iter_unpack(data[_ROWS_AT:_FUNCTIONS_AT]))
         with self._lock:
             heard, refusals = Counter(self._heard), tuple(self._refusals)
-        found = list(_missing(rows, heard))
+            missed = tuple(map(NotChecked, self._missed))
+        found = [*_missing(rows, heard), *missed]
         if found and refusals:
             found.append(NotChecked(f"limit: {'; '.join(refusals)}"))
         is_wrong = any(heard[n] > row[2] or row[2] > _LARGEST for n, row in enumerate(rows))

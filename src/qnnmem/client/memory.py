@@ -7,6 +7,7 @@ who may trace the process: its ancestors, of the same user.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from bisect import bisect_right
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.client.copying import WORTH_IT, QuickCopies
+from qnnmem.client.wire import TurnedAway
 from qnnmem.errors import Fault
 
 if TYPE_CHECKING:
@@ -165,8 +167,11 @@ class ClientMemory:
         try:
             with Path(f"/proc/{self.pid}/maps").open("rb") as file:
                 lines = file.read(_MAX_MAPS).decode("utf-8", "surrogateescape").splitlines()
-        except OSError:
-            return []
+        except OSError as exc:
+            if exc.errno in (errno.ENOENT, errno.ESRCH):
+                return []  # the process has ended
+            why = (exc.strerror or str(exc)).lower()
+            raise TurnedAway(f"the memory map of a process cannot be read ({why})") from exc
         return [mapping for line in lines if (mapping := _mapping(line)) is not None]
 
     def extent(self, address: int, size: int) -> tuple[int, bool]:

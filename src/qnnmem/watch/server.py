@@ -15,10 +15,9 @@ from qnnmem.client.door import Door
 from qnnmem.client.functions import NAMES
 from qnnmem.client.layout import dimensions
 from qnnmem.client.ledger import Ledger
-from qnnmem.client.memory import ClientMemory
+from qnnmem.client.memory import ClientMemory, Unreadable
 from qnnmem.client.presence import KnownProcesses, Presence, presence
 from qnnmem.client.wire import ClientLine, Hangup, Message
-from qnnmem.errors import Fault
 from qnnmem.qnn.shared_memory import tensor_bytes
 from qnnmem.text import shorten
 from qnnmem.watch.functions import DEREGISTER, MAKES, NAMED, REGISTER, SIZES, plan
@@ -45,6 +44,7 @@ class _Before:
     name: str = ""
     size: int = 0
     handles: tuple[int, ...] = ()
+    is_unread: bool = False  # whether its arguments could not be read
 
 
 class WatchServer:
@@ -128,7 +128,7 @@ class _WatchedThread:
         if slot > _MOST_SLOTS:
             raise Hangup("it names no library")
         memory, recorder = self._memory, self._server.recorder
-        with contextlib.suppress(Fault):
+        with contextlib.suppress(Unreadable):
             number, name, *version = memory.unpack("<IxxxxQ6I", address)
             first = memory.pointer(address + _FIRST_FUNCTION[bool(is_system)])
             maps = memory.mappings()
@@ -148,9 +148,10 @@ class _WatchedThread:
         function, words = said.function, said.words[2:]
         if function not in NAMES:
             raise Hangup("it asks about a function that is none")
-        before = _Before(function)
-        with contextlib.suppress(Fault):  # what cannot be read is not known
+        try:
             before = self._look(function, words)
+        except Unreadable:
+            before = _Before(function, is_unread=True)
         self._waiting.append(before)
         del self._waiting[:-16]  # calls inside of callbacks inside of calls
         code = self._server.injections.code_for(function, before.size)
@@ -188,13 +189,17 @@ class _WatchedThread:
         slot, begin, end, code, flags, handle = words[:6]
         arguments, frames = words[7 : 7 + count], words[7 + count :]
         before = self._before(function)
-        handles = before.handles
+        handles, is_unread = before.handles, before.is_unread
         if function == REGISTER:
             if code == 0 and count == 4:
-                with contextlib.suppress(Fault):
+                try:
                     handles = self._handles(arguments[3], arguments[2] & 0xFFFFFFFF)
+                except Unreadable:
+                    is_unread = True
         elif NAMES[function] in MAKES and code == 0:
             handles = (handle,)
+        if is_unread and code == 0:
+            self._server.ledger.miss(f"arguments of {NAMES[function]} that could not be read")
         recorder = self._server.recorder
         place, since = recorder.place(self._memory, frames), recorder.since_start(begin)
         recorder.add(
