@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from qnnmem.load.onnx.flow import CONTROL, SHAPING
-from qnnmem.load.onnx.graph import ONNX_DOMAINS, bodies, is_op, reads
+from qnnmem.load.onnx.foreign import is_foreign
+from qnnmem.load.onnx.graph import bodies, is_op, reads
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from qnnmem.load.onnx.scope import Scope
 
 _SHOWN = 3
+# Operators of ONNX Runtime whose output shapes depend on data; those of its others follow from the
+# shapes of their inputs.
+_BY_DATA = frozenset(
+    (
+        *("BeamSearch", "GreedySearch", "WhisperBeamSearch", "Sampling", "Tokenizer", "Range"),
+        *("ConvTransposeWithDynamicPads", "DynamicTimeWarping", "ExpandDims", "Unique"),
+    )
+)
 _DECIDING = {"If": (0,), "Loop": (0, 1)}  # inputs that choose a branch or count the turns
 
 
@@ -66,7 +75,9 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
 
 def _may_vary(node: onnx.NodeProto | None) -> bool:
     """Whether nothing but a trial run says what shape a node gives."""
-    return node is not None and (is_op(node, *CONTROL) or node.domain not in ONNX_DOMAINS)
+    if node is None:
+        return False
+    return is_op(node, *CONTROL) or is_foreign(node) or node.op_type in _BY_DATA
 
 
 def _made(name: str, makers: Mapping[str, onnx.NodeProto]) -> str:
