@@ -2,6 +2,7 @@
 
 QnnMemError                  exit code 2
 ├── UsageError               a request that contradicts the model or itself
+│   ├── NotInTime            a time limit that was over before the answer was there
 │   └── FloatModel           a floating-point model where LPAI's 8 or 16 bits are needed
 ├── LoadError                a file that cannot be read
 │   ├── FreeDimensions       a model whose shapes are not all fixed
@@ -130,6 +131,10 @@ class QnnMemError(Exception):
 
 class UsageError(QnnMemError):
     """A request contradicts the model or another part of the request."""
+
+
+class NotInTime(UsageError):
+    """An answer takes longer than allowed."""
 
 
 class FloatModel(UsageError):

@@ -14,7 +14,7 @@ from command_line import exit_code, run, sentence
 
 from qnnmem import lpai
 from qnnmem.errors import QnnMemError
-from qnnmem.lpai import deadline
+from qnnmem.lpai import preparation
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 # A constant of 400 MB from a few bytes, handed out as a result.
@@ -71,7 +71,7 @@ def test_the_time_limit_covers_computing_constants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop without end, written in a few bytes."""
-    monkeypatch.setattr(deadline, "ROOM_S", 1.5)
+    monkeypatch.setattr(preparation, "ROOM_S", 1.5)
     options = lpai.PrepareOptions(allow_float=True, time_limit_s=0.5)
     with pytest.raises(QnnMemError, match=r"(did not|not) finish"):
         lpai.prepare({"m": write(tmp_path, ENDLESS)}, options)

@@ -192,7 +192,7 @@ def _model_fits(
     from qnnmem.cli.judged import WorkerJudge, judges_of_cluster, judges_of_workers
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
-    from qnnmem.htp.answer_time import AnswerTime
+    from qnnmem.deadline import Deadline
     from qnnmem.htp.bill.target import compile_target
     from qnnmem.htp.compile.model import is_composed
     from qnnmem.htp.fit.many import fit_all
@@ -212,7 +212,7 @@ def _model_fits(
             name, judges = judges_of_cluster(path, cluster, budgets, stack)
             stack.enter_context(ProgressBar(f"compiling {path.name} on {cluster}"))
         judge = stack.enter_context(WorkerJudge(path, name, judges, budgets, many=many))
-        ends = AnswerTime.after(options.time_limit_s)  # for one SoC and what is tried nearby
+        ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (
             with_suggestions(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from qnnmem.errors import ChildFailed
+from qnnmem.deadline import Deadline
+from qnnmem.errors import ChildFailed, NotInTime
 from qnnmem.fix.bench_around import LossyBench
 from qnnmem.fix.remedy import (
     MAY_LOSE,
@@ -23,6 +24,7 @@ from qnnmem.fix.remedy import (
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best of what was tried until then"
+_LAST_STEP_S = 10.0  # for what is under way when the time limit ends
 _LATE = "the time limit ended the search; with more time it may find less"
 
 
@@ -93,16 +95,20 @@ def try_remedies(
             notes.append(f"{remedy.name} could not be judged: {exc}")
     if watch is not None:
         watch(tried[0])
+    end = Deadline.after(case.seconds_left, _LAST_STEP_S)
     try:
-        for remedy in remedies:
-            if any(one.is_enough for one in tried):
-                break
-            try:
-                _try(remedy, bench, tried, watch)
-            except ChildFailed as exc:
-                notes.append(f"{remedy.name} could not be judged: {exc}")
+        with end.enforced():
+            for remedy in remedies:
+                if any(one.is_enough for one in tried):
+                    break
+                try:
+                    _try(remedy, bench, tried, watch)
+                except ChildFailed as exc:
+                    notes.append(f"{remedy.name} could not be judged: {exc}")
     except KeyboardInterrupt:
         notes.append(_INTERRUPTED)
+    except NotInTime:
+        pass  # said below
     if not case.seconds_left and not any(one.is_enough for one in tried):
         notes.append(_LATE)
     notes += (note for note in best_of(tried).change.notes if note not in notes)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from qnnmem.bounded_file import read_bytes
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.load.bounds import check_model
@@ -158,6 +159,7 @@ class _ReportReader:
         return found
 
     def _node(self, position: int, node: object) -> _ReportNode:
+        ask_deadline()
         where = f"node {position}"
         operator = _encodable(self.field(node, "operator", str, where))
         name = node.get("name") if isinstance(node, Mapping) else None

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.arguments import expect
+from qnnmem.deadline import Deadline
 from qnnmem.errors import (
     FloatModel,
     LoadError,
@@ -33,7 +34,6 @@ from qnnmem.ir.lifetime import reordered
 from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
 from qnnmem.lpai.constant_block import ConstantBlock
-from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 # Usual seconds of the steps.
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
+# Beside the limit, which is for planning: reading files and starting processes.
+ROOM_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,9 +153,9 @@ def _prepare(
     warnings: list[Words] = []
     errors: list[QuantizeError] = []
     block = ConstantBlock()
-    deadline = Deadline.after(options.time_limit_s)
+    deadline = Deadline.after(options.time_limit_s, ROOM_S)
     for name, load in loads.items():
-        with scratch_folder() as folder:
+        with deadline.enforced(), scratch_folder() as folder:
             loaded, notes = load(Path(folder), deadline)
             warnings += notes
             errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]

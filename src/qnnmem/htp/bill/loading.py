@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.htp.answer_time import AnswerTime
+from qnnmem.deadline import Deadline
 from qnnmem.htp.bill.source import last_estimate
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.start import check_started
@@ -41,11 +41,11 @@ def load_binaries(
     model_id: int,
     *,
     time_limit_s: float = LOAD_TIME_LIMIT_S,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
     log_file: Path | None = None,
 ) -> Loaded:
     """Load binaries in order into one process domain, and keep all that are admitted."""
-    ends = deadline or AnswerTime.after(time_limit_s)
+    ends = deadline or Deadline.after(time_limit_s)
     request = {"binaries": [str(path.absolute()) for path in binaries], "soc": model_id}
     outcome = worker.ask("load", request, time_limit_s=ends.left_s, log_file=log_file)
     check_started(outcome)

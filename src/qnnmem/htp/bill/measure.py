@@ -12,8 +12,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import CannotTell, LoadError, OutOfTime, Setting, UsageError
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.bill import Bill, bill_of
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
 from qnnmem.htp.bill.target import load_target
@@ -57,7 +57,7 @@ def measure(
     name_weights: bool = False,
     worker: Worker | None = None,
     progress: Progress | None = None,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
 ) -> MeasuredModel | CompileFailure:
     """Compile a model and load the result, so that every number of its bill is measured.
 
@@ -65,7 +65,7 @@ def measure(
     which the model is read once more. `deadline` is for callers that do more within their limit.
     """
     options = options or CompileOptions()
-    ends = deadline or AnswerTime.after(options.time_limit_s)
+    ends = deadline or Deadline.after(options.time_limit_s)
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
         made = compile_model(
@@ -100,7 +100,7 @@ def bill_of_model(
 
 
 def largest_weights(
-    path: Path, options: CompileOptions, context: HtpContext, ends: AnswerTime
+    path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
 ) -> tuple[Item, ...]:
     """The largest constants of a model by name, as its file stores them.
 

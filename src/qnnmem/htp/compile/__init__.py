@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
 from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
@@ -65,14 +65,14 @@ def compile_model(
     output: Path | None = None,
     worker: Worker | None = None,
     progress: Progress | None = None,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
     The binary is written to `output`, which is replaced; without it, its bytes are returned.
     `deadline` is for callers that do more than compile within the time limit of the options.
     """
-    ends = deadline or AnswerTime.after((options or CompileOptions()).time_limit_s)
+    ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
@@ -142,7 +142,7 @@ class _Job:
     worker: Worker
     scratch: Path
     progress: Progress
-    deadline: AnswerTime
+    deadline: Deadline
 
     def run(self) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import OutOfTime, Setting, UsageError
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
 
 _LEAST_S = 0.01  # a limit of none at all would mean none
@@ -21,7 +21,7 @@ class ModelSource:
     folder: Path
     options: CompileOptions = field(default_factory=CompileOptions)
     scratch: Path | None = None  # None: shapes are fixed already
-    deadline: AnswerTime | None = None
+    deadline: Deadline | None = None
 
     def fixed(self) -> ModelSource:
         """The same model with every shape fixed."""
@@ -30,7 +30,7 @@ class ModelSource:
         from qnnmem.load.onnx import executable
 
         wanted = self.options
-        ends = self.deadline or AnswerTime.after(wanted.time_limit_s)
+        ends = self.deadline or Deadline.after(wanted.time_limit_s)
         try:
             model = executable(
                 self.path,
@@ -46,7 +46,7 @@ class ModelSource:
         return ModelSource(self.path, target, self.folder)
 
 
-def reading_took_too_long(exc: OutOfTime, ends: AnswerTime) -> OutOfTime:
+def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
     """The same error in terms of the limit that the user gave."""
     what = f"its shapes were not known within {ends.limit_s:g} s"
     cure = ("give more time with ", Setting("time_limit_s"), ", or fix more shapes by hand")
@@ -77,7 +77,7 @@ def check_composed(path: Path, options: CompileOptions) -> None:
 
 
 def model_source(
-    path: Path, options: CompileOptions, scratch: Path, deadline: AnswerTime | None = None
+    path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
     source = ModelSource(path, path, path.absolute().parent, options, scratch, deadline)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import Setting
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.fit.value import Check, Fit, Suggestion
 from qnnmem.provenance import Origin
@@ -42,7 +42,7 @@ def with_suggestions(
     options: CompileOptions,
     judge: Judge,
     tries: int = TRIED,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
     *,
     converts: bool = True,
 ) -> Fit:
@@ -53,7 +53,7 @@ def with_suggestions(
     """
     if fit.fits is True:
         return fit
-    ends = deadline or AnswerTime.after(options.time_limit_s)
+    ends = deadline or Deadline.after(options.time_limit_s)
     patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
     good: list[Suggestion] = []
     bad: list[Suggestion] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell
-from qnnmem.htp.answer_time import AnswerTime, not_in_time
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.layer import Places
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
@@ -29,7 +29,7 @@ class LibraryGraph:
         soc_id: int,
         worker: Worker,
         time_limit_s: float = TIME_LIMIT_S,
-        deadline: AnswerTime | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """`time_limit_s` is for one run, unless a `deadline` is for all."""
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
@@ -48,7 +48,7 @@ class LibraryGraph:
                 }
         call = {"call": "execute", "graph": self._graph.name, "tensors": tensors}
         request = {"binaries": [str(self._binary)], "soc": self._soc, "calls": [call]}
-        ends = self._ends or AnswerTime.after(self._time)
+        ends = self._ends or Deadline.after(self._time)
         outcome = self._worker.ask("calls", request, time_limit_s=ends.left_s)
         what = f"the library did not execute graph {quote(self._graph.name)}"
         if outcome.kind == "timeout" and self._ends is not None:

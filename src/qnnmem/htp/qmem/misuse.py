@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell, QnnError
 from qnnmem.finding import Finding
-from qnnmem.htp.answer_time import AnswerTime, not_in_time
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
@@ -224,11 +224,11 @@ def try_misuses(
     soc_id: int | None,
     *,
     worker: Worker | None = None,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseRow, ...]:
     """Both answers to every mistake; without a worker the library is not asked."""
-    say, ends = progress or no_progress, deadline or AnswerTime.after(TIME_LIMIT_S)
+    say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make)) in enumerate(MISUSES.items()):
         say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
@@ -278,7 +278,7 @@ def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
 
 
 def _asked(
-    path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: AnswerTime
+    path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: Deadline
 ) -> LibraryAnswer:
     """The answer to the last call that is made."""
     request = {"binaries": [str(path.absolute())], "soc": soc_id, "calls": list(calls)}

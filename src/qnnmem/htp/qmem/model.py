@@ -6,8 +6,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import NotCompiled, Setting, UsageError, Words, chain_words
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.bill.target import compile_target, load_target
@@ -52,7 +52,7 @@ def qmem_of_file(
     `run` also carries out its rows, `misuse` makes every mistake with its first graph, and asks the
     library, too, where that is.
     """
-    ends = AnswerTime.after(options.time_limit_s)
+    ends = Deadline.after(options.time_limit_s)
     try:
         context = read_context(path)
     except NotCompiled:
@@ -82,7 +82,7 @@ def _misuses(
     soc: Soc | None,
     worker: Worker | None,
     progress: Progress,
-    ends: AnswerTime,
+    ends: Deadline,
 ) -> tuple[MisuseRow, ...]:
     if path.suffix.lower() == ".onnx":
         itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
@@ -128,7 +128,7 @@ def _of_model(
     misuse: bool,
     worker: Worker | None,
     progress: Progress,
-    ends: AnswerTime,
+    ends: Deadline,
 ) -> QmemResult | CompileFailure:
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binaries = {}

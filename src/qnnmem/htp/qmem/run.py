@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qnnmem.deadline import Deadline
 from qnnmem.errors import Setting, UsageError, Words, chain_words
 from qnnmem.finding import Finding
-from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
@@ -70,7 +70,7 @@ def run_rows(
     *,
     worker: Worker,
     seed: int = 0,
-    deadline: AnswerTime | None = None,
+    deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> QmemRun:
     """Execute all combinations with the binary prepared for each mode, all within one limit.
@@ -79,7 +79,7 @@ def run_rows(
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)
-    ends = deadline or AnswerTime.after(TIME_LIMIT_S)
+    ends = deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for prepared, executed in COMBINATIONS:
         if progress is not None:

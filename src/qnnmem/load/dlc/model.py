@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.qnn.enums import DataType, TensorType
@@ -96,6 +97,7 @@ def names_of(graph: ComposedGraph) -> dict[int, str]:
 
 
 def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
+    ask_deadline()
     outputs = tuple(names[one] for one in op.outputs if one in names)
     if len(outputs) < len(op.outputs):
         raise LoadError(path, f"operator {quote(op.name)} writes a tensor that does not exist")

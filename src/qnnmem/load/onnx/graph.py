@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from qnnmem.deadline import ask_deadline
+
 if TYPE_CHECKING:
     import onnx
 
@@ -103,6 +105,7 @@ def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeP
 
 def reads(node: onnx.NodeProto) -> list[str]:
     """Every name a node reads: inputs, then names its bodies capture; each once."""
+    ask_deadline()  # here because every walk over the nodes of a file comes by
     names = dict.fromkeys(node.input)
     names.pop("", None)
     for body in bodies(node):

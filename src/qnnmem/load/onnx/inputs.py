@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import FreeDimensions, LoadError, UsageError
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.graph import OnnxGraph, all_names
@@ -143,6 +144,7 @@ def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
 
 def dims_of(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
     """Dimensions that a value info states."""
+    ask_deadline()
     return list(item.type.tensor_type.shape.dim)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Tensor
 from qnnmem.text import quote
@@ -57,6 +58,7 @@ UNKNOWN = OnnxType(0, None)
 
 def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
     """Type a value info states; None for sequences, maps and optionals."""
+    ask_deadline()  # here because every walk over the inputs of a file comes by
     kind = info.type.WhichOneof("value")
     if kind is None:
         return UNKNOWN

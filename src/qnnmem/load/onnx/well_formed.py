@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.load.onnx.graph import bodies, reads
 from qnnmem.text import quote
@@ -30,6 +31,53 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
             raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to be planned")
         _check_names(path, one)
     sort_nodes(path, graph)
+
+
+def check_expansion(path: Path, model: onnx.ModelProto) -> None:
+    """Refuse functions that call each other so often that too many nodes come of them.
+
+    Counted, not expanded: thirty functions of two calls each stand for a billion nodes.
+    """
+    functions = {_called(one): one for one in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+    for start in functions:
+        waiting = [start]
+        while waiting:
+            ask_deadline()
+            key = waiting[-1]
+            inside = [called for called in _calls(functions[key].node) if called in functions]
+            open_ones = [called for called in inside if called not in sizes]
+            if key in sizes:
+                waiting.pop()
+            elif not open_ones:
+                sizes[key] = _expanded(functions[key].node, sizes)
+                waiting.pop()
+            elif set(open_ones) & set(waiting):
+                name = quote(functions[key].name)
+                raise LoadError(path, f"function {name} calls itself, directly or through others")
+            else:
+                waiting.extend(open_ones[:1])
+    if _expanded(model.graph.node, sizes) > MAX_NODES:
+        what = f"has more than {MAX_NODES:,} nodes once its functions are expanded"
+        raise LoadError(path, f"{what}, too many to be planned")
+
+
+def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+    """The function that a node calls, or that a function is."""
+    name = entry.op_type if hasattr(entry, "op_type") else entry.name
+    return entry.domain, name, entry.overload
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
+    for node in nodes:
+        yield _called(node)
+        for body in bodies(node):
+            yield from _calls(body.node)
+
+
+def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[tuple[str, str, str], int]) -> int:
+    """How many nodes stand there once calls are replaced."""
+    return sum(sizes.get(called, 1) for called in _calls(nodes))
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

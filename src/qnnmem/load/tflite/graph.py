@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
 from qnnmem.load.tflite.assumed import edge_notes, say_first
@@ -138,6 +139,7 @@ class _GraphReader:
         self.known.update(inputs)
 
     def _step(self, position: int, op: RawOp) -> None:
+        ask_deadline()
         where = f"operator {position} ({quote(op.type)})"
         inputs = tuple(index for index in op.inputs if index != -1)
         self._check_range((*inputs, *op.outputs), where)

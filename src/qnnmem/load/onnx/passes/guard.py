@@ -11,7 +11,7 @@ from qnnmem.load.onnx.graph import ONNX_DOMAINS
 from qnnmem.load.onnx.passes.read import ReadModel
 from qnnmem.load.onnx.stage import stage
 from qnnmem.load.onnx.stored import check_data
-from qnnmem.load.onnx.well_formed import check_graphs
+from qnnmem.load.onnx.well_formed import check_expansion, check_graphs
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def _check_model(path: Path, proto: onnx.ModelProto) -> None:
     if len(proto.graph.output) > MAX_OUTPUTS:
         raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to be planned")
     _check_opset(path, proto)
-    if not proto.functions:
+    if proto.functions:
+        check_expansion(path, proto)
+    else:
         check_graphs(path, proto.graph)
     check_data(path, proto)
     proto.ClearField("training_info")
