@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Iterator
 from functools import cache
 from io import BytesIO
@@ -14,12 +15,14 @@ import pytest
 from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb import matcher
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in
+from qnnmem.doctor.kb.stored import cases
 from qnnmem.doctor.logs import line, scanner
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import choose_engine
 from qnnmem.doctor.logs.session import REACH, SessionGrouper
+from qnnmem.doctor.logs.shapes import LineShapes
 from qnnmem.doctor.spool import Spool
 
 ISSUE = "Failed to create context from binary. Error: Code "
@@ -121,6 +124,70 @@ def test_lines_around_the_length_of_a_long_one(knowledge: Knowledge, work: Work)
         for length in (4095, 4096, 4097, 4098)
     ]
     assert max(costs) <= 4 * min(costs)
+
+
+def shuffled(size: int, seed: int = 0) -> bytes:
+    """A log in which no two lines are alike: words of stored failures, in any order."""
+    chance = random.Random(seed)  # noqa: S311
+    lines = [line.split() for case in cases() for line in case.lines]
+    words = sorted({word for line in lines for word in line})
+    failing = [line for line in lines if re.search("fail|error|unable|could not", " ".join(line))]
+    out, length = [], 0
+    while length < size:
+        row = [*chance.choice(failing), *chance.choices(words, k=chance.randrange(3, 12))]
+        chance.shuffle(row)
+        out.append(" ".join(row)[:400].encode())
+        length += len(out[-1]) + 1
+    return b"\n".join(out) + b"\n"
+
+
+def test_a_log_of_unlike_failures_is_read_in_part(
+    knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words are read of some lines, a note counts the others, and what is known is still found."""
+    read = []
+    monkeypatch.setattr(scanner, "read_failure", lambda *args, **_: read.append(args) or [])
+    known = b"E/QnnDsp: Failed to create context from binary. Error: Code 1002\n"
+    log = shuffled(400_000) + known
+    made = LogScanner(knowledge, engine_for(knowledge, 0), BytesIO(log).readinto, size=len(log))
+    found = list(made.hits())
+    assert 20 < len(read) < 100 + len(log) // 8192 + 20
+    [note] = made.budget.notes
+    assert re.match(r"1,[0-9]{3} lines with words of failure not read: after 14[0-9] ", note)
+    assert found[-1].text == known.rstrip()
+
+
+def test_a_repeated_failure_does_not_use_up_the_budget(knowledge: Knowledge) -> None:
+    """Lines that differ in numbers alone are read once."""
+    log = b"".join(b"QNN model %d failed to load, error %d\n" % (n, n) for n in range(3000))
+    made = LogScanner(knowledge, engine_for(knowledge, 0), BytesIO(log).readinto, size=len(log))
+    assert sum(hit.opens for hit in made.hits()) == 3000
+    assert made.budget.notes == ()
+
+
+def test_a_log_of_unlike_failures_spoils_no_other_log(knowledge: Knowledge) -> None:
+    """A line that was not read in one log is read in the next."""
+    engine = engine_for(knowledge, 0)
+    shapes = LineShapes(knowledge, engine)
+    last = b"QNN backend quux refused: cannot open the frobnicator\n"
+    log = shuffled(100_000, seed=1) + last
+
+    def opening(text: bytes) -> list[Hit]:
+        made = LogScanner(knowledge, engine, BytesIO(text).readinto, size=len(text), shapes=shapes)
+        return [hit for hit in made.hits() if hit.text == last.rstrip()]
+
+    assert opening(log) == []
+    assert opening(last) != []
+
+
+def test_a_byte_of_any_log_costs_little(knowledge: Knowledge) -> None:
+    """The bound that is promised: 5 microseconds for each byte, and 3 seconds."""
+    log = shuffled(1_000_000, seed=2)
+    engine = engine_for(knowledge, len(log))
+    begun = time.process_time()
+    made = LogScanner(knowledge, engine, BytesIO(log).readinto, size=len(log))
+    assert sum(1 for _ in made.hits_of_log())
+    assert time.process_time() - begun < 3 + 5e-6 * len(log)
 
 
 def hits(count: int, step: int, pids: Any) -> Iterator[Hit]:

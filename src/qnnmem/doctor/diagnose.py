@@ -219,7 +219,7 @@ def _read_stream(
         unclear = scanner.unclear and len(stream.parts) == 1
         diagnosis.lines += scanner.lines
         diagnosis.bytes += scanner.bytes
-        diagnosis.notes += opened.notes
+        diagnosis.notes += (*opened.notes, *(f"{name}: {note}" for note in scanner.budget.notes))
     diagnosis.take(number, attribution.put(sessions.finish(), ()), stream.parts)
     if base:
         diagnosis.close_log(stream.parts[0], ours, look, unclear)

@@ -99,6 +99,7 @@ class Follower:
                 self._settle(over, self._sessions.open)
         self._settle(self._sessions.finish(), ())
         diagnosis.lines, diagnosis.bytes = scanner.lines, scanner.bytes
+        diagnosis.notes += scanner.budget.notes
         if scanner.bytes:
             diagnosis.close_log(self._parts[0], scanner.ours, scanner.looks_like, scanner.unclear)
         return diagnosis

@@ -97,7 +97,8 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     finally:
         opened.close()
     found = sorted(sessions.finish(), key=lambda session: session.first)
-    notes = tuple(note.removeprefix(task.name) for note in opened.notes)
+    own = (f"{task.name}: {note}" for note in scanner.budget.notes)
+    notes = tuple(note.removeprefix(task.name) for note in (*opened.notes, *own))
     return RangeResult(
         lines=scanner.lines,
         bytes=scanner.bytes,

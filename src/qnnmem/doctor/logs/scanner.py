@@ -43,7 +43,7 @@ from qnnmem.doctor.logs.pieces import (
 )
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
-from qnnmem.doctor.logs.shapes import LineShape, LineShapes
+from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
 
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
@@ -80,8 +80,8 @@ class LogScanner:
             region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
-        self._start, self._end = start, end
-        self._ended = False  # whether the end of the log is in the buffer
+        self._start, self._end, self._ended = start, end, False
+        self.budget = ReadingBudget()
         self._failed = False  # whether a line of a failure was found
         self._seen: dict[int, Hit] = {}  # lines near the start that are known, by number
         self._skipped = start == 0  # whether the first line of the range is found
@@ -291,7 +291,7 @@ class LogScanner:
                     self._put(low, high, number, text, *said, out)
                 else:
                     out.append(Hit(base + low, number, pid, when, text, found, opens))
-            elif shape := shape_of(raw, body):
+            elif shape := shape_of(raw, body, self.budget, base + low):
                 self._short(low, high, raw, shape, out)
 
     def _put(

@@ -22,6 +22,7 @@ from qnnmem.doctor.logs.line_memory import without_digits
 from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
+from qnnmem.text import counted
 
 _STAMP = (
     rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
@@ -39,6 +40,8 @@ _HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = re.compile(rb"0x[01]*|[01]+")
 _MOST = 8192  # shapes that are remembered
 _LONGEST = 1024  # bytes of a line that is
+# Shapes of a log that are read by their words: so many, and one more for so many bytes.
+_FIRST_READ, _BYTES_FOR_READ = 100, 8192
 
 
 class LineShape(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +63,35 @@ _DULL = LineShape((), (), (), False, False, False)
 _FOREIGN = LineShape((), (), (), False, False, True)  # the same, as its letters alone tell
 
 
+class ReadingBudget:
+    """How many shapes of one log may be read by their words, which takes about 10 ms each.
+
+    Logs of programs have a few dozen. A log of shuffled words has one in every line.
+    """
+
+    def __init__(self) -> None:
+        self._read = self.unread = 0
+
+    def may_read(self, offset: int) -> bool:
+        """Whether the words of one more shape, first seen at an offset, may be read."""
+        if self._read < _FIRST_READ + offset // _BYTES_FOR_READ:
+            self._read += 1
+            return True
+        self.unread += 1
+        return False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in a sentence."""
+        if not self.unread:
+            return ()
+        lines = counted(self.unread, "line")
+        return (
+            f"{lines} with words of failure not read: after {self._read:,} that are all"
+            " unlike each other only known messages are looked for",
+        )
+
+
 class LineShapes:
     """The shapes of the lines of a log."""
 
@@ -76,8 +108,13 @@ class LineShapes:
         self.repeats = RepeatedLines(knowledge, self.memory)
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
 
-    def of(self, raw: bytes, body: int = 0) -> LineShape | None:
-        """What a line may hold; None when nothing. `body` is where a head of logcat ends."""
+    def of(
+        self, raw: bytes, body: int = 0, budget: ReadingBudget | None = None, offset: int = 0
+    ) -> LineShape | None:
+        """What a line may hold; None when nothing. `body` is where a head of logcat ends.
+
+        The budget is that of the log, `offset` where the line is in it.
+        """
         style = int(body > 0)  # as of those that are looked for here
         if not body and (head := _HEAD.match(raw)):
             body, style = head.end(), head.lastindex or 0
@@ -85,7 +122,11 @@ class LineShapes:
         key = _shape(raw[body:])
         shape = known.get(key)
         if shape is None:
-            shape = self._look(raw[:body], key)
+            budget = budget or ReadingBudget()
+            unread = budget.unread
+            shape = self._look(raw[:body], key, budget, offset)
+            if budget.unread > unread:
+                return shape  # of this log alone, so it is not remembered
             if len(key) <= _LONGEST:
                 if len(known) >= _MOST:
                     known.clear()
@@ -118,7 +159,7 @@ class LineShapes:
             return False
         return any(anchor in low for anchor in self._anchors[template])
 
-    def _look(self, head: bytes, key: bytes) -> LineShape:
+    def _look(self, head: bytes, key: bytes, budget: ReadingBudget, offset: int) -> LineShape:
         small = key.lower()
         low = head.lower() + small
         prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
@@ -133,7 +174,7 @@ class LineShapes:
             return _FOREIGN if self._is_foreign(low) else _DULL
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
-        reads = certain or maybe
+        reads = (certain or maybe) and budget.may_read(offset)
         if reads and not whole:
             # A number that may be a code has three digits or more.
             reads = may_fail(bare_line(head + key.replace(b"1", b"111")))
