@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_NODES = 200_000
 MAX_NAME = 1 << 16
+_Key = tuple[str, str, str]  # of a function: domain, name, overload
 
 
 def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
@@ -39,45 +40,46 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
     Counted, not expanded: thirty functions of two calls each stand for a billion nodes.
     """
     functions = {_called(one): one for one in model.functions}
-    sizes: dict[tuple[str, str, str], int] = {}
+    sizes: dict[_Key, int] = {}
     for start in functions:
-        waiting = [start]
-        while waiting:
+        if start in sizes:
+            continue
+        walk = {
+            start: _calls(functions[start].node)
+        }  # those that are being counted, outermost first
+        while walk:
             ask_deadline()
-            key = waiting[-1]
-            inside = [called for called in _calls(functions[key].node) if called in functions]
-            open_ones = [called for called in inside if called not in sizes]
-            if key in sizes:
-                waiting.pop()
-            elif not open_ones:
+            key, calls = next(reversed(walk.items()))
+            called = next((one for one in calls if one in functions and one not in sizes), None)
+            if called is None:
                 sizes[key] = _expanded(functions[key].node, sizes)
-                waiting.pop()
-            elif set(open_ones) & set(waiting):
-                name = quote(functions[key].name)
+                del walk[key]
+            elif called in walk:
+                name = quote(functions[called].name)
                 raise LoadError(path, f"function {name} calls itself, directly or through others")
             else:
-                waiting.extend(open_ones[:1])
+                walk[called] = _calls(functions[called].node)
     if _expanded(model.graph.node, sizes) > MAX_NODES:
         what = f"has more than {MAX_NODES:,} nodes once its functions are expanded"
         raise LoadError(path, f"{what}, too many to be planned")
 
 
-def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
     """The function that a node calls, or that a function is."""
     name = entry.op_type if hasattr(entry, "op_type") else entry.name
     return entry.domain, name, entry.overload
 
 
-def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
     for node in nodes:
         yield _called(node)
         for body in bodies(node):
             yield from _calls(body.node)
 
 
-def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[tuple[str, str, str], int]) -> int:
-    """How many nodes stand there once calls are replaced."""
-    return sum(sizes.get(called, 1) for called in _calls(nodes))
+def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
+    """How many nodes stand there once calls are replaced; one too many stands for any more."""
+    return min(MAX_NODES + 1, sum(sizes.get(called, 1) for called in _calls(nodes)))
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

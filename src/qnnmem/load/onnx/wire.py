@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged, LoadError
 
 MAX_MESSAGES = 4_000_000
@@ -70,6 +71,7 @@ class _Scan:
         """
         stack = [self._children("Model", 0, len(self.blob))]
         while stack:
+            ask_deadline()
             found = next(stack[-1], None)
             if found is None:
                 stack.pop()

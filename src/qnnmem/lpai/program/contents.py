@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.deadline import ask_deadline
 from qnnmem.errors import ProgramError
 from qnnmem.load.onnx.graph import ONNX_DOMAINS
 from qnnmem.text import quote
@@ -98,6 +99,7 @@ def check_contents(program: onnx.ModelProto) -> None:
 
 def _check(message: Any) -> None:
     """Walk one message; how deep they nest was bounded before they were unpacked."""
+    ask_deadline()
     kind = message.DESCRIPTOR.full_name
     needed, notes = _NEEDED.get(kind, _NOTHING), _NOTES.get(kind, _NOTHING)
     for field, value in message.ListFields():
