@@ -13,7 +13,8 @@ import pytest
 from tflite_writer import G, O, T, tflite_bytes
 
 import qnnmem
-from qnnmem.deadline import Deadline, ask_deadline, not_in_time
+from qnnmem.child import ChildProcess
+from qnnmem.deadline import Deadline, ask_deadline, enforced_s, not_in_time
 from qnnmem.errors import LoadError, NotInTime, OutOfTime
 from qnnmem.load.dlc.model import as_model
 from qnnmem.load.onnx import well_formed
@@ -96,6 +97,16 @@ def test_the_reader_of_composed_graphs_asks() -> None:
     op = ComposedOp("r", "qti.aisw", "Relu", (0,), (1,), {}, {})
     with pytest.raises(NotInTime), Deadline.after(-1.0).enforced():
         as_model(Path("g.dlc"), ComposedGraph("g", tensors, (op,)))
+
+
+def test_a_child_has_no_more_time_than_the_answer() -> None:
+    """Whatever its own limit is; and its own where nothing is enforced."""
+    assert enforced_s() == math.inf
+    with Deadline.after(5.0).enforced():
+        with ChildProcess("qnnmem.load.dlc.program", 60.0) as child:
+            assert 4 < child.time_limit_s <= 5
+        with ChildProcess("qnnmem.load.dlc.program", 2.0) as child:
+            assert child.time_limit_s == 2.0
 
 
 # --- Functions ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Self
 
+from qnnmem.deadline import enforced_s
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.machine import address_space_limit, usable_memory
 from qnnmem.quiet_onnxruntime import SILENCE
@@ -236,7 +237,9 @@ class ChildProcess:
         *,
         errors: BinaryIO | None = None,  # a file for what it prints
     ) -> None:
-        self.time_limit_s, self.memory_limit = time_limit_s, memory_limit()
+        # No child outlives the answer that it works for.
+        self.time_limit_s = min(time_limit_s, enforced_s())
+        self.memory_limit = memory_limit()
         self._expired = threading.Event()
         self._folder = ChildFolder()
         try:
@@ -261,7 +264,7 @@ class ChildProcess:
             raise
         finally:
             self._lifeline.let_go()
-        self._watchdog = threading.Timer(time_limit_s, self._expire)
+        self._watchdog = threading.Timer(self.time_limit_s, self._expire)
         self._watchdog.daemon = True
         try:
             self._watchdog.start()

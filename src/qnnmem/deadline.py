@@ -72,6 +72,12 @@ def ask_deadline() -> None:
         deadline.check()
 
 
+def enforced_s() -> float:
+    """Seconds until the deadline that is enforced here; infinite without one."""
+    deadline = _enforced.get()
+    return math.inf if deadline is None else deadline.left_s
+
+
 def not_in_time(path: Path, what: str) -> OutOfTime:
     """The error for an answer that is not there when its time is over."""
     return OutOfTime(path, what, cure=("give more time with ", Setting("time_limit_s")))

@@ -105,7 +105,7 @@ def _words(text: str) -> tuple[str, ...]:
     metavar="S",
     default=120.0,
     show_default=True,
-    help="Seconds to search; quantizing and comparing results take as long as they need.",
+    help="Seconds to search; what is under way then ends within 10 s.",
 )
 @click.option(
     "--jobs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ Row = Sequence[Any]
 RowCheck = Callable[[Row], object]  # raises ValueError or TypeError for a row that makes no sense
 
 
-def repair(path: Path, reason: str, tables: str, checks: dict[str, RowCheck]) -> str:
+def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck]) -> str:
     """Move a history aside and keep its readable rows; the sentence says how many.
 
     `tables` is the schema of the new one.

@@ -1,0 +1,43 @@
+"""The time limit of a search ends also a step that a model makes long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fix_samples import wide_picture
+
+from qnnmem.deadline import ask_deadline
+from qnnmem.fix import run
+from qnnmem.fix.lpai import fix_for_lpai
+from qnnmem.fix.remedy import FixBench, FixCase, JudgedChange
+from qnnmem.load.onnx import read_shaped
+from qnnmem.load.onnx.graph import live
+from qnnmem.plan import PoolOptions
+
+
+class LongWalks:
+    """A remedy that walks over the nodes of the model, as all do, and does not look at a clock."""
+
+    name = "walks"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Give nothing for a very long time."""
+        ask_deadline()
+        while True:
+            live(base.change.model.scope.graph)
+        yield base
+
+
+def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known by then is the result, with a note."""
+    monkeypatch.setattr(run, "_LAST_STEP_S", 0.2)
+    path = wide_picture(tmp_path / "m.onnx")
+    model = read_shaped(path, dims={"batch": 1})
+    case = FixCase(path, model, PoolOptions(), ends_at=time.monotonic())
+    found = fix_for_lpai(case, remedies=(LongWalks(),))
+    assert [one.change.remedy for one in found.tried] == ["none"]
+    assert "the time limit ended the search; with more time it may find less" in found.notes
+    ask_deadline()  # nothing is enforced any more
