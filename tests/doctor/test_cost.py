@@ -146,7 +146,12 @@ def test_a_log_of_unlike_failures_is_read_in_part(
 ) -> None:
     """Words are read of some lines, a note counts the others, and what is known is still found."""
     read = []
-    monkeypatch.setattr(scanner, "read_failure", lambda *args, **_: read.append(args) or [])
+
+    def noted(_knowledge: Knowledge, text: bytes, **_: object) -> list[object]:
+        read.append(text)
+        return []
+
+    monkeypatch.setattr(scanner, "read_failure", noted)
     known = b"E/QnnDsp: Failed to create context from binary. Error: Code 1002\n"
     log = shuffled(400_000) + known
     made = LogScanner(knowledge, engine_for(knowledge, 0), BytesIO(log).readinto, size=len(log))
