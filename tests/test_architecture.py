@@ -16,7 +16,17 @@ from qnnmem.collector import collector_paused
 SOURCE = Path(__file__).parents[1] / "src" / "qnnmem"
 MODULES = sorted(SOURCE.rglob("*.py"))
 BASE = {
-    *("errors", "arguments", "units", "provenance", "version", "text", "child", "calibration"),
+    *(
+        "deadline",
+        "errors",
+        "arguments",
+        "units",
+        "provenance",
+        "version",
+        "text",
+        "child",
+        "calibration",
+    ),
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "native_parts",
@@ -34,7 +44,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "finding": set(),
     "text": set(),
-    "child": {"errors", "units", "machine", "quiet_onnxruntime", "scratch_folder", "text"},
+    "child": {
+        "deadline",
+        "errors",
+        "units",
+        "machine",
+        "quiet_onnxruntime",
+        "scratch_folder",
+        "text",
+    },
+    "deadline": {"errors"},
     "machine": set(),
     "collector": set(),
     "caller": {"text"},

@@ -11,11 +11,13 @@ from tflite_writer import FLOAT32, INT32, G, O, T, tflite_bytes
 
 import qnnmem
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.load.bounds import check_model
 from qnnmem.load.dlc.composed import as_graphs
 from qnnmem.load.dlc.model import as_model
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
-from qnnmem.units import MAX_RANK
+from qnnmem.units import MAX_BYTES, MAX_RANK
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> '
 MANY = (1,) * (MAX_RANK + 1)
@@ -176,3 +178,16 @@ def test_a_dimension_and_a_shape_that_disagree_are_refused(tmp_path: Path) -> No
     assert qnnmem.load(path, dims={"N": 3}, shapes={"x": (3, 4)}).tensors["x"].shape == (3, 4)
     with pytest.raises(UsageError, match="dimension 'N' is 1, but 3 in the shape given for 'x'"):
         qnnmem.load(path, dims={"N": 1}, shapes={"x": (3, 4)})
+
+
+def test_the_bytes_of_a_model_are_bounded() -> None:
+    """Planners add sizes in 64 bits: as many as the bound pass, one more does not."""
+    ops = (Op("a", "A", ("x",), ("y",)),)
+
+    def model(size: int) -> Model:
+        tensors = {"x": Tensor("x", DType.INT8, (size,)), "y": Tensor("y", DType.INT8, (8,))}
+        return Model("m", "onnx", tensors, ops, ("x",), ("y",))
+
+    check_model(Path("m.onnx"), model(MAX_BYTES - 8))
+    with pytest.raises(LoadError, match="add up to more than"):
+        check_model(Path("m.onnx"), model(MAX_BYTES - 7))
