@@ -30,6 +30,7 @@ LIMITS = {
     "lpai.binary.fields.MAX_TEXT": 1 << 16,
     "lpai.binary.layout.ALIGN": 256,
     "units.MAX_RANK": 32,
+    "workbench.history_repair._MAX_TRIED": 10_000,
     "whole_file._PERMISSIONS": 0o777,
 }
 

@@ -10,6 +10,7 @@ import atexit
 import fcntl
 import gc
 import os
+import resource
 import socket
 import sys
 import tempfile
@@ -18,7 +19,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-_FAR = 512  # descriptors from here on are out of the way of those that a child is to have
+# Descriptors from here on are out of the way of those that a child is to have.
+_FAR = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def main() -> int:

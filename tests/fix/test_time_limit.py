@@ -12,7 +12,7 @@ from fix_samples import wide_picture
 from qnnmem.deadline import ask_deadline
 from qnnmem.fix import run
 from qnnmem.fix.lpai import fix_for_lpai
-from qnnmem.fix.remedy import FixBench, FixCase, JudgedChange
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.load.onnx import read_shaped
 from qnnmem.load.onnx.graph import live
 from qnnmem.plan import PoolOptions
@@ -29,6 +29,10 @@ class LongWalks:
         while True:
             live(base.change.model.scope.graph)
         yield base
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Never asked."""
+        raise NotImplementedError
 
 
 def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

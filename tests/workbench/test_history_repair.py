@@ -126,6 +126,25 @@ def test_rows_before_and_behind_a_destroyed_page_are_kept(tmp_path: Path) -> Non
     assert len(numbers) >= ROWS - 8  # a row has a page of its own, or shares one with few
 
 
+def test_rows_between_two_destroyed_pages_are_kept(tmp_path: Path) -> None:
+    """They are found by their numbers."""
+    path = written(tmp_path)
+    overwrite(0.3, b"\xff" * 4096)(path)
+    overwrite(0.7, b"\xff" * 4096)(path)
+    numbers = {int(name[1:]) for name in kept(path)[0] if name != "new"}
+    assert len(numbers & set(range(ROWS // 2 - 3, ROWS // 2 + 3))) >= 4
+    assert len(numbers) >= ROWS - 14
+
+
+def test_two_repairs_are_kept_apart(tmp_path: Path) -> None:
+    """Also within a second."""
+    for _ in range(3):
+        path = written(tmp_path)
+        path.write_bytes(b"no base")
+        kept(path)
+    assert len(list((tmp_path / DAMAGED).iterdir())) == 3
+
+
 def test_whatever_is_damaged_the_history_opens(tmp_path: Path) -> None:
     """Single pages destroyed one after the other, and bytes at random places."""
     whole = written(tmp_path).read_bytes()

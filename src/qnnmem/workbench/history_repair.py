@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck])
 def _new_folder(folder: Path) -> Path:
     base = private_part(folder / DAMAGED)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    names = (stamp, *(f"{stamp}-{number}" for number in range(2, 1000)))
-    return private_part(next(base / name for name in names if not (base / name).exists()))
+    places = (base / f"{stamp}-{number}" for number in count(1))
+    return private_part(next(place for place in places if not place.exists()))
 
 
 def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> int:
