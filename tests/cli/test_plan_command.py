@@ -143,15 +143,11 @@ def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
     assert (budget["fits"], sorted(budget["blockers"])) == (False, ["a", "b"])
 
 
-def test_a_list_without_buffers_is_a_list(tmp_path: Path) -> None:
-    """A CSV of a header alone is still one pool that a capacity can be asked about."""
-    path = buffers(tmp_path, "id,lower,upper,size\n")
-    result = run(path, "--capacity", "0")
-    assert (exit_code(result), result.stdout.splitlines()[0]) == (
-        0,
-        "fits: scratch takes 0 of 0 bytes",
-    )
-    assert run(path, "--format", "csv").stdout == "id,lower,upper,size\n"
+def test_a_list_without_buffers_fits_nowhere(tmp_path: Path) -> None:
+    """A file that lost its rows gets no verdict."""
+    result = run(buffers(tmp_path, "id,lower,upper,size\n"), "--capacity", "0")
+    assert (exit_code(result), result.stdout) == (2, "")
+    assert "no buffers: only the header line is there" in str(result.exception)
 
 
 def test_csv_keeps_the_rows_and_adds_offsets(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import Damaged, WrongVersion
-from qnnmem.ir import DType, Model, Op, Span, Tensor
+from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.binary import fields, layout
 from qnnmem.lpai.binary.check import check
 from qnnmem.lpai.binary.meta import Description
@@ -126,7 +126,8 @@ def test_places(graph: CompiledGraph, wanted: str) -> None:
 
 def test_a_graph_without_ops_has_no_steps() -> None:
     """What lives how long does not matter then."""
-    model = replace(MODEL, ops=(), outputs=("x",))
+    listed = (FixedBuffer("x", 32, (0, 9)),)  # as of a list of buffers
+    model = replace(MODEL, ops=(), outputs=("x",), buffers=listed)
     graph = replace(GRAPH, model=model, states=(), windows=())
     assert (
         fault(
