@@ -161,6 +161,7 @@ def _plans() -> Iterator[tuple[str, ...]]:
     yield ("plan", "tiny.eaix", "--shape", "a=1x2")
     yield ("plan", "open.onnx", "--dim", "m=1")
     yield ("plan", "float.onnx", "-o", "held.bin")
+    yield ("plan", "tiny.eaix", "-v")
     yield ("plan", "streams.onnx")
     yield ("plan", "hard.csv", "--time-limit", "0.05")
     yield ("plan", "buffers.csv", "--dim", "n=1")
