@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -49,6 +49,21 @@ def test_a_child_that_dies_gives_no_answer() -> None:
     """A broken pipe is not an exception of the parent."""
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
         assert child.ask({}, bytes(1 << 20)) is None
+        assert not child.expired
+
+
+def test_a_request_that_cannot_be_sent_whole_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The child would wait for the rest of it, and we for its answer."""
+
+    def half(stream: BinaryIO, *_: object) -> None:
+        stream.write(b"\1")
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with ChildProcess(ECHO, 600.0) as child:
+        monkeypatch.setattr("qnnmem.child.write_frame", half)
+        assert child.ask({"x": 1}) is None
         assert not child.expired
 
 

@@ -284,12 +284,12 @@ class ChildProcess:
         kill_group(self._process)
 
     def send(self, header: Mapping[str, Any], payload: bytes = b"") -> None:
-        """Send one frame; a child that is gone shows in `receive`."""
+        """Send one frame; a child that did not get it whole is ended, which shows in `receive`."""
         try:
             if self._process.stdin is not None:
                 write_frame(self._process.stdin, dict(header), payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
-        except (OSError, ValueError):  # closed
-            return
+        except (OSError, ValueError):  # it would wait for the rest, and we for its answer
+            self.give_up()
 
     def receive(self, most: int = REPLY_LIMIT) -> Frame | None:
         """One frame of at most `most` bytes in each of its parts.
