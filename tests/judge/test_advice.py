@@ -34,7 +34,7 @@ NOT_REACHED = {
     "read the file again, without the library": LIBRARY,
     "change the model until it fits": LIBRARY,
     "compile it": LIBRARY,
-    "compile it so again": LIBRARY,
+    "compile with these settings": LIBRARY,
     "prepare it for memhandle": LIBRARY,
     "what is loaded together": PLACES,
     "what is loaded alone": PLACES,

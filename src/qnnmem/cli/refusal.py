@@ -113,11 +113,11 @@ def _elsewhere(setting: Setting, mine: set[str], asked: Asked | None) -> Setting
 
 def prepare_line(asked: Asked, *added: str) -> str:
     """The command that compiles the same to a file; empty where it is too long to paste."""
-    from qnnmem.report.shell import command_line, file_word
+    from qnnmem.report.shell import command_line, file_word, output_words
 
     model = file_word(str(asked.model))
     words = ["qnnmem", "prepare", model, "--backend=htp", f"--soc={asked.soc.name}"]
-    return command_line((*words, *_option_words(asked.options), *added, "-o", "model.bin"))
+    return command_line((*words, *_option_words(asked.options), *added, *output_words("model.bin")))
 
 
 def _option_words(options: CompileOptions) -> Iterator[str]:

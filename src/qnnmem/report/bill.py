@@ -15,7 +15,7 @@ from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.schema import write_json
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sizes import size_words
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import counted, shorten
@@ -48,7 +48,7 @@ def next_prepare(bill: Bill, file: str, given: Sequence[str]) -> str:
     """The last line about a model: the command that keeps the binary, with the options given."""
     soc = [] if bill.soc is None else [f"--soc={bill.soc.name}"]
     words = ["qnnmem", "prepare", file_word(file), *given]
-    return next_line("keep the binary", words, "--backend=htp", *soc, "-o", "model.bin")
+    return next_line("keep the binary", words, "--backend=htp", *soc, *output_words("model.bin"))
 
 
 def verdict(bill: Bill) -> str:

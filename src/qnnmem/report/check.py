@@ -13,7 +13,7 @@ from qnnmem.report.diff import signed, subject_values
 from qnnmem.report.flags import flag_word
 from qnnmem.report.planned import by_estimate
 from qnnmem.report.schema import write_json
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.tcm import too_many
 from qnnmem.text import counted, shorten
 
@@ -266,7 +266,7 @@ def _fix_words(over: CheckedModel) -> list[str]:
         words += ["--backend=htp", f"--soc={over.target}"]
     words += [f"--budget={pool}={have}" for pool, have in budgets.items()]
     kept = (one for one in over.given if one.name not in ("budget", "inplace", "reorder"))
-    return [*words, *map(flag_word, kept), "-o", "fixed"]
+    return [*words, *map(flag_word, kept), *output_words("fixed")]
 
 
 def _counted_models(run: BudgetRun) -> str:

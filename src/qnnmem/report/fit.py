@@ -15,7 +15,7 @@ from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.schema import write_json
 from qnnmem.report.several import ANSWERS
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import counted, shorten
 
@@ -124,7 +124,7 @@ def _next(fit: Fit, file: str, given: Sequence[str]) -> Iterator[str]:
         return
     soc = () if any(word.startswith("--soc=") for word in given) else (f"--soc={fit.soc.name}",)
     words = ["qnnmem", "fix", file_word(file), "--backend=htp", *soc, *given]
-    line = next_line("search for a change that fits", words, "-o", "fixed")
+    line = next_line("search for a change that fits", words, *output_words("fixed"))
     yield from ("", line) if line else ()
 
 

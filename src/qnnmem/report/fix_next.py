@@ -10,7 +10,7 @@ from qnnmem.fix.library.judge import MODEL
 from qnnmem.fix.parts.line import Stretch
 from qnnmem.fix.remedy import JudgedChange, has_floats
 from qnnmem.fix.run import FixResult
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.shell import file_word, next_line, output_words
 
 _MOST = 4  # commands that anybody pastes
 _OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
@@ -51,14 +51,14 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
     options = best.change.pool_options
     words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
     words += _precision_words(best)
-    return [*words, "-o", file_word(f"{model.removesuffix('.onnx')}.bin")]
+    return [*words, *output_words(f"{model.removesuffix('.onnx')}.bin")]
 
 
 def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
     """The command that makes one binary of a model for several shapes."""
     inplace = any(one.best.change.pool_options.inplace for one in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
-    words += [*_precision_words(results[0].best), "-o", file_word(binary)]
+    words += [*_precision_words(results[0].best), *output_words(binary)]
     return "one binary of them, weights stored once", words
 
 
@@ -100,9 +100,9 @@ def _htp_commands(
     model = next((file for file in files if file.endswith(".onnx")), str(result.case.path))
     binary = next((file for file in files if file.endswith(".bin")), "")
     words = ["qnnmem", "prepare", file_word(model), *_htp_words(result), *kept]
-    words += ["--force"] * bool(binary)
-    why = "compile it so again" if binary else "compile it"
-    return [(why, [*words, "-o", file_word(binary or f"{Path(model).stem}.bin")])]
+    if binary:
+        return [("compile with these settings", [*words, "--force", "-o", file_word(binary)])]
+    return [("compile it", [*words, *output_words(f"{Path(model).stem}.bin")])]
 
 
 def _htp_words(result: HtpFixResult) -> Iterator[str]:

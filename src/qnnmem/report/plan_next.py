@@ -9,7 +9,7 @@ from qnnmem.plan.proof import ProofScope
 from qnnmem.plan.remedies import Remedy
 from qnnmem.report.flags import flag, flag_word
 from qnnmem.report.planned import PlanReport
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.text import counted
 
 _LONGER = 60  # seconds to search at least, when told to search longer
@@ -64,15 +64,15 @@ def _fix_words(report: PlanReport) -> list[str]:
     if report.tcm_budget is not None:
         words.append(f"--budget=tcm={report.tcm_budget.limit.value}")
     words += [word for word in report.given if word.partition("=")[0] in _OF_FIX]
-    return ["qnnmem", "fix", file_word(report.input), *words, "-o", "fixed"]
+    return ["qnnmem", "fix", file_word(report.input), *words, *output_words("fixed")]
 
 
 def _prepare_command(report: PlanReport) -> list[str]:
     """Quantize with ranges of made-up samples, which is enough for sizes."""
     kept = [word for word in report.given if word.partition("=")[0] in _OF_PREPARE]
-    target = file_word(f"{PurePath(report.input).stem}.bin")
+    target = output_words(f"{PurePath(report.input).stem}.bin")
     width = f"--quantize=int{report.plan.options.bits}"
-    return ["qnnmem", "prepare", file_word(report.input), *kept, width, "-o", target]
+    return ["qnnmem", "prepare", file_word(report.input), *kept, width, *target]
 
 
 def remedy_lines(report: PlanReport) -> Iterator[str]:

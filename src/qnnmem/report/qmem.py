@@ -18,7 +18,7 @@ from qnnmem.htp.worker.outcome import signal_name
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 
@@ -170,8 +170,9 @@ def _next(result: QmemResult, file: str, given: Given) -> Iterator[str]:
         return ["qnnmem", verb, file_word(file), *given(verb)]
 
     if result.compiled:
-        how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle", "-o", "model.bin")
-        yield next_line("prepare it for memhandle", words("prepare"), *how)
+        how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle")
+        target = output_words("model.bin")
+        yield next_line("prepare it for memhandle", words("prepare"), *how, *target)
     elif result.run is None and not result.no_run:
         why = "carry out the four rows with the real library"
         yield next_line(why, words("qmem"), "--run")

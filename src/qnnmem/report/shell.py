@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Sequence
+from itertools import chain, count
+from pathlib import Path
 
 # A command that is longer is not pasted by anybody.
 LONGEST = 2000
@@ -25,6 +27,14 @@ def shell_word(word: str) -> str:
 def file_word(name: str) -> str:
     """The name of a file, such that no command takes it for an option."""
     return f"./{name}" if name.startswith("-") and name != "-" else name
+
+
+def output_words(name: str) -> tuple[str, str]:
+    """Where a recommended command writes: to `name`, or beside it where that exists already."""
+    given = Path(name)
+    numbered = (f"{given.stem}-{number}{given.suffix}" for number in count(2))
+    names = chain((given,), map(given.with_name, numbered))
+    return "-o", file_word(str(next(path for path in names if not os.path.lexists(path))))
 
 
 def next_line(why: str, words: Sequence[str], *added: str) -> str:
