@@ -87,6 +87,8 @@ def _graph_bill(
     ddr, spill = stored(graph.ddr_tensors), stored(graph.spill_fill)
     io = stored(graph.io) or rounded_io(graph)
     vtcm = logged(logged_vtcm(graph.name, log), log) or true_vtcm(context, graph, soc)
+    stored_vtcm = stored(graph.vtcm)
+    pd_parts = (weights, io, op_data, ddr, spill, vtcm, stored_vtcm)
     return GraphBill(
         name=graph.name,
         weights=weights,
@@ -95,11 +97,11 @@ def _graph_bill(
         op_data=op_data,
         ddr_tensors=ddr,
         spill_fill=spill,
-        vtcm_stored=stored(graph.vtcm),
+        vtcm_stored=stored_vtcm,
         vtcm=vtcm,
         ram=total((op_data, weights, ddr, spill, io, vtcm), RAM_FORMULA),
         compile_estimate=total((weights, shared, io, ddr, spill), COMPILE_FORMULA),
-        pd=logged_pd(graph.name, vtcm, log) or graph_pd(weights, io, op_data, ddr, spill, vtcm),
+        pd=logged_pd(graph.name, vtcm, log) or graph_pd(*pd_parts),
     )
 
 

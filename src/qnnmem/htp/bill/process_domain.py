@@ -22,14 +22,18 @@ def graph_pd(
     ddr_tensors: Sourced | None,
     spill_fill: Sourced | None,
     vtcm: Sourced | None,
+    stored_vtcm: Sourced | None,
 ) -> SizeRange | None:
-    """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range."""
+    """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range.
+
+    So does VTCM where the file may say less than is used.
+    """
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
-    base = _in_units(weights.value) + io.value + spill_fill.value + vtcm.value
-    base += ddr_tensors.value
-    low = base + _percent(op_data.value, "runlist_low")
-    high = base + _percent(op_data.value, "runlist_high")
+    base = _in_units(weights.value) + io.value + spill_fill.value + ddr_tensors.value
+    least = vtcm if vtcm.origin is Origin.MEASURED or stored_vtcm is None else stored_vtcm
+    low = base + least.value + _percent(op_data.value, "runlist_low")
+    high = base + vtcm.value + _percent(op_data.value, "runlist_high")
     high += htp_constant("process_domain", "runlist_base").value
     return SizeRange(
         Sourced(low, Origin.COMPUTED, PD_FORMULA), Sourced(high, Origin.COMPUTED, PD_FORMULA)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qnnmem.errors import Words
 from qnnmem.htp.bill.sums import total
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.missing_outputs import MissingOutputs
-from qnnmem.provenance import Sourced
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 
 
@@ -97,6 +97,23 @@ class Bill:
         from qnnmem.notebook import shown
 
         return shown(self)
+
+    @property
+    def vtcm_range(self) -> SizeRange | None:
+        """VTCM that is used; a file that says 4 MiB may say so because none was asked for."""
+        if self.vtcm is None:
+            return None
+        is_assumed = self.vtcm.origin is Origin.COMPUTED
+        return SizeRange((is_assumed and self.vtcm_stored) or self.vtcm, self.vtcm)
+
+    @property
+    def ram_range(self) -> SizeRange | None:
+        """All memory, with the least and the most VTCM that may be used."""
+        vtcm = self.vtcm_range
+        if self.ram is None or vtcm is None:
+            return None
+        less = vtcm.high.value - vtcm.low.value
+        return SizeRange(replace(self.ram, value=self.ram.value - less), self.ram)
 
     @property
     def all_weights(self) -> Sourced | None:

@@ -53,8 +53,8 @@ def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iter
     needs: dict[str, SizeRange | None] = {
         "compile": exactly(bill.compile_estimate),
         "pd": bill.pd,
-        "vtcm": exactly(bill.vtcm),
-        "ram": exactly(bill.ram),
+        "vtcm": bill.vtcm_range,
+        "ram": bill.ram_range,
         "weights": exactly(bill.all_weights),
         "io": exactly(bill.io),
         "spill-fill": exactly(bill.spill_fill),
