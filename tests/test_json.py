@@ -72,6 +72,14 @@ MENDED |= {
     *(f".socs[{at}].checks[1].need_low.bytes is {_BOTH}, was {_ONE}" for at in range(82)),
     f".contexts[1].need_low.value is {_BOTH}, was {_ONE}",
 }
+# A file that says 4 MiB of VTCM may use no more: then less is reserved than was called the least.
+_STORED, _LEAST, _ASSUMED = 4 << 20, 6_312_889, 10_507_193
+MENDED |= {
+    f".process_domain.low.bytes is {_LEAST}, was {_ASSUMED}",
+    f".graphs[0].process_domain.low.bytes is {_LEAST}, was {_ASSUMED}",
+    f".socs[0].checks[1].need_low.bytes is {_LEAST}, was {_ASSUMED}",
+    f".socs[0].checks[2].need_low.bytes is {_STORED}, was {_MIB_8}",
+}
 # What no two runs share, and what says which program wrote it.
 VOLATILE = {"seconds", "copy_seconds", "copy_time", "host_ram", "peak_rss", "tool", "version"}
 

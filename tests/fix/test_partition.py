@@ -267,7 +267,7 @@ def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
             ["y"],
             "'dice' draws random numbers",
         ),
-        ([], ["x"], "computes nothing"),
+        ([], ["x"], "no operators"),
         (
             [
                 helper.make_node("SequenceConstruct", ["x", "x"], ["s"], "row"),

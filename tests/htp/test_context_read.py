@@ -194,7 +194,7 @@ def test_versions_of_blob_and_metadata_must_agree() -> None:
         (context(graph(const=(1 << 60) + 1)), "states 1,152,921,504,606,846,977 bytes of const"),
         (context(graph(inputs=(tensor("x", 1, dimensions=(2**32 - 1,) * 3),))), "more than"),
         (context(graph(inputs=(tensor("x", 1, dimensions=(1,) * 33),))), "33 entries"),
-        (context(graph(outputs=())), "graph 'graph' has no outputs"),
+        (context(graph(inputs=(), outputs=())), "graph 'graph' has neither inputs nor outputs"),
         (context(graphs=()), "it holds no graphs"),
         (context(graph("n" * 65_537)), "65,537 entries, more than 65,536"),
         (context(info_version=2), "version 2 and type 2; known are 1, 3"),

@@ -122,7 +122,7 @@ def test_the_sound_binary_loads() -> None:
         (CompiledContext, lambda document: document, {"constants"}),
         (CompiledGraph, lambda document: graph(document), {"program"}),
         # What is said before a plan, as the notes do, which are stored; and `quants` of the graph.
-        (Model, lambda document: model(document), {"assumed", "encodings"}),
+        (Model, lambda document: model(document), {"assumed", "encodings", "holds_for"}),
         (Op, lambda document: op(document), set()),
         (Tensor, lambda document: tensor(document, "x"), set()),
         (PlacedBuffer, lambda document: buffer(document, "x"), set()),

@@ -270,10 +270,13 @@ def test_the_best_order_of_small_graphs_is_found_and_proven(judged: list[Judged]
     """
     plain = [one for one in judged if not one.case.inplace]
     missed = [one for one in plain if one.scratch > one.least]
-    unproven = [one for one in plain if one.claim is not ProofScope.ANY_ORDER]
+    # Fewer bits are an estimate, which claims nothing whatever was found.
+    exact = [one for one in plain if one.claim is not ProofScope.ESTIMATE]
+    unproven = [one for one in exact if one.claim is not ProofScope.ANY_ORDER]
     assert not [one.seed for one in (*missed, *unproven) if not one.case.states]
     assert len(missed) <= 0.03 * len(plain)
-    assert len(unproven) <= 0.1 * len(plain)
+    assert len(unproven) <= 0.1 * len(exact)
+    assert all(one.case.bits for one in plain if one not in exact)
 
 
 def test_a_model_with_bodies_has_an_upper_bound() -> None:
@@ -286,7 +289,8 @@ def test_a_model_with_bodies_has_an_upper_bound() -> None:
         model = as_model(case, random.Random(seed))  # noqa: S311 - reproducible cases
         ops = (replace(model.ops[0], effect=Effect.COMPUTE, bodies=(body,)), *model.ops[1:])
         plan = plan_model(replace(model, ops=ops), options_of(case))
-        assert plan.proof is ProofScope.UPPER_BOUND
+        assert plan.proof in (ProofScope.UPPER_BOUND, ProofScope.ESTIMATE)
+        assert (plan.proof is ProofScope.ESTIMATE) == plan.is_estimate
         assert plan.reordered is not None
         assert not plan.reordered.proven
 
@@ -296,4 +300,4 @@ def test_in_place_ops_are_never_called_minimal_for_any_order(
 ) -> None:
     """Which input an op overwrites depends on the order in ways that the bound does not see."""
     claims = {one.claim for one in judged if one.case.inplace and one.scratch}
-    assert claims <= {ProofScope.IN_PLACE, ProofScope.NONE}
+    assert claims <= {ProofScope.IN_PLACE, ProofScope.NONE, ProofScope.ESTIMATE}

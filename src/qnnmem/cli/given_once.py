@@ -11,6 +11,8 @@ import click
 from qnnmem.text import plain_or_quoted, quote
 
 _SHOWN = 40  # characters of a value in a message
+# A model is fixed for several shapes at once, and `sweep` says itself how values are listed.
+_MAY_REPEAT = {("fix", "--shape"), ("sweep", "--vary")}
 
 
 class CarefulGroup(click.Group):
@@ -42,13 +44,14 @@ def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]
             often = "twice" if times == 2 else f"{times} times"
             raise click.UsageError(f"{name} takes one value and was given {often}", ctx)
     for option in dict.fromkeys(order):
-        if isinstance(option, click.Option) and option.multiple and _is_assignment(option):
+        if isinstance(option, click.Option) and _is_assignment(option, command.name):
             _check_names(option, ctx, values[option.name or ""])
 
 
-def _is_assignment(option: click.Option) -> bool:
-    """True for options such as `--dim NAME=N`."""
-    return re.fullmatch(r"[A-Z]+=.*", option.metavar or "") is not None
+def _is_assignment(option: click.Option, verb: str | None) -> bool:
+    """True for options such as `--dim NAME=N` that give a name one value."""
+    is_pair = option.multiple and re.fullmatch(r"[A-Z]+=.*", option.metavar or "") is not None
+    return is_pair and not any((verb, word) in _MAY_REPEAT for word in option.opts)
 
 
 def _check_names(option: click.Option, ctx: click.Context, words: Sequence[str]) -> None:

@@ -110,18 +110,18 @@ def prepare_htp(
     """
     if len(files) != 1:
         raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
+    epcontext = epcontext or partition  # nodes on the CPU are in the EPContext model alone
+    library = _is_library(Path(files[0]), epcontext=epcontext, trust=trust)
     if soc is None:
         raise MissingSoc(files[0])
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
     from qnnmem.targets.socs import find_soc
 
-    epcontext = epcontext or partition  # nodes on the CPU are in the EPContext model alone
     target, extra = Path(output), epcontext_path(Path(output))
     kept = None if log_file is None else Path(log_file)
     for path in filter(None, (target, extra if epcontext else None, kept)):
         check_free(path, force)
-    library = _is_library(Path(files[0]), epcontext=epcontext, trust=trust)
     options = CompileOptions(
         precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,

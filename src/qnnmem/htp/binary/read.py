@@ -116,8 +116,8 @@ def _check_content(context: HtpContext) -> None:
     if not context.graphs:
         raise Damaged("it holds no graphs")
     for graph in context.graphs:
-        if not graph.outputs:
-            raise Damaged(f"graph {quote(graph.name)} has no outputs")
+        if not (graph.inputs or graph.outputs):
+            raise Damaged(f"graph {quote(graph.name)} has neither inputs nor outputs")
 
 
 class _ContextReader:

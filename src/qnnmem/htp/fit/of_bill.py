@@ -12,7 +12,7 @@ from qnnmem.htp.fit.value import TITLES, Check, Fit
 from qnnmem.htp.library import library_there
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
-from qnnmem.text import counted
+from qnnmem.text import counted, quote
 
 
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
@@ -30,6 +30,9 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     # What is known is the size of a part; the rest may not be computed on HTP at all.
     if bill.missing is not None and fits is not False:
         fits, why = None, bill.missing.sentence
+    silent = next((graph.name for graph in bill.context.graphs if not graph.outputs), None)
+    if silent is not None and fits is not False:
+        fits, why = None, f"graph {quote(silent)} states no outputs"
     return Fit(
         soc=soc,
         fits=fits,
