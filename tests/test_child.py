@@ -52,6 +52,24 @@ def test_a_child_that_dies_gives_no_answer() -> None:
         assert not child.expired
 
 
+def test_an_answer_that_could_not_be_read_is_not_taken_for_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is left in the pipe answers another question; the child is given up."""
+    real = qnnmem.child.read_frame
+
+    def failing(stream: BinaryIO, limit: int) -> Any:
+        del stream, limit
+        monkeypatch.setattr(qnnmem.child, "read_frame", real)
+        raise OSError(errno.EIO, "input/output error")
+
+    with ChildProcess(ECHO, 60.0) as child:
+        assert "first" in ask(child, "first")["error"]
+        monkeypatch.setattr(qnnmem.child, "read_frame", failing)
+        assert child.ask({"verb": "second"}) is None
+        assert child.ask({"verb": "third"}) is None
+
+
 def test_a_request_that_cannot_be_sent_whole_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -241,6 +241,7 @@ class ChildProcess:
         self.time_limit_s = min(time_limit_s, enforced_s())
         self.memory_limit = memory_limit()
         self._expired = threading.Event()
+        self._is_lost = False  # no answer can be trusted any more
         self._folder = ChildFolder()
         try:
             self._lifeline = _Lifeline()
@@ -294,14 +295,19 @@ class ChildProcess:
     def receive(self, most: int = REPLY_LIMIT) -> Frame | None:
         """One frame of at most `most` bytes in each of its parts.
 
-        None from a child that crashed, was ended or speaks nonsense.
+        None from a child that crashed, was ended or speaks nonsense, and ever after: what is left
+        in the pipe could be the answer to an earlier question.
         """
+        frame = None
         try:
-            if self._process.stdout is not None:
-                return read_frame(self._process.stdout, most)  # type: ignore[arg-type]  # as above
+            if self._process.stdout is not None and not self._is_lost:
+                frame = read_frame(self._process.stdout, most)  # type: ignore[arg-type]  # as above
         except (OSError, ValueError, RecursionError):
             pass
-        return None
+        if frame is None and not self._is_lost:
+            self._is_lost = True
+            self.give_up()
+        return frame
 
     def ask(
         self, header: Mapping[str, Any], payload: bytes = b"", most: int = REPLY_LIMIT

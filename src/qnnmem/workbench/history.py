@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,8 @@ class History:
                 self.changes += 1
             except BaseException as exc:
                 if self._base.in_transaction:
-                    self._base.execute("ROLLBACK")
+                    with suppress(sqlite3.Error):  # what failed first is told
+                        self._base.execute("ROLLBACK")
                 if isinstance(exc, sqlite3.Error):
                     raise OutputError(f"the history cannot be written ({exc})") from exc
                 raise

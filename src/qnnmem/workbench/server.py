@@ -157,6 +157,8 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
     """Answer until a signal comes; `started` is called when the first request can come."""
 
     async def answer() -> None:
+        # A connection that breaks is its client's matter; a shortage of descriptors passes.
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         running = asyncio.ensure_future(server.serve([listening]))
         while not server.started and not running.done():
             await asyncio.sleep(0.01)
@@ -164,4 +166,6 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
             started()
         await running
 
-    asyncio.run(answer())
+    with asyncio.Runner() as runner:
+        runner.get_loop()  # fails before there is a coroutine that nobody awaits
+        runner.run(answer())
