@@ -111,8 +111,10 @@ def prepare_htp(
     if len(files) != 1:
         raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
     epcontext = epcontext or partition  # nodes on the CPU are in the EPContext model alone
-    library = _is_library(Path(files[0]), epcontext=epcontext, trust=trust)
+    model = Path(files[0])
     if soc is None:
+        if model.exists():  # a SoC does not help a file that cannot be compiled
+            _is_library(model, epcontext=epcontext, trust=trust)
         raise MissingSoc(files[0])
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
@@ -122,6 +124,7 @@ def prepare_htp(
     kept = None if log_file is None else Path(log_file)
     for path in filter(None, (target, extra if epcontext else None, kept)):
         check_free(path, force)
+    library = _is_library(model, epcontext=epcontext, trust=trust)
     options = CompileOptions(
         precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
-from qnnmem.htp.fit import Check, checks_of
+from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.limits import limit_lines, source_lines
@@ -67,12 +67,11 @@ def _total(bill: Bill) -> str:
         return total
     name, part = bill.dominant
     share = f"{total}; {name} {_verb(name)} {_share(part, bill.ram)} of it"
-    over = next((check.spare for check in checks_of(bill, bill.soc) if _is_over(check)), None)
-    return share if over is None else f"{share}, {counted(-over, 'byte')} more than the SoC has"
-
-
-def _is_over(check: Check) -> bool:
-    return check.pool == "vtcm" and check.fits is False and check.spare is not None
+    vtcm = next((check for check in checks_of(bill, bill.soc) if check.pool == "vtcm"), None)
+    if vtcm is None or vtcm.spare is None or vtcm.spare >= 0:
+        return share
+    most = "" if vtcm.fits is False else "up to "
+    return f"{share}, {most}{counted(-vtcm.spare, 'byte')} more than the SoC has"
 
 
 def _verb(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qnnmem.htp.bill.source import last_estimate, loaded_graphs, log_source
-from qnnmem.htp.bill.value import GraphBill, SizeRange
+from qnnmem.htp.bill.value import GraphBill, SizeRange, least_vtcm
 from qnnmem.htp.log import CompileLog
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import htp_constant
@@ -31,8 +31,7 @@ def graph_pd(
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
     base = _in_units(weights.value) + io.value + spill_fill.value + ddr_tensors.value
-    least = vtcm if vtcm.origin is Origin.MEASURED or stored_vtcm is None else stored_vtcm
-    low = base + least.value + _percent(op_data.value, "runlist_low")
+    low = base + least_vtcm(vtcm, stored_vtcm).value + _percent(op_data.value, "runlist_low")
     high = base + vtcm.value + _percent(op_data.value, "runlist_high")
     high += htp_constant("process_domain", "runlist_base").value
     return SizeRange(

@@ -25,6 +25,13 @@ class SizeRange:
         return self.low.value == self.high.value
 
 
+def least_vtcm(used: Sourced, stored: Sourced | None) -> Sourced:
+    """The stored size, where a larger one was only assumed to be used."""
+    if stored is None or used.origin is not Origin.COMPUTED:
+        return used
+    return min(stored, used, key=lambda size: size.value)
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One tensor of a graph and its bytes."""
@@ -103,8 +110,7 @@ class Bill:
         """VTCM that is used; a file that says 4 MiB may say so because none was asked for."""
         if self.vtcm is None:
             return None
-        is_assumed = self.vtcm.origin is Origin.COMPUTED
-        return SizeRange((is_assumed and self.vtcm_stored) or self.vtcm, self.vtcm)
+        return SizeRange(least_vtcm(self.vtcm, self.vtcm_stored), self.vtcm)
 
     @property
     def ram_range(self) -> SizeRange | None:
