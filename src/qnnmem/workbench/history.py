@@ -235,7 +235,10 @@ class History:
 
 def _opened(path: Path) -> sqlite3.Connection:
     """The base with its tables, every row of which makes sense; Damaged where one does not."""
-    base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    except sqlite3.Error as exc:  # which reads the file already
+        raise OutputError(f"the history cannot be opened ({exc})") from exc
     try:
         base.execute("PRAGMA journal_mode=WAL")
         base.execute("PRAGMA synchronous=FULL")  # a power cut takes nothing that was told

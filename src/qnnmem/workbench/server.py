@@ -166,6 +166,5 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
             started()
         await running
 
-    with asyncio.Runner() as runner:
-        runner.get_loop()  # fails before there is a coroutine that nobody awaits
+    with asyncio.Runner() as runner:  # fails before there is a coroutine that nobody awaits
         runner.run(answer())
