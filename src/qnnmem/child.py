@@ -229,6 +229,8 @@ class ChildProcess:
     when the block ends. Paths sent to it must be absolute.
     """
 
+    _is_lost = False  # whether no answer can be trusted any more
+
     def __init__(
         self,
         module: str,
@@ -241,7 +243,6 @@ class ChildProcess:
         self.time_limit_s = min(time_limit_s, enforced_s())
         self.memory_limit = memory_limit()
         self._expired = threading.Event()
-        self._is_lost = False  # no answer can be trusted any more
         self._folder = ChildFolder()
         try:
             self._lifeline = _Lifeline()

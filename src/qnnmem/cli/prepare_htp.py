@@ -113,16 +113,14 @@ def prepare_htp(
     epcontext = epcontext or partition  # nodes on the CPU are in the EPContext model alone
     model = Path(files[0])
     if soc is None:
-        if model.exists():  # a SoC does not help a file that cannot be compiled
-            _is_library(model, epcontext=epcontext, trust=trust)
-        raise MissingSoc(files[0])
+        raise _missing_soc(model, epcontext=epcontext, trust=trust)
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
     from qnnmem.targets.socs import find_soc
 
-    target, extra = Path(output), epcontext_path(Path(output))
-    kept = None if log_file is None else Path(log_file)
-    for path in filter(None, (target, extra if epcontext else None, kept)):
+    target, kept = Path(output), None if log_file is None else Path(log_file)
+    beside = epcontext_path(target) if epcontext else None
+    for path in filter(None, (target, beside, kept)):
         check_free(path, force)
     library = _is_library(model, epcontext=epcontext, trust=trust)
     options = CompileOptions(
@@ -141,8 +139,14 @@ def prepare_htp(
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )
-    beside = extra if epcontext else None
     return _prepare(files[0], find_soc(soc), options, target, beside, force, as_json, worker)
+
+
+def _missing_soc(path: Path, *, epcontext: bool, trust: bool) -> MissingSoc:
+    """The error about a SoC; another one for a file that no SoC would help."""
+    if path.exists():
+        _is_library(path, epcontext=epcontext, trust=trust)
+    return MissingSoc(path)
 
 
 def _is_library(path: Path, *, epcontext: bool, trust: bool) -> bool:
