@@ -158,9 +158,10 @@ def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_is_asked_and_stopped_on_the_page(
-    served: Served, open_page: OpensPages
+    served: Served, open_page: OpensPages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bill of a model; a sweep says how far it is, and can be cancelled; narrow and dark."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # a kept bill would compile nothing
     page = open_page(served.address, width=420, dark=True)
     drop(page, "billed.onnx", (EXAMPLES / "small.onnx").read_bytes())
     page.wait_for_selector("#shown canvas")
