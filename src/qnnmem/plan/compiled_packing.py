@@ -26,11 +26,17 @@ PACKING = NativePart("qnnmem.plan", "packing.c", {_OBJECT: _FLAGS}, use="compili
 
 def is_compiled() -> bool:
     """Whether the loops are compiled, or can be now; that takes seconds once on a machine."""
+    return not why_not_compiled()
+
+
+@cache  # a search asks often, and without a compiler each look would read the disk again
+def why_not_compiled() -> str:
+    """Why the loops run in plain Python; empty where they do not."""
     try:
         _library()
-    except ImportError:
-        return False
-    return True
+    except ImportError as exc:
+        return str(exc)
+    return ""
 
 
 @cache
@@ -139,12 +145,3 @@ def _checked(count: int) -> int:
     if count < 0:
         raise MemoryError
     return count
-
-
-def why_not_compiled() -> str:
-    """Why the loops run in plain Python; empty where they do not."""
-    try:
-        _library()
-    except ImportError as exc:
-        return str(exc)
-    return ""
