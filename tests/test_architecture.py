@@ -68,22 +68,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kept_results": {"errors", "cache_folder"},
     "native_parts": {"errors", "cache_folder", "scratch_folder", "text"},
     "ir": BASE,
-    "load": {"ir", "qnn"} | BASE,
+    "load": {"ir", "qnn", "results"} | BASE,
     "targets": BASE,
-    "plan": {"ir", "targets"} | BASE,
+    # Types of results and their JSON; every folder above may make or read one.
+    "results": BASE,
+    "plan": {"ir", "targets", "results"} | BASE,
     "qnn": BASE,
-    "lpai": {"plan", "qnn", "targets", "load", "ir"} | BASE,
-    "client": {"lpai", "qnn"} | BASE,
-    "watch": {"client", "qnn"} | BASE,
-    "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
-    "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
-    "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor"} | BASE,
+    "lpai": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
+    "client": {"lpai", "qnn", "results"} | BASE,
+    "watch": {"client", "qnn", "results"} | BASE,
+    "htp": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
+    "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
+    "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor", "results"} | BASE,
     # Results as read from JSON, whoever wrote them.
-    "compare": BASE,
-    "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare"} | BASE,
+    "compare": {"results"} | BASE,
+    "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare", "results"} | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
-    | {"compare", "budget"}
+    | {"compare", "budget", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
     "pytest_plugin": {"budget", "report", "load", "plan"} | BASE,

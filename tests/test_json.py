@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from qnnmem.htp.library import library_there
-from qnnmem.report.schema import load_schema, schema_names
+from qnnmem.results.schema import load_schema, schema_names
 
 FOLDER = Path(__file__).parent / "json_0_1_0"
 CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text("utf-8"))

@@ -84,7 +84,7 @@ def test_it_lints(python: Path, tmp_path: Path) -> None:
 def test_it_ships_schemas_and_types(python: Path, tmp_path: Path) -> None:
     """Schema files and the marker for type checkers are in the wheel."""
     program = (
-        "from importlib.resources import files; from qnnmem.report.schema import schema_names;"
+        "from importlib.resources import files; from qnnmem.results.schema import schema_names;"
         "print(len(schema_names()), files('qnnmem').joinpath('py.typed').is_file())"
     )
     count, typed = call(python, "-c", program, folder=tmp_path).stdout.split()

@@ -34,9 +34,12 @@ from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
 from qnnmem.load.file_kind import KINDS
 from qnnmem.qnn.codes import codes
+from qnnmem.results.read import result_types
+from qnnmem.results.schema import schema_file, schema_name, schema_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+SCHEMAS = ROOT / "src" / "qnnmem" / "results" / "schemas"
 PART = re.compile(
     r"^<!-- generated: (?P<name>.+?) -->\n(?P<text>.*?)^<!-- end of generated -->$",
     re.MULTILINE | re.DOTALL,
@@ -67,12 +70,17 @@ def main() -> int:
 
 
 def stale() -> Iterator[tuple[Path, str]]:
-    """Every page that differs from what the program says, with what it should hold."""
+    """Every page and schema that differs from what the program says, with what it should hold."""
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text("utf-8")
         wanted = PART.sub(_filled, text)
         if wanted != text:
             yield page, wanted
+    for kind in result_types():
+        file = SCHEMAS / schema_file(schema_name(kind))
+        wanted = json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+        if not file.exists() or file.read_text("utf-8") != wanted:
+            yield file, wanted
 
 
 def parts() -> set[str]:
@@ -280,11 +288,10 @@ def _socs() -> str:
 
 def _schemas() -> str:
     """Every JSON schema that is shipped."""
-    folder = ROOT / "src" / "qnnmem" / "report" / "schemas"
     rows = []
-    for file in sorted(folder.glob("*.json")):
+    for file in sorted(SCHEMAS.glob("*.json")):
         name, _, number = file.stem.rpartition("-")
-        rows.append((f"`qnnmem.{name}/{number}`", f"`qnnmem/report/schemas/{file.name}`"))
+        rows.append((f"`qnnmem.{name}/{number}`", f"`qnnmem/results/schemas/{file.name}`"))
     return "\n".join(_table(("schema", "file in the package"), rows))
 
 

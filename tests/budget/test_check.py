@@ -15,7 +15,7 @@ from budget_project import CONFIG, EXAMPLES, buffers, grow, make_project
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp import library
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 check = command_line.verb("check")
 BASELINE = "qnnmem-baseline.json"

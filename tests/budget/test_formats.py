@@ -11,7 +11,7 @@ from budget_project import CONFIG, buffers, grow, make_project
 
 from qnnmem.budget.value import BudgetRun, CheckedModel, CheckedPool
 from qnnmem.report import check, check_github, check_junit, check_markdown, check_sarif
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 EVIL = 'a<b>&"c"\n::error::x,y:z%\x07\udcff |@me [l](u) ]]> {0}'
 

@@ -8,7 +8,7 @@ import jsonschema
 import onnx.parser
 import pytest
 
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL, LARGE = EXAMPLES / "anomaly_detection.csv", EXAMPLES / "keyword_spotting.csv"

@@ -13,7 +13,7 @@ from context_writer import example_context, pack_context
 
 from qnnmem.cli import main
 from qnnmem.errors import CannotTell
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from qnnmem.cli.outcome import outcome, wants_json
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 @pytest.mark.parametrize(

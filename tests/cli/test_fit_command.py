@@ -17,7 +17,7 @@ from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import fit as report
 from qnnmem.report.flags import flag
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.proof.prove import prove
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.load.onnx.fixed_for import other_backend_note
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 def pictures(width: int = 12) -> onnx.ModelProto:

@@ -11,7 +11,7 @@ import pytest
 from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 KEPT = ("--cache", "kept")
 HEAP = (

@@ -19,7 +19,7 @@ from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
 from qnnmem.htp.library import Library
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.report.flags import flag
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from command_line import every_verb, exit_code, run, sentence
 
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from command_line import exit_code, run, sentence, verb
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.doctor.kb.sections import typical_lines
 from qnnmem.doctor.kb.similar import find as find_entries
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 find = verb("kb", "find")
 

@@ -13,7 +13,7 @@ from qnnmem.errors import UsageError
 from qnnmem.lpai.choices import choices
 from qnnmem.lpai.rules import rules
 from qnnmem.report.lpai import with_options
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 @cache

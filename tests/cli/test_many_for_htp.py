@@ -13,7 +13,7 @@ from command_line import exit_code, run, sentence
 from context_writer import example_context, example_graph, pack_context
 
 from qnnmem.cli import files as cli_files
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 MIB = 1 << 20
 MODEL = b"\x08\x09\x3a\x00"

@@ -16,7 +16,7 @@ from sliced_model import sliced
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import place as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20

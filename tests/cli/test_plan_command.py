@@ -20,7 +20,7 @@ from command_line import run as command
 from qnnmem.load.csv import read as read_csv
 from qnnmem.report.page.sections import section_of
 from qnnmem.report.plan_json import SCHEMA
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.units import Bytes
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"

@@ -17,7 +17,7 @@ from command_line import exit_code, run
 from onnx import numpy_helper
 
 from qnnmem.cli import outcome
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 @pytest.fixture

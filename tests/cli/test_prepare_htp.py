@@ -16,7 +16,7 @@ from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")

@@ -15,7 +15,7 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.provoke import Attempt, FailureKind, Provoked
 from qnnmem.report import provoke as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
 

@@ -23,7 +23,7 @@ from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
 from qnnmem.report.flags import flag
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}

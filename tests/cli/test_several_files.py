@@ -19,7 +19,7 @@ from command_line import exit_code, run, sentence
 from qnnmem.cli import files as cli_files
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.report.plan_table import SCHEMA
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"

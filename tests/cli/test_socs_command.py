@@ -10,7 +10,7 @@ import pytest
 from command_line import verb
 
 from qnnmem.errors import UsageError
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 run = verb("socs")
 

@@ -17,7 +17,7 @@ from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import sweep as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,9 +45,9 @@ def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
 def test_the_text_says_what_failed() -> None:
     """Reasons that several rows share are said once; names are safe to print."""
     rows = [
-        sweeps.SweepRow({"ba\x1btch": 1}, sweeps.Result("fits", seconds=1.5)),
-        sweeps.SweepRow({"ba\x1btch": 2}, sweeps.Result("failed", "ended by SIGKILL")),
-        sweeps.SweepRow({"ba\x1btch": 3}, sweeps.Result("failed", "ended by SIGKILL"), True),
+        sweeps.SweepRow({"ba\x1btch": 1}, sweeps.SweepOutcome("fits", seconds=1.5)),
+        sweeps.SweepRow({"ba\x1btch": 2}, sweeps.SweepOutcome("failed", "ended by SIGKILL")),
+        sweeps.SweepRow({"ba\x1btch": 3}, sweeps.SweepOutcome("failed", "ended by SIGKILL"), True),
     ]
     text = report.render_text(rows, (), "m.onnx", "SM8650")
     assert text.splitlines()[0] == "1 of 3 settings fit SM8650, 2 failed; 1 known from before"
@@ -87,10 +87,10 @@ def test_ctrl_c_shows_the_rows_that_are_known(
     class Broken:
         """Compiles two points and is interrupted at the third."""
 
-        def run(self, point: sweeps.SweepPoint) -> sweeps.Result:
+        def run(self, point: sweeps.SweepPoint) -> sweeps.SweepOutcome:
             if point["batch"] == 3:
                 raise KeyboardInterrupt
-            return sweeps.Result("fits", pd_need=12_345)
+            return sweeps.SweepOutcome("fits", pd_need=12_345)
 
         def close(self) -> None:
             pass

@@ -42,7 +42,7 @@ from qnnmem.client.suppress import Suppression, read_suppressions
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime import program_trial
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 # One of each kind: freed, misaligned, short, changed, ignored, leaked, in flight.

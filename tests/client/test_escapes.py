@@ -24,7 +24,7 @@ from qnnmem.client.ledger import LEDGER_BYTES, Ledger, NotChecked, in_words
 from qnnmem.client.memory import ClientMemory
 from qnnmem.client.run import ClientOptions, ClientReport, check_client
 from qnnmem.lpai.profiles import profile
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 check, watch, report_page = verb("check-client"), verb("watch"), verb("report")
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.errors import UsageError
 from qnnmem.qnn.codes import codes
 from qnnmem.qnn.numbers import DSP_OFFSET, meanings, named, nearest_range
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 DSP_RANGE = "0x80000400 to 0x800007ff: FastRPC, DSP side"
 

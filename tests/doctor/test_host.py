@@ -28,7 +28,7 @@ from qnnmem.doctor.host.look import Rights, ShellLook, Unseen
 from qnnmem.doctor.kb.entry import CAUSES
 from qnnmem.errors import UsageError
 from qnnmem.report import host as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, built_in, read_folde
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
 from qnnmem.doctor.logs.line import Found, match
 from qnnmem.errors import UsageError
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 GOOD = skeleton("my-entry")
 

@@ -20,7 +20,7 @@ from qnnmem.doctor.incident import (
     to_json_bytes,
 )
 from qnnmem.report import doctor, doctor_markdown, doctor_sarif, sarif
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u202e"
 

@@ -24,7 +24,7 @@ from qnnmem.fix.parts.manifest import (
     write_chain,
 )
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 def ladder(path: Path) -> Path:

@@ -35,7 +35,7 @@ from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.kept_results import ResultCache
 from qnnmem.load.onnx import read_shaped
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")

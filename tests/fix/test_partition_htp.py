@@ -29,7 +29,7 @@ from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.provoke import models
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")

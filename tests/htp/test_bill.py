@@ -18,7 +18,7 @@ from qnnmem.htp.log import CompileLog, DdrTraffic, PdEstimate, PdGraph
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
 from qnnmem.report import bill as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
 

@@ -14,7 +14,7 @@ from context_writer import old_context
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.report.context import SCHEMA, as_values
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 def test_the_paths_that_public_readers_use() -> None:

@@ -15,7 +15,7 @@ from qnnmem.htp.bill.value import Item, SizeRange
 from qnnmem.htp.fit.many import fit_all
 from qnnmem.htp.fit.value import Check, Fit
 from qnnmem.htp.kept_values import from_values, to_values
-from qnnmem.htp.sweep import Identity, Result, Sweep, SweepPoint
+from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint
 from qnnmem.htp.sweep.cluster import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
 from qnnmem.kept_results import ResultCache
@@ -31,12 +31,12 @@ class Mortal:
     def __init__(self, life: int, dead: set[int] | None = None) -> None:
         self.life, self.closed, self.dead = life, False, dead
 
-    def run(self, point: SweepPoint) -> Result:
+    def run(self, point: SweepPoint) -> SweepOutcome:
         """Give what any other would give."""
         if self.life <= 0 or (self.dead and point["batch"] in self.dead):
             raise WorkerLost("the HTP worker ssh box is gone")
         self.life -= 1
-        return Result("fits", compile_need=100 * int(point["batch"]) + int(point["vtcm_mb"]))
+        return SweepOutcome("fits", compile_need=100 * int(point["batch"]) + int(point["vtcm_mb"]))
 
     def close(self) -> None:
         """Note it."""
@@ -172,8 +172,8 @@ def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.Monk
             seen.append(path.read_bytes())
             self.path = path
 
-        def run(self, point: SweepPoint) -> Result:
-            return Result("refused", f"{self.path}: {point['batch']}")
+        def run(self, point: SweepPoint) -> SweepOutcome:
+            return SweepOutcome("refused", f"{self.path}: {point['batch']}")
 
         def close(self) -> None:
             """Do nothing."""

@@ -20,7 +20,7 @@ from qnnmem.htp.fit.model import judge_model, model_io
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
-from qnnmem.htp.sweep import Result
+from qnnmem.htp.sweep import SweepOutcome
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.targets.socs import find_soc, pd_budget
@@ -67,7 +67,7 @@ def judged(model: Path, told: Any) -> Fit:
     return judge_model(model, SM8650, CompileOptions(), {}, worker=told)
 
 
-def swept(model: Path, told: Any) -> Result:
+def swept(model: Path, told: Any) -> SweepOutcome:
     """Compile a model as `sweep` does."""
     return LibraryCompiler(model, SM8650, CompileOptions(), worker=told).run({})
 

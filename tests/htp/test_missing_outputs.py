@@ -29,7 +29,7 @@ from qnnmem.report import bill as report
 from qnnmem.report import compiled as report_of_compiled
 from qnnmem.report.page.htp import bill_section
 from qnnmem.report.page.values import BillValues
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")

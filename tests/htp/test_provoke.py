@@ -16,7 +16,7 @@ from qnnmem.htp.log import Cause
 from qnnmem.htp.provoke import FailureKind, Provoked, models, provoke
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.report import provoke as report
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
 SM8650, SM7325 = find_soc("SM8650"), find_soc("SM7325")

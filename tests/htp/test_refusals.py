@@ -20,7 +20,7 @@ from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.library import INSTALL, find_library, library_there
 from qnnmem.htp.worker import Worker
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")

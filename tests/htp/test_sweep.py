@@ -25,8 +25,8 @@ from qnnmem.htp.sweep import (
     Axis,
     Identity,
     Question,
-    Result,
     Sweep,
+    SweepOutcome,
     SweepPoint,
     SweepRow,
     options_of,
@@ -45,10 +45,12 @@ SM8650 = find_soc("SM8650")
 class FakeCompiler:
     """Answers without a library and notes what it was asked."""
 
-    def __init__(self, answer: Callable[[SweepPoint], Result], asked: list[SweepPoint]) -> None:
+    def __init__(
+        self, answer: Callable[[SweepPoint], SweepOutcome], asked: list[SweepPoint]
+    ) -> None:
         self.answer, self.asked, self.closed = answer, asked, False
 
-    def run(self, point: SweepPoint) -> Result:
+    def run(self, point: SweepPoint) -> SweepOutcome:
         """Note the point and answer."""
         self.asked.append(point)
         return self.answer(point)
@@ -58,14 +60,14 @@ class FakeCompiler:
         self.closed = True
 
 
-def up_to(limit: int) -> Callable[[SweepPoint], Result]:
+def up_to(limit: int) -> Callable[[SweepPoint], SweepOutcome]:
     """Give an answer that fits up to a batch."""
-    return lambda point: Result("fits" if int(point["batch"]) <= limit else "over", "big")
+    return lambda point: SweepOutcome("fits" if int(point["batch"]) <= limit else "over", "big")
 
 
 def sweep(
     folder: Path,
-    answer: Callable[[SweepPoint], Result],
+    answer: Callable[[SweepPoint], SweepOutcome],
     identity: Identity = IDENTITY,
     jobs: int = 1,
 ) -> tuple[Sweep, list[SweepPoint]]:
@@ -179,7 +181,7 @@ def test_a_damaged_result_is_compiled_again(tmp_path: Path, spoil: Callable[[Pat
 def test_settings_of_a_reason_survive_the_disk(tmp_path: Path) -> None:
     """What to try next is still data when a result is found again."""
     reason = ("QNN cannot take it; ", Setting("precision", "int8"), " may do")
-    sweep(tmp_path, lambda _point: Result("refused", reason))[0].table(batches(1))
+    sweep(tmp_path, lambda _point: SweepOutcome("refused", reason))[0].table(batches(1))
     (row,) = sweep(tmp_path, up_to(1))[0].table(batches(1))
     assert (row.from_cache, row.result.reason) == (True, reason)
 
@@ -225,12 +227,12 @@ def test_weights_beside_the_model_belong_to_it(tmp_path: Path) -> None:
 def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
     """Failed rows carry the reason, are not kept, and are tried again next time."""
 
-    def answer(point: SweepPoint) -> Result:
+    def answer(point: SweepPoint) -> SweepOutcome:
         if point["batch"] == 2:
-            return Result("failed", "ended by SIGKILL")
+            return SweepOutcome("failed", "ended by SIGKILL")
         if point["batch"] == 3:
             raise OSError("no more processes")
-        return Result("fits")
+        return SweepOutcome("fits")
 
     rows = sweep(tmp_path, answer)[0].table(batches(1, 2, 3, 4))
     assert [row.result.state for row in rows] == ["fits", "failed", "failed", "fits"]
@@ -243,10 +245,10 @@ def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
 def test_an_interrupted_sweep_keeps_what_is_done(tmp_path: Path) -> None:
     """Ctrl-C in the third compile loses none of the first two."""
 
-    def answer(point: SweepPoint) -> Result:
+    def answer(point: SweepPoint) -> SweepOutcome:
         if point["batch"] == 3:
             raise KeyboardInterrupt
-        return Result("fits")
+        return SweepOutcome("fits")
 
     with pytest.raises(KeyboardInterrupt):
         sweep(tmp_path, answer)[0].table(batches(1, 2, 3))
@@ -259,9 +261,9 @@ def test_jobs_run_side_by_side(tmp_path: Path) -> None:
     """Two compiles wait for each other, which one after another would never end."""
     meeting = threading.Barrier(2, timeout=20)
 
-    def answer(_point: SweepPoint) -> Result:
+    def answer(_point: SweepPoint) -> SweepOutcome:
         meeting.wait()
-        return Result("fits")
+        return SweepOutcome("fits")
 
     run, _ = sweep(tmp_path, answer, jobs=2)
     with run:
@@ -297,11 +299,11 @@ GIB = 1 << 30
 def growing(slope: int, base: int, limit: int, jump_at: int | None = None) -> Any:
     """Give an answer whose process domain grows with the batch, and what it is held against."""
 
-    def answer(point: SweepPoint) -> Result:
+    def answer(point: SweepPoint) -> SweepOutcome:
         batch = int(point["batch"])
         need = base + slope * batch + (limit // 3 if jump_at and batch >= jump_at else 0)
         state = "fits" if need <= limit else "over"
-        return Result(state, "big", compile_need=need // 2, pd_need=need, file_bytes=1)
+        return SweepOutcome(state, "big", compile_need=need // 2, pd_need=need, file_bytes=1)
 
     return answer
 
@@ -340,12 +342,12 @@ def test_a_wrong_prediction_falls_back_to_halving(jump_at: int, count: int) -> N
 def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
     """A binary that no process domain has room for was compiled all the same."""
 
-    def answer(point: SweepPoint) -> Result:
+    def answer(point: SweepPoint) -> SweepOutcome:
         need = int(point["batch"]) * 10
         if need > 500:
-            return Result("over", "over the compile limit", compile_need=need)
+            return SweepOutcome("over", "over the compile limit", compile_need=need)
         state = "fits" if need <= 300 else "over"
-        return Result(state, "no room", compile_need=need, pd_need=need, file_bytes=1)
+        return SweepOutcome(state, "no room", compile_need=need, pd_need=need, file_bytes=1)
 
     axis, found = Axis("batch", range(1, 100)), {}
     for question in Question:
@@ -361,10 +363,10 @@ def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
 def test_a_compile_that_takes_too_long_ends_the_search(tmp_path: Path) -> None:
     """It says neither yes nor no, and halving would wait as long again and again."""
 
-    def answer(point: SweepPoint) -> Result:
+    def answer(point: SweepPoint) -> SweepOutcome:
         batch = int(point["batch"])
-        late = Result("failed", "not finished", timed_out=True)
-        return late if batch > 9 else Result("fits", pd_need=batch * 10, file_bytes=1)
+        late = SweepOutcome("failed", "not finished", timed_out=True)
+        return late if batch > 9 else SweepOutcome("fits", pd_need=batch * 10, file_bytes=1)
 
     run, asked = sweep(tmp_path, answer)
     largest, _rows = run.largest(Axis("batch", range(1, 200)), {}, limits={"pd": 1000})
@@ -493,7 +495,7 @@ class SpoiltCompiler(LibraryCompiler):
         self.spoil = spoil
         self.now: SweepPoint = {}
 
-    def run(self, point: SweepPoint) -> Result:
+    def run(self, point: SweepPoint) -> SweepOutcome:
         """Remember what is compiled."""
         self.now = dict(point)
         return super().run(point)

@@ -14,7 +14,7 @@ from qnnmem.errors import OutputError
 from qnnmem.htp.kept import model_digest
 from qnnmem.htp.kept_values import to_values
 from qnnmem.htp.sweep.kept import from_kept
-from qnnmem.htp.sweep.value import Result
+from qnnmem.htp.sweep.value import SweepOutcome
 from qnnmem.kept_results import ResultCache
 
 KEY = "ab" * 32
@@ -22,7 +22,10 @@ KEY = "ab" * 32
 
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     """Numbers, and those that are not known."""
-    cache, result = ResultCache(tmp_path), Result("over", "too large", 1002, pd_need=5, seconds=1.5)
+    cache, result = (
+        ResultCache(tmp_path),
+        SweepOutcome("over", "too large", 1002, pd_need=5, seconds=1.5),
+    )
     cache.put(KEY, to_values(result))
     assert from_kept(cache.get(KEY)) == result
 
@@ -41,15 +44,15 @@ ODD: dict[str, tuple[Any, ...]] = {
 )
 def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
     """Whatever JSON can hold."""
-    assert from_kept(asdict(Result("fits"))) == Result("fits")
-    assert from_kept({**asdict(Result("fits")), **changes}) is None
+    assert from_kept(asdict(SweepOutcome("fits"))) == SweepOutcome("fits")
+    assert from_kept({**asdict(SweepOutcome("fits")), **changes}) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "deep", "other key", "large", "zero"])
 def test_what_is_no_kept_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
     """A pipe is not waited for, a link is not followed."""
     cache = ResultCache(tmp_path)
-    cache.put(KEY, to_values(Result("fits")))
+    cache.put(KEY, to_values(SweepOutcome("fits")))
     path = tmp_path / "sweep" / KEY[:2] / f"{KEY}.json"
     data = path.read_bytes()
     path.unlink()

@@ -31,7 +31,7 @@ from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor, Quantization
 from qnnmem.qnn.package import package_folder
 from qnnmem.quiet_onnxruntime import exact_session
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 FILES = Path(__file__).parent / "dlc"
 NAMES = sorted(dlc_examples.MODELS)

@@ -18,7 +18,7 @@ from qnnmem.lpai.inspect import SCHEMA, binary_info, data_type
 from qnnmem.plan import Io, PoolOptions, plan_model
 from qnnmem.qnn.enums import DataType
 from qnnmem.report.inspect import render_json
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.units import Bytes, Offset
 
 ROOT = Path(__file__).parents[2]

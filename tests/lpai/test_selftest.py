@@ -19,7 +19,7 @@ from qnnmem.lpai.runtime.graph_io import IoCheck
 from qnnmem.lpai.runtime.leaks import Made
 from qnnmem.lpai.selftest.case import FINDING, ContractCase, Trial, breaks
 from qnnmem.lpai.selftest.client import Client
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 CASES = selftest.cases()
 CONTRACT = [f"R{number}" for number in range(1, 21)]

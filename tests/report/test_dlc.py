@@ -13,7 +13,7 @@ from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.package import package_folder
 from qnnmem.report.dlc import render_text
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 FILES = Path(__file__).parents[1] / "load" / "dlc"
 reads_dlc = pytest.mark.skipif(

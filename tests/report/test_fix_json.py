@@ -11,7 +11,7 @@ from fix_samples import planned_fix
 from qnnmem.report.fix import render_json
 from qnnmem.report.page.document import render_page
 from qnnmem.report.page.sections import section_of
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 def test_both_plans_are_in_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.report.lint import SCHEMA, as_values, render_json, render_text
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 
 
 def finding(severity: Severity = Severity.ERROR, **changes: object) -> ConfigFinding:

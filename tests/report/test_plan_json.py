@@ -19,7 +19,7 @@ from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, verify
 from qnnmem.report.plan_json import SCHEMA, as_values, render_json
 from qnnmem.report.planned import PlanReport
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.units import Align, Bytes, Offset, Step
 
 WANTED = {  # keys that programs were promised

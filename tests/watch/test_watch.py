@@ -23,7 +23,7 @@ from qnnmem.client.wire import Message
 from qnnmem.errors import UsageError
 from qnnmem.htp.library import library_there
 from qnnmem.qnn.package import package_folder
-from qnnmem.report.schema import load_schema
+from qnnmem.results.schema import load_schema
 from qnnmem.watch import run as watch_run
 from qnnmem.watch.functions import in_table, number_of
 from qnnmem.watch.injections import Injection, read_injection

@@ -320,7 +320,7 @@ def _written(
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.report.fix_report import RunFacts, render_report
-    from qnnmem.report.schema import write_json
+    from qnnmem.results.schema import write_json
 
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
     report = render_report(result, facts, str(place.recipe), commands)

@@ -143,7 +143,8 @@ def _render(
     bill: Bill, file: str, as_json: bool, compiled: bool, is_kept: bool, verbose: bool
 ) -> str:
     from qnnmem.report import bill as report
-    from qnnmem.report.schema import TOOL, write_json
+    from qnnmem.results.result import TOOL
+    from qnnmem.results.schema import write_json
 
     if as_json:
         return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})

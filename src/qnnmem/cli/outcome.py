@@ -82,10 +82,11 @@ def wants_json(words: Sequence[str]) -> bool:
 
 def _print_json(sentence: str, code: int) -> None:
     """An object also where there is no result: whoever parses the output finds the reason there."""
-    from qnnmem.report.error import render_json
+    from qnnmem.results.error import ErrorResult
+    from qnnmem.results.schema import encode
 
     with suppress(OSError, ValueError):
-        sys.stdout.write(render_json(sentence, code))
+        sys.stdout.write(encode(ErrorResult(error=sentence, exit_code=code)))
     finish_output()
 
 

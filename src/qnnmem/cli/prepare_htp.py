@@ -183,7 +183,7 @@ def _prepare(
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report import compiled as report
-    from qnnmem.report.schema import TOOL
+    from qnnmem.results.result import TOOL
 
     if worker is None:
         need_compiler(Path(file), (soc,), options)

@@ -60,7 +60,7 @@ def provoke(
     from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
     from qnnmem.report import provoke as report
-    from qnnmem.report.schema import TOOL
+    from qnnmem.results.result import TOOL
     from qnnmem.targets.socs import find_soc
     from qnnmem.whole_file import folder_for_output
 

@@ -136,7 +136,7 @@ def _render(task: _Task, ran: _Ran, *, as_json: bool, verbose: bool) -> str:
 
     from qnnmem.cli.refusal import explained_row
     from qnnmem.report import sweep as report
-    from qnnmem.report.schema import TOOL
+    from qnnmem.results.result import TOOL
 
     explain = partial(explained_row, path=task.path, soc=task.soc, base=task.base)
     given, broken = (task.model, task.soc.name), ran.interrupted is not None

@@ -14,10 +14,10 @@ from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.limits import limit_lines, source_lines
-from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sizes import size_words
 from qnnmem.report.sourced import bytes_values
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 

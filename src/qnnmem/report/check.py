@@ -12,9 +12,9 @@ from qnnmem.compare import PoolChange
 from qnnmem.report.diff import signed, subject_values
 from qnnmem.report.flags import flag_word
 from qnnmem.report.planned import by_estimate
-from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.tcm import too_many
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.check/1"

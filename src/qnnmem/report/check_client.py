@@ -12,7 +12,7 @@ from qnnmem.client.rules import title_of
 from qnnmem.client.run import ClientReport
 from qnnmem.client.stacks import Stack
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 
 SCHEMA = "qnnmem.check-client/1"

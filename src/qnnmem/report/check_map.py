@@ -9,7 +9,7 @@ from qnnmem.budget.value import CheckedModel
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.report.plan_svg import render_svg
 from qnnmem.report.planned import PlanReport
-from qnnmem.report.schema import TOOL
+from qnnmem.results.result import TOOL
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 120

@@ -10,10 +10,11 @@ from typing import Any
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.htp.compile.partition_run import TOLERANCE, PartitionRun
-from qnnmem.report import bill, error
+from qnnmem.report import bill
 from qnnmem.report.flags import with_flags
-from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.results.error import ErrorResult
+from qnnmem.results.schema import encode, write_json
 from qnnmem.text import counted, quote, shorten
 
 _WIDE = 200
@@ -104,7 +105,8 @@ def render_failure(
     """
     lines = list(_failure(failure, missing, reading))
     if as_json:
-        return error.render_json("; ".join(line.strip() for line in lines), code)
+        sentence = "; ".join(line.strip() for line in lines)
+        return encode(ErrorResult(error=sentence, exit_code=code))
     return "\n".join(lines) + "\n"
 
 

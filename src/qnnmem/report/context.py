@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
-from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 

@@ -13,7 +13,7 @@ from qnnmem.compare.value import (
     TensorChange,
     VerdictChange,
 )
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 
 SCHEMA = "qnnmem.diff/1"

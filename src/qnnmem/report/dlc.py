@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedTensor, Quantization
-from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.results.schema import write_json
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.doctor.incident import Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
-from qnnmem.report.schema import TOOL
+from qnnmem.results.result import TOOL
 from qnnmem.text import counted, printable, shorten
 
 if TYPE_CHECKING:

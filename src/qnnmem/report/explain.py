@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.doctor.explain import CodeMeaning, Explanation
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 
 SCHEMA = "qnnmem.explain/1"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 from qnnmem.watch.fail_each import FailEachReport, FailedRun
 

@@ -13,10 +13,10 @@ from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.limits import limit_lines, source_lines
-from qnnmem.report.schema import write_json
 from qnnmem.report.several import ANSWERS
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sourced import bytes_values
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fit/1"

@@ -8,7 +8,6 @@ from typing import Any
 
 from qnnmem.htp.fit import TITLES, Fit, exit_code
 from qnnmem.report.fit import answer_word, as_values, render_text, verdict
-from qnnmem.report.schema import write_json
 from qnnmem.report.several import (
     ANSWERS,
     RefusedFile,
@@ -17,6 +16,7 @@ from qnnmem.report.several import (
     table_lines,
     worst_code,
 )
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fits/1"

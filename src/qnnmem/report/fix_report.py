@@ -16,8 +16,8 @@ from qnnmem.fix.run import FixResult
 from qnnmem.report.doctor_markdown import block, code, escape, table
 from qnnmem.report.fix import deployment_lines, extra_work, level_lines, scope, verdict
 from qnnmem.report.fix_next import Command
-from qnnmem.report.schema import TOOL
 from qnnmem.report.shell import next_line, shell_line
+from qnnmem.results.result import TOOL
 from qnnmem.text import counted, shorten
 
 _WIDE = 1000

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qnnmem.report.schema import TOOL, write_json
 from qnnmem.report.several import (
     RefusedFile,
     overall_values,
@@ -14,6 +13,8 @@ from qnnmem.report.several import (
     table_lines,
     worst_code,
 )
+from qnnmem.results.result import TOOL
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fixes/1"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.doctor.host.check import HostCheck, HostReport, HostVerdict
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 
 SCHEMA = "qnnmem.host/1"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
-from qnnmem.report.schema import write_json
 from qnnmem.report.sizes import size_words
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 

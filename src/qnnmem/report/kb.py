@@ -11,7 +11,7 @@ from typing import Any
 from qnnmem.doctor.kb.check import EntryFinding, KbCheck
 from qnnmem.doctor.kb.entry import Condition, Entry, When
 from qnnmem.doctor.kb.similar import FoundEntry
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import printable, quote, shorten
 
 LIST_SCHEMA = "qnnmem.kb/1"

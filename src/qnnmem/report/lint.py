@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.lint/1"

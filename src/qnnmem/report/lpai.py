@@ -13,7 +13,7 @@ from qnnmem.lpai.rules import Rule
 from qnnmem.lpai.selftest import RuleResult
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.flags import flag
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted
 
 RULES_SCHEMA = "qnnmem.lpai-rules/1"

@@ -10,8 +10,8 @@ from typing import Any
 
 from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Placement, Residency
 from qnnmem.htp.place.admission import Admission
-from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import number_values
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.place/1"

@@ -9,7 +9,7 @@ from qnnmem.plan.memory import pool_sizes
 from qnnmem.plan.pools import BudgetVerdict
 from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.planned import PlanReport, op_at_peak
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 
 SCHEMA = "qnnmem.plan/1"
 

@@ -12,7 +12,6 @@ from qnnmem.plan.proof import ProofScope
 from qnnmem.report.plan import allocation_lines
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
-from qnnmem.report.schema import write_json
 from qnnmem.report.several import (
     ANSWERS,
     RefusedFile,
@@ -22,6 +21,7 @@ from qnnmem.report.several import (
     worst_code,
 )
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.results.schema import write_json
 from qnnmem.text import MAX_NAME, counted, shorten
 
 SCHEMA = "qnnmem.plans/1"

@@ -12,7 +12,7 @@ from qnnmem.lpai.quantize.error import QuantizeError
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import MemoryPlan
 from qnnmem.report.prepare import all_notes, next_commands
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 
 SCHEMA = "qnnmem.prepared/1"
 

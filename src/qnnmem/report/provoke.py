@@ -10,7 +10,7 @@ from typing import Any
 
 from qnnmem.htp.provoke import Provoked
 from qnnmem.report.flags import with_flags
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 

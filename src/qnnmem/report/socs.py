@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import number_values
+from qnnmem.results.schema import write_json
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:

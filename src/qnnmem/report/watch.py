@@ -10,7 +10,7 @@ from typing import Any
 from qnnmem.client.ledger import in_words, listed
 from qnnmem.client.stacks import Stack
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 from qnnmem.watch.summary import AliveAt, FailedCall, LivingThing, WatchReport, of_programmer

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.schema import TOOL
+from qnnmem.results.result import TOOL
 from qnnmem.text import shorten
 from qnnmem.watch.summary import WatchReport
 from qnnmem.watch.trace import CallSeen, Event, LibrarySeen, LogSeen, TraceHead

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from qnnmem.report.schema import write_json
+from qnnmem.results.schema import write_json
 
 SCHEMA = "qnnmem.written/1"
 

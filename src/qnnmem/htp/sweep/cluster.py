@@ -12,7 +12,7 @@ from qnnmem.errors import QnnMemError
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.value import for_a_cluster
 from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
-from qnnmem.htp.sweep.value import Result, SweepPoint
+from qnnmem.htp.sweep.value import SweepOutcome, SweepPoint
 from qnnmem.targets.socs import Soc, find_soc
 
 
@@ -30,10 +30,10 @@ class ClusterCompiler:
         self._base, self._soc = for_a_cluster(base), soc
         self._model = ClusterModel(path, executor, answers)
 
-    def run(self, point: SweepPoint) -> Result:
+    def run(self, point: SweepPoint) -> SweepOutcome:
         """Compile a point somewhere."""
         answer = self._model.ask(compile_there, self._soc.name, self._base, dict(point))
-        return Result(**answer["result"])
+        return SweepOutcome(**answer["result"])
 
     def close(self) -> None:
         """Do nothing: the cluster is the caller's."""

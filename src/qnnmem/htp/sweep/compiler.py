@@ -20,7 +20,7 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_o
 from qnnmem.htp.fit import Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
 from qnnmem.htp.sweep.axes import options_of
-from qnnmem.htp.sweep.value import Result, SweepPoint
+from qnnmem.htp.sweep.value import SweepOutcome, SweepPoint
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
@@ -47,13 +47,13 @@ class LibraryCompiler:
         self._path, self._soc = path, soc
         self._base, self._progress = replace(base, memory_limit=limit), progress
 
-    def run(self, point: SweepPoint) -> Result:
+    def run(self, point: SweepPoint) -> SweepOutcome:
         """Compile a point and load its binary."""
         options = options_of(point, self._base)
         try:
             check_options(self._soc, options)
         except UsageError as exc:  # e.g. more VTCM than the SoC has: the other rows go on
-            return Result("refused", _words(exc))
+            return SweepOutcome("refused", _words(exc))
         try:
             made = measure(
                 *(self._path, self._soc, options),
@@ -64,9 +64,9 @@ class LibraryCompiler:
         except FreeDimensions:
             raise
         except OutOfTime as exc:  # another run may be faster
-            return Result("failed", _words(exc), timed_out=True)
+            return SweepOutcome("failed", _words(exc), timed_out=True)
         except LoadError as exc:  # a size that the model cannot have
-            return Result("refused", _words(exc))
+            return SweepOutcome("refused", _words(exc))
         return _failed(made) if isinstance(made, CompileFailure) else _compiled(made)
 
     def close(self) -> None:
@@ -80,17 +80,19 @@ def _words(exc: QnnMemError) -> Words:
     return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
 
 
-def _failed(failure: CompileFailure) -> Result:
+def _failed(failure: CompileFailure) -> SweepOutcome:
     outcome = failure.outcome
     if outcome.kind in _BROKEN:
         peak = outcome.peak_rss
         late = outcome.kind == "timeout"
-        return Result("failed", failure.why, host_ram=peak, seconds=outcome.seconds, timed_out=late)
+        return SweepOutcome(
+            "failed", failure.why, host_ram=peak, seconds=outcome.seconds, timed_out=late
+        )
     result = result_of(fit_failure(failure))
     return replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
 
 
-def _compiled(made: MeasuredModel) -> Result:
+def _compiled(made: MeasuredModel) -> SweepOutcome:
     """The row of a binary; one that cannot be told without loading it is tried again next time."""
     fit = fit_measured(made)
     result = _with_bill(result_of(fit), made.bill)
@@ -99,12 +101,12 @@ def _compiled(made: MeasuredModel) -> Result:
     return result
 
 
-def result_of(fit: Fit) -> Result:
+def result_of(fit: Fit) -> SweepOutcome:
     """What a sweep keeps of an answer for one SoC."""
     ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
     needs = {pool: need.high.value for pool, need in ranges.items()}
     state = {True: "fits", False: "over", None: "refused"}[fit.fits]
-    return Result(
+    return SweepOutcome(
         state=state,
         reason=fit.why,
         code=fit.code,
@@ -116,7 +118,7 @@ def result_of(fit: Fit) -> Result:
     )
 
 
-def _with_bill(result: Result, bill: Bill) -> Result:
+def _with_bill(result: SweepOutcome, bill: Bill) -> SweepOutcome:
     return replace(
         result,
         ram=_bytes(bill.ram),

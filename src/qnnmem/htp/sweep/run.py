@@ -18,7 +18,7 @@ from qnnmem.htp.sweep.value import (
     Axis,
     Largest,
     Question,
-    Result,
+    SweepOutcome,
     SweepPoint,
     SweepRow,
     show,
@@ -30,7 +30,7 @@ from qnnmem.kept_results import ResultCache
 class PointCompiler(Protocol):
     """Compiles points one after another."""
 
-    def run(self, point: SweepPoint) -> Result:
+    def run(self, point: SweepPoint) -> SweepOutcome:
         """Compile a point; whatever happens to the library, a result comes back."""
         ...
 
@@ -110,7 +110,7 @@ class Sweep:
         values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
         rows: dict[int, SweepRow] = {}
 
-        def compiled(at: int) -> Result:
+        def compiled(at: int) -> SweepOutcome:
             rows[at] = self._row({**rest, axis.name: values[at]}, None)
             return rows[at].result
 
@@ -144,7 +144,7 @@ class Sweep:
             self.rows.append(row)
         return row
 
-    def _compile(self, point: SweepPoint) -> Result:
+    def _compile(self, point: SweepPoint) -> SweepOutcome:
         """A compiler that breaks costs its own row only; a worker that is lost, not even that."""
         try:
             return self._slots.use(lambda compiler: compiler.run(point))
@@ -152,8 +152,8 @@ class Sweep:
             raise
         except WorkerError as exc:
             if self._slots.count:
-                return Result("failed", str(exc))
+                return SweepOutcome("failed", str(exc))
             more = f"; {len(self.rows)} rows are kept, and the same command goes on from there"
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
-            return Result("failed", f"the compile could not be started: {exc}")
+            return SweepOutcome("failed", f"the compile could not be started: {exc}")

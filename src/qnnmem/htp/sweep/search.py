@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from qnnmem.htp.sweep.value import Result, Value
+from qnnmem.htp.sweep.value import SweepOutcome, Value
 
 _SMALL = (0, 1, 3)  # places of the first compiles; with them a line is known
 _CONFIRMED = 4  # compiles that may follow predictions before the search halves the gap
@@ -23,12 +23,12 @@ class SearchEnd(NamedTuple):
 
 def last_that_meets(
     values: Sequence[Value],
-    compiled: Callable[[int], Result],
-    meets: Callable[[Result], bool],
+    compiled: Callable[[int], SweepOutcome],
+    meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
 ) -> SearchEnd:
     """The last value that meets a question, if all smaller ones do."""
-    known: dict[int, Result] = {}
+    known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
     first: int | None = None
     halved, left = False, _CONFIRMED
@@ -54,7 +54,7 @@ def _halfway(good: int, bad: int, count: int) -> int:
 
 def predicted(
     values: Sequence[Value],
-    known: Mapping[int, Result],
+    known: Mapping[int, SweepOutcome],
     good: int,
     bad: int,
     limits: Mapping[str, int],
@@ -80,5 +80,5 @@ def predicted(
     return min(found, default=None)
 
 
-def _need(result: Result, pool: str) -> int | None:
+def _need(result: SweepOutcome, pool: str) -> int | None:
     return result.compile_need if pool == "compile" else result.pd_need

@@ -21,7 +21,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SweepOutcome:
     """What became of one compile; numbers are bytes, None is not known."""
 
     state: str  # fits, over (does not fit), refused (no question of memory) or failed
@@ -59,7 +59,7 @@ class Question(Enum):
     FITS = "fits"
     COMPILES = "compiles"
 
-    def is_met(self, result: Result) -> bool:
+    def is_met(self, result: SweepOutcome) -> bool:
         """Whether a compile answers yes."""
         return result.state == "fits" if self is Question.FITS else result.is_compiled
 
@@ -69,7 +69,7 @@ class SweepRow:
     """One line of the table."""
 
     point: SweepPoint
-    result: Result
+    result: SweepOutcome
     from_cache: bool = False
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from qnnmem.report.page.markup import Html, lines, tag, text
-from qnnmem.report.schema import TOOL
+from qnnmem.results.result import TOOL
 
 
 @dataclass(frozen=True, slots=True)

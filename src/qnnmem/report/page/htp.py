@@ -8,7 +8,7 @@ from pathlib import PurePath
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, table, tag
-from qnnmem.report.page.values import BillValues, FitCheck, FitSoc, FitValues, SourcedBytes
+from qnnmem.report.page.values import BillValues, FitCheck, FitSoc, FitValues, ReadSourcedBytes
 
 _KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
@@ -82,7 +82,7 @@ def _largest(bill: BillValues) -> Iterator[Html]:
 
 def _sources(bill: BillValues) -> Html:
     domain = bill.process_domain
-    numbers: dict[str, SourcedBytes | None] = {
+    numbers: dict[str, ReadSourcedBytes | None] = {
         **bill.parts,
         "all together": bill.total,
         "IO without pads": bill.io_exact,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, table, tag
-from qnnmem.report.schema import TOOL
 from qnnmem.report.shell import shell_line
+from qnnmem.results.result import TOOL
 
 _MEANING = (
     ("measured", "a real library printed it, or a real run showed it"),

@@ -13,7 +13,7 @@ from qnnmem.report.page.values import (
     Placing,
     QmemValues,
     QmemWay,
-    SourcedBytes,
+    ReadSourcedBytes,
     SweepValues,
     SweptSetting,
 )
@@ -163,7 +163,7 @@ def _way(row: QmemWay, best: dict[str, str]) -> tuple[Html | str, ...]:
     )
 
 
-def _number(one: SourcedBytes | None) -> Html:
+def _number(one: ReadSourcedBytes | None) -> Html:
     if one is None:
         return tag("span", "-", class_="faint")
     return lines([tag("span", f"{one.bytes:,}", title=one.source), mark(one.origin)])

@@ -133,7 +133,7 @@ class InspectValues(Loose, frozen=True):
     qnnmem: InspectedPart
 
 
-class SourcedBytes(Loose, frozen=True):
+class ReadSourcedBytes(Loose, frozen=True):
     """A number and where it comes from."""
 
     bytes: Count
@@ -159,8 +159,8 @@ class BillTrap(Loose, frozen=True):
 class BytesRange(Loose, frozen=True):
     """A number that is known between two."""
 
-    low: SourcedBytes
-    high: SourcedBytes
+    low: ReadSourcedBytes
+    high: ReadSourcedBytes
 
 
 class BillOutput(Loose, frozen=True):
@@ -174,24 +174,24 @@ class BillValues(Loose, frozen=True):
     """`qnnmem.footprint/1`."""
 
     file: str
-    parts: dict[str, SourcedBytes | None]
+    parts: dict[str, ReadSourcedBytes | None]
     tool: str = ""
     soc: str | None = None
     build_id: str = ""
-    total: SourcedBytes | None = None
-    compile_estimate: SourcedBytes | None = None
-    compile_limit: SourcedBytes | None = None
+    total: ReadSourcedBytes | None = None
+    compile_estimate: ReadSourcedBytes | None = None
+    compile_limit: ReadSourcedBytes | None = None
     process_domain: BytesRange | None = None
-    process_domain_budget: SourcedBytes | None = None
+    process_domain_budget: ReadSourcedBytes | None = None
     largest_io: list[BillItem] = []
     largest_weights: list[BillItem] = []
     missing_outputs: list[BillOutput] = []
     traps: list[BillTrap] = []
-    vtcm_stored: SourcedBytes | None = None
-    io_exact: SourcedBytes | None = None
-    ddr_read_per_inference: SourcedBytes | None = None
-    ddr_written_per_inference: SourcedBytes | None = None
-    host_ram: SourcedBytes | None = None
+    vtcm_stored: ReadSourcedBytes | None = None
+    io_exact: ReadSourcedBytes | None = None
+    ddr_read_per_inference: ReadSourcedBytes | None = None
+    ddr_written_per_inference: ReadSourcedBytes | None = None
+    host_ram: ReadSourcedBytes | None = None
 
 
 class FitCheck(Loose, frozen=True):
@@ -199,9 +199,9 @@ class FitCheck(Loose, frozen=True):
 
     pool: str
     fits: bool | None
-    need_low: SourcedBytes | None = None
-    need_high: SourcedBytes | None = None
-    limit: SourcedBytes | None = None
+    need_low: ReadSourcedBytes | None = None
+    need_high: ReadSourcedBytes | None = None
+    limit: ReadSourcedBytes | None = None
 
 
 class FitSuggestion(Loose, frozen=True):
@@ -301,12 +301,12 @@ class QmemWay(Loose, frozen=True):
 
     prepared: str
     executed: str
-    reserved_at_load: SourcedBytes
-    reserved_at_first_inference: SourcedBytes
-    copied_in: SourcedBytes
-    copied_out: SourcedBytes
-    shared_memory: SourcedBytes
-    process_domain_left: SourcedBytes | None = None
+    reserved_at_load: ReadSourcedBytes
+    reserved_at_first_inference: ReadSourcedBytes
+    copied_in: ReadSourcedBytes
+    copied_out: ReadSourcedBytes
+    shared_memory: ReadSourcedBytes
+    process_domain_left: ReadSourcedBytes | None = None
 
 
 class QmemValues(Loose, frozen=True):
@@ -320,7 +320,7 @@ class QmemValues(Loose, frozen=True):
     io_layer: str = ""
     recommended: dict[str, str] = {}
     traps: list[str] = []
-    process_domain_budget: SourcedBytes | None = None
+    process_domain_budget: ReadSourcedBytes | None = None
 
 
 class LogEvidence(Loose, frozen=True):

@@ -1,0 +1,88 @@
+"""JSON of results: one way to write it, and the schemas that say what it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import to_builtins
+
+from qnnmem.results.result import TOOL, Result
+
+
+def encode(result: Result) -> str:
+    """A result as JSON text: the schema's name first, then the program, then every field."""
+    return json.dumps(to_builtins(result), indent=1, ensure_ascii=True) + "\n"
+
+
+def write_json(values: Mapping[str, Any]) -> str:
+    """A result that has no type yet as JSON text; `values` starts with its schema's name."""
+    return json.dumps(_signed(values), indent=1, ensure_ascii=True) + "\n"
+
+
+def _signed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "qnnmem" in values:  # all that is ours stands under this key
+        return {**values, "qnnmem": _signed(values["qnnmem"])}
+    return {"schema": values["schema"], "tool": TOOL, **values}
+
+
+def schema_of(kind: type[Result]) -> dict[str, Any]:
+    """The JSON schema (2020-12) of a result type, as it is shipped."""
+    import msgspec
+
+    name = schema_name(kind)
+    found = msgspec.json.schema(kind)
+    definitions = found["$defs"]
+    top = definitions.pop(kind.__name__)
+    for part in (top, *definitions.values()):
+        _require_defaults(part)
+    about = {"$id": f"urn:{name.replace('.', ':').replace('/', ':')}", "title": name}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **about,
+        **{key: value for key, value in top.items() if key != "title"},
+        **({"$defs": definitions} if definitions else {}),
+    }
+
+
+def _require_defaults(part: dict[str, Any]) -> None:
+    """The program writes fields with a default, too; only results of older versions lack some.
+
+    A field that is left out on purpose has the default `msgspec.UNSET`, which no schema shows.
+    """
+    fields = part.get("properties", {})
+    required = part.get("required", ())
+    written = [name for name, field in fields.items() if name in required or "default" in field]
+    for field in fields.values():
+        field.pop("default", None)
+    if written:
+        part["required"] = written
+
+
+def schema_name(kind: type[Result]) -> str:
+    """The name in the `schema` field: `qnnmem.plan/1`."""
+    return str(kind.__struct_config__.tag)
+
+
+def schema_file(name: str) -> str:
+    """The file of a schema, by the name that results have for it."""
+    return name.removeprefix("qnnmem.").replace("/", "-") + ".json"
+
+
+def schema_names() -> tuple[str, ...]:
+    """Every schema that is shipped, as results name it: `qnnmem.plan/1`."""
+    stems = (path.name.removesuffix(".json") for path in _folder().iterdir())
+    return tuple(sorted("qnnmem." + "/".join(stem.rsplit("-", 1)) for stem in stems))
+
+
+def load_schema(name: str) -> dict[str, Any]:
+    """Read the JSON Schema (2020-12) of a result, by the name that its `schema` field has."""
+    found: dict[str, Any] = json.loads(_folder().joinpath(schema_file(name)).read_text("utf-8"))
+    return found
+
+
+def _folder() -> Any:
+    from importlib.resources import files  # takes longer than writing most results
+
+    return files("qnnmem.results").joinpath("schemas")
