@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
@@ -25,7 +25,7 @@ _WORKSPACE = "GITHUB_WORKSPACE"
 _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.option(
     "--config",
     "named",
@@ -271,14 +271,14 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
 
         return render_markdown(run, drawn)
     again = [
-        word for word in given_words() if not word.startswith(("--maps", "--update", "--also"))
+        word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]
     return report.render_text(run, verbose=verbose, given=again)
 
 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Adds to the summary of a workflow's step, where there is one."""
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report.check_markdown import render_markdown
 
     name = os.environ.get(_SUMMARY)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def tolerance(text: str) -> Tolerance:
     return parse_tolerance(text)
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("before", type=click.Path(), metavar="A")
 @click.argument("after", type=click.Path(), metavar="B")
 @click.option(
@@ -89,7 +89,7 @@ def _result(path: Path, other: Path) -> Any:
     """A result that is there, or that a verb makes; `other` is the file on the other side."""
     from qnnmem.cli.report import result_of
 
-    words = given_words("plan")
+    words = recorded_args("plan")
     shapes = [word for word in words if word.startswith(_OPEN)]
     if shapes:
         # A size that only the other model leaves open does not concern this one.
@@ -123,7 +123,7 @@ def _check_planned(files: Sequence[str]) -> None:
     """Refuses options of a plan where nothing is planned: they would change nothing."""
     from qnnmem.cli.report import is_planned
 
-    words = given_words("plan")
+    words = recorded_args("plan")
     if words and not any(is_planned(Path(file)) for file in files):
         name = words[0].partition("=")[0]
         raise UsageError(f"{name} is for models, which are planned here; neither file is one")
