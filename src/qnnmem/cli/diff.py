@@ -13,7 +13,7 @@ from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.compare import ResultComparison, Tolerance
+    from qnnmem.gate.changes import ResultComparison, Tolerance
 
 # Besides what a page shows.
 _VERBS = {"lpai": "inspect"}
@@ -23,7 +23,7 @@ _OPEN = ("--dim=", "--shape=", "--value=")
 
 def tolerance(text: str) -> Tolerance:
     """How much a pool may grow: bytes as `4K`, or a part of it as `2%`."""
-    from qnnmem.compare.tolerance import parse_tolerance
+    from qnnmem.gate.tolerance import parse_tolerance
 
     return parse_tolerance(text)
 
@@ -69,7 +69,8 @@ def diff(
     Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.compare import Tolerance, WhatCounts, compare_results
+    from qnnmem.gate.changes import Tolerance, WhatCounts
+    from qnnmem.gate.comparison import compare_results
     from qnnmem.report.diff import verdict
 
     target = None if output is None else Path(output)
