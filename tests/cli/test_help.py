@@ -129,13 +129,5 @@ def test_the_list_of_verbs_imports_none_of_them() -> None:
     )
     names = ["cli", *(f"cli.{one}" for one in ("examples", "help", "screen", "strict_group"))]
     names += ["cli.verbs", "text"]
-        "cli",
-        "cli.examples",
-        "cli.help",
-        "cli.screen",
-        "cli.strict_group",
-        "cli.verbs",
-        "text",
-    ]
     loaded = ["qnnmem", *(f"qnnmem.{name}" for name in names), "qnnmem.version"]
     assert done.stderr.strip() == f"{loaded} []"
