@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from qnnmem.cli.say import note, say
 from qnnmem.cli.screen import fitted
+from qnnmem.cli.stderr import note, say
 from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
 from qnnmem.text import counted, shorten
