@@ -344,7 +344,7 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
 def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
-    from qnnmem.report.several import RefusedFile
+    from qnnmem.results.several import RefusedFile
     from qnnmem.version import __version__
 
     if form == "json":
