@@ -80,15 +80,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "htp": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor", "results"} | BASE,
-    # Results as read from JSON, whoever wrote them.
-    "compare": {"results"} | BASE,
-    "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare", "results"} | BASE,
+    # Budgets and comparison: results as read from JSON, whoever wrote them.
+    "gate": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
-    | {"compare", "budget", "results"}
+    | {"gate", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
-    "pytest_plugin": {"budget", "report", "load", "plan"} | BASE,
+    "pytest_plugin": {"gate", "report", "load", "plan"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},

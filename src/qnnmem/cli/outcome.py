@@ -11,9 +11,9 @@ from typing import TypeGuard
 
 import click
 
-from qnnmem.cli.say import note, say
+from qnnmem.cli.environment_errors import blame
+from qnnmem.cli.stderr import note, say
 from qnnmem.cli.streams import discard_output, finish_output
-from qnnmem.cli.surroundings import blame
 from qnnmem.cli.verbs import run
 from qnnmem.errors import QnnMemError
 
