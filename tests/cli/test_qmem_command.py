@@ -22,7 +22,7 @@ from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]

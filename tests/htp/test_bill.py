@@ -12,7 +12,8 @@ from context_writer import old_context, old_graph
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.bill import bill_of
+from qnnmem.results.footprint import Bill
 from qnnmem.htp.fit import fit_bill
 from qnnmem.htp.log import CompileLog, DdrTraffic, PdEstimate, PdGraph
 from qnnmem.provenance import Origin, Sourced
@@ -39,9 +40,9 @@ def traps(bill: Bill) -> set[str]:
 def test_the_total_is_the_vendors_formula() -> None:
     """Op data, weights, DDR tensors, spill/fill, IO and VTCM are added once each."""
     bill = bill_of(context())
-    assert value(bill.ram) == 4_608 + 3_000_000 + 8_192 + 65_536 + 16_384 + 8 * MIB
+    assert value(bill.total) == 4_608 + 3_000_000 + 8_192 + 65_536 + 16_384 + 8 * MIB
     assert bill.dominant == ("VTCM", bill.vtcm)
-    assert sum(value(part) for _, part in bill.parts) == value(bill.ram)
+    assert sum(value(part) for _, part in bill.named_parts) == value(bill.total)
 
 
 def test_the_compile_estimate_leaves_op_data_out() -> None:
@@ -66,7 +67,7 @@ def test_shared_weights_count_once() -> None:
     bill = bill_of(context(*graphs))
     assert value(bill.shared_weights) == 100 * MIB
     apart = sum(value(g.ram) - value(g.vtcm) for g in bill.graphs)
-    assert value(bill.ram) == 100 * MIB + apart + value(bill.vtcm)
+    assert value(bill.total) == 100 * MIB + apart + value(bill.vtcm)
     assert "many-graphs" in traps(bill)
 
 
@@ -75,10 +76,10 @@ def test_vtcm_counts_once_for_all_graphs() -> None:
     graphs = [graph(str(number), vtcm=4 * MIB) for number in range(10)]
     bill = bill_of(context(*graphs))
     assert (value(bill.vtcm), value(bill.vtcm_stored)) == (8 * MIB, 4 * MIB)
-    assert dict(bill.parts)["VTCM"] == bill.vtcm
-    assert sum(value(part) for _, part in bill.parts) == value(bill.ram)
-    assert bill.pd is not None
-    assert bill.pd.low.value > 10 * 8 * MIB
+    assert dict(bill.named_parts)["VTCM"] == bill.vtcm
+    assert sum(value(part) for _, part in bill.named_parts) == value(bill.total)
+    assert bill.process_domain is not None
+    assert bill.process_domain.low.value > 10 * 8 * MIB
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_the_process_domain_of_shared_weights_holds_the_librarys_value(
         for n in range(2)
     ]
     bill = bill_of(context(*(replace(one, shared_weights=shared) for one in graphs)))
-    assert bill.pd is not None
-    assert bill.pd.low.value <= library <= bill.pd.high.value <= library * 1.003
+    assert bill.process_domain is not None
+    assert bill.process_domain.low.value <= library <= bill.process_domain.high.value <= library * 1.003
 
 
 def test_shared_weights_count_against_the_compile_limit_and_a_budget() -> None:
@@ -121,11 +122,11 @@ def test_several_graphs_need_the_sum() -> None:
     """The loader reserves for every graph of a context."""
     bill = bill_of(context(graph("a"), graph("b", const=50 * MIB)))
     first, second = (g.pd for g in bill.graphs)
-    assert bill.pd is not None
+    assert bill.process_domain is not None
     assert first is not None
     assert second is not None
-    assert bill.pd.low.value == first.low.value + second.low.value
-    assert bill.pd.high.value == first.high.value + second.high.value
+    assert bill.process_domain.low.value == first.low.value + second.low.value
+    assert bill.process_domain.high.value == first.high.value + second.high.value
 
 
 # --- VTCM ----------------------------------------------------------------------------------------
@@ -162,8 +163,8 @@ def test_the_loader_knows_the_true_vtcm_too() -> None:
     log = CompileLog("v2.51", pd_estimates=(PdEstimate(1, None, (parts,)),))
     bill = bill_of(context(graph(vtcm=4 * MIB)), log=log)
     assert (value(bill.vtcm), traps(bill)) == (8 * MIB, set())
-    assert bill.pd is not None
-    assert bill.pd.is_exact
+    assert bill.process_domain is not None
+    assert bill.process_domain.is_exact
 
 
 # --- What is not in the file ---------------------------------------------------------------------
@@ -172,7 +173,7 @@ def test_the_loader_knows_the_true_vtcm_too() -> None:
 def test_files_of_old_sdks_have_no_total() -> None:
     """What is not stored is not guessed, but IO is computed from the shapes."""
     bill = bill_of(old_context())
-    assert (bill.ram, bill.weights, bill.pd, bill.compile_estimate) == (None,) * 4
+    assert (bill.total, bill.weights, bill.process_domain, bill.compile_estimate) == (None,) * 4
     assert bill.io == Sourced(2 * 8192, Origin.COMPUTED, bill.io.source if bill.io else "")
     assert {"no-sizes", "no-soc"} <= traps(bill)
 
@@ -202,7 +203,7 @@ def test_the_largest_tensors_come_first() -> None:
     """Ten tensors are named at most, the largest first."""
     tensors = tuple(tensor(f"t{n}", n, dimensions=(n + 1,)) for n in range(20))
     bill = bill_of(context(graph(inputs=tensors, outputs=())))
-    assert [item.name for item in bill.largest] == [f"t{n}" for n in range(19, 9, -1)]
+    assert [item.name for item in bill.largest_io] == [f"t{n}" for n in range(19, 9, -1)]
 
 
 # --- What a log adds -----------------------------------------------------------------------------
@@ -213,9 +214,9 @@ def test_a_load_log_makes_the_process_domain_exact() -> None:
     parts = PdGraph("graph", 4 * MIB, 16_384, 7_777, 65_536, 8 * MIB)
     log = CompileLog("v2.51.0", pd_estimates=(PdEstimate(1, 12_345_678, (parts,)),))
     bill = bill_of(context(), log=log)
-    assert bill.pd is not None
-    assert (bill.pd.is_exact, bill.pd.low.value) == (True, 12_345_678)
-    assert (bill.pd.low.origin, bill.pd.low.source) == (Origin.MEASURED, "log of QAIRT v2.51.0")
+    assert bill.process_domain is not None
+    assert (bill.process_domain.is_exact, bill.process_domain.low.value) == (True, 12_345_678)
+    assert (bill.process_domain.low.origin, bill.process_domain.low.source) == (Origin.MEASURED, "log of QAIRT v2.51.0")
     assert bill.graphs[0].pd is not None
     assert bill.graphs[0].pd.low.value == 4 * MIB + 16_384 + 7_777 + 65_536 + 8 * MIB
 
@@ -224,7 +225,7 @@ def test_a_compile_log_gives_traffic_and_limit() -> None:
     """DDR traffic, the limit and host RAM are known only from a compile."""
     log = CompileLog("v2.51.0", memory_alloc_limit=2048 * MIB, traffic=(DdrTraffic(1, 2, 30, 40),))
     bill = bill_of(context(), log=log, host_ram=500)
-    found = (bill.ddr_read, bill.ddr_written, bill.compile_limit, bill.host_ram)
+    found = (bill.ddr_read_per_inference, bill.ddr_written_per_inference, bill.compile_limit, bill.host_ram)
     assert [value(part) for part in found] == [40, 30, 2048 * MIB, 500]
     assert bill_of(context()).ddr_read is None
 

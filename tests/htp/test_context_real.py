@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.bill import bill_of
+from qnnmem.results.footprint import Bill
 from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
@@ -193,9 +194,9 @@ def test_a_model_is_compiled_loaded_and_billed(folder: Path) -> None:
     """For a model even traffic, host memory and the process domain are measured."""
     bill = bill_of_model(folder / "model.onnx", find_soc("SM8650"))
     assert isinstance(bill, Bill)
-    assert None not in (bill.ram, bill.ddr_read, bill.ddr_written, bill.host_ram)
-    assert bill.pd is not None
-    assert bill.pd.is_exact
+    assert None not in (bill.total, bill.ddr_read_per_inference, bill.ddr_written_per_inference, bill.host_ram)
+    assert bill.process_domain is not None
+    assert bill.process_domain.is_exact
     assert bill.traps == ()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from qnnmem.errors import Setting, WorkerError, WorkerLost
-from qnnmem.htp.bill.value import Item, SizeRange
+from qnnmem.results.footprint import BillItem, SizeRange
 from qnnmem.htp.fit.many import fit_all
 from qnnmem.htp.fit.value import Check, Fit
 from qnnmem.htp.kept_values import from_values, to_values
@@ -114,7 +114,7 @@ FIT = Fit(
     checks=(Check("vtcm", SizeRange(size(3), size(4)), None), Check("pd", None, size(5))),
     why=("try ", Setting("precision", "int8")),
     code=1002,
-    largest=(Item("g", "x", "input", size(9)),),
+    largest=(BillItem("g", "x", "input", size(9)),),
     seconds=1,
 )
 

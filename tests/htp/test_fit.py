@@ -18,7 +18,7 @@ from qnnmem.cli.fit import fit as fit_command
 from qnnmem.cli.refusal import explained
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import SizeRange
+from qnnmem.results.footprint import SizeRange
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.fit import Check, Fit, check_pools, exit_code, fit_bill, fit_failure
@@ -31,7 +31,7 @@ from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.report.bill import render_text as render_bill
 from qnnmem.report.fit import as_values, render_text
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
 
 SM8650, SM8350, SM8750 = find_soc("SM8650"), find_soc("SM8350"), find_soc("SM8750")
@@ -93,10 +93,10 @@ def test_a_full_process_domain_is_seen() -> None:
     """Weights over the budget are missing there, to the byte."""
     bill = bill_of(context(const=3600 * MIB), SM8650)
     fit = fit_bill(bill, SM8650)
-    assert bill.pd is not None
+    assert bill.process_domain is not None
     assert fit.worst is not None
     assert (fit.fits, fit.worst.pool) == (False, "pd")
-    assert fit.worst.spare == pd_budget().value - bill.pd.low.value
+    assert fit.worst.spare == pd_budget().value - bill.process_domain.low.value
 
 
 def test_another_soc_with_a_smaller_limit_refuses() -> None:
@@ -178,8 +178,8 @@ def test_a_budget_replaces_or_adds_a_limit() -> None:
     budgets = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in sizes.items()}
     fit = fit_bill(bill, SM8650, budgets)
     ram = next(check for check in fit.checks if check.pool == "ram")
-    assert bill.ram is not None
-    assert (fit.fits, ram.spare) == (False, 1000 - bill.ram.value)
+    assert bill.total is not None
+    assert (fit.fits, ram.spare) == (False, 1000 - bill.total.value)
 
 
 def test_an_unknown_pool_is_bad_usage() -> None:

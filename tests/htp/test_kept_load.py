@@ -12,7 +12,7 @@ from told_worker import ToldWorker, loading
 
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.bill.value import SizeRange
+from qnnmem.results.footprint import SizeRange
 from qnnmem.htp.fit.stored import fit_stored
 from qnnmem.htp.place import resident
 from qnnmem.htp.provoke.models import small_convolution
@@ -56,8 +56,8 @@ def test_every_verb_says_what_the_loader_said(prepared: tuple[Path, MeasuredMode
     checked = next(check.need for check in fits[0].checks if check.pool == "pd")
     placed = resident("a", stored_bill(binary, SM8650))
     assert placed is not None
-    assert made.bill.pd == domain(binary) == checked == placed.need
-    assert (made.bill.pd.is_exact, made.bill.pd.low.value) == (True, ESTIMATE)
+    assert made.bill.process_domain == domain(binary) == checked == placed.need
+    assert (made.bill.process_domain.is_exact, made.bill.process_domain.low.value) == (True, ESTIMATE)
 
 
 def test_another_content_is_another_binary(prepared: tuple[Path, MeasuredModel]) -> None:

@@ -13,7 +13,7 @@ from sliced_model import sliced
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import SizeRange
+from qnnmem.results.footprint import SizeRange
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.library import INSTALL, library_there

@@ -22,7 +22,7 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.report.flags import with_flags
+from qnnmem.flags import with_flags
 from qnnmem.targets.socs import find_soc
 
 MODELS = Path(__file__).parents[2] / ".cache" / "models"

@@ -10,7 +10,7 @@ from tflite_writer import G, O, T, write_tflite
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load import load
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 
 LIST = "id,lower,upper,size\nx,0,1,8\n"
 

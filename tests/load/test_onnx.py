@@ -8,7 +8,7 @@ import pytest
 from qnnmem.errors import FreeDimensions, LoadError, UsageError
 from qnnmem.ir import DType, Effect, Model
 from qnnmem.load.onnx import executable, read, read_with_graph
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 
 
 def save(folder: Path, body: str, opset: int = 18) -> Path:

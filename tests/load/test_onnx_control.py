@@ -10,7 +10,7 @@ from qnnmem.ir import Effect, Model
 from qnnmem.load.onnx import executable, read
 from qnnmem.plan import plan_model
 from qnnmem.plan.proof import ProofScope
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 
 BRANCHES = (
     "If ({cond}) <then_branch = t () => (float[A] u) {{ k = Constant<value = float[2] {{1,2}}>()"

@@ -21,7 +21,7 @@ from qnnmem.load.onnx.passes.read import read as read_file
 from qnnmem.load.onnx.passes.resolve import open_model, resolve
 from qnnmem.load.onnx.passes.shape import shape
 from qnnmem.load.onnx.trial.child import TrialChild
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 
 ONNX = Path(build_pass.__file__).parents[1]
 PASSES = ("read", "guard", "resolve", "fold", "shape", "build")

@@ -12,7 +12,7 @@ from qnnmem.errors import FreeDimensions, LoadError, Setting
 from qnnmem.load.onnx import read
 from qnnmem.load.onnx.graph import OnnxGraph
 from qnnmem.load.onnx.sizes.openings import find_openings
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]>'
 

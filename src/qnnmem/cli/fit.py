@@ -197,7 +197,7 @@ def _model_fits(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
     from qnnmem.deadline import Deadline
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile.model import is_composed
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.nearby import with_suggestions

@@ -14,9 +14,9 @@ _KEPT = "kept from an earlier run; --cache with an empty folder compiles it agai
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
 
 
@@ -61,6 +61,8 @@ def footprint(
     """
     from pathlib import Path
 
+    from msgspec.structs import replace
+
     from qnnmem.cli.compiler import need_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -85,9 +87,10 @@ def footprint(
             write(say_failure(made, "bill", as_json=as_json), None, force=False)
             return failure_code(made)
         bill = made
-    text = _render(bill, file, as_json, compiled, is_kept, verbose)
+    bill = replace(bill, file=file, from_cache=is_kept)
+    text = _render(bill, as_json, compiled, verbose)
     write(text, target, force, _verdict(bill))
-    return 0 if bill.ram is not None and bill.missing is None else 3
+    return 0 if bill.total is not None and not bill.missing_outputs else 3
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
@@ -112,10 +115,10 @@ def _compiled_bill(
     """The bill of a model, or why the library made none; and whether it was kept."""
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import MeasuredModel, measure
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.results.footprint import Bill
 
     target = compile_target(path, soc)
     library = need_compiler(path, (target,), options)

@@ -53,7 +53,7 @@ def _compile_given(task: BudgetTask, kind: str) -> tuple[Setting, ...]:
 def _compiled(
     task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
 ) -> tuple[Fit, ...]:
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.model import judge_model
@@ -76,9 +76,9 @@ def _compiled(
 
 def _checked(task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced]) -> CheckedModel:
     pools: dict[str, int] = {}
-    for part in fit.parts:
-        if pool := _PARTS.get(part.name):
-            pools[pool] = pools.get(pool, 0) + part.size.value
+    for name, size in fit.parts.items():
+        if pool := _PARTS.get(name):
+            pools[pool] = pools.get(pool, 0) + size.value
     pools |= {one.pool: one.need.high.value for one in fit.checks if one.need is not None}
     if fit.total is not None:
         pools.setdefault("ram", fit.total.value)

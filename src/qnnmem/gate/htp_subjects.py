@@ -15,20 +15,12 @@ from qnnmem.gate.subject import (
     SubjectTensor,
     fit_answer,
 )
+from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import Bill, BillItem
 
 
 class _ReadBytes(LooseRead, frozen=True):
     bytes: ComparedCount
-
-
-class _ReadRange(LooseRead, frozen=True):
-    high: _ReadBytes
-    low: _ReadBytes | None = None
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether it is only known to be at most that."""
-        return self.low is not None and self.low != self.high
 
 
 class _ReadItem(LooseRead, frozen=True):
@@ -37,33 +29,18 @@ class _ReadItem(LooseRead, frozen=True):
     bytes: ComparedCount
 
 
-class ReadBill(LooseRead, frozen=True):
-    """`qnnmem.footprint/1`."""
-
-    file: str
-    parts: dict[str, _ReadBytes | None]
-    total: _ReadBytes | None = None
-    compile_estimate: _ReadBytes | None = None
-    process_domain: _ReadRange | None = None
-    largest_io: tuple[_ReadItem, ...] = ()
-    largest_weights: tuple[_ReadItem, ...] = ()
-    soc: str | None = None
-    build_id: str = ""
-    tool: str = ""
-
-
-def bill_subjects(bill: ReadBill) -> Iterator[ResultSubject]:
+def bill_subjects(bill: Bill) -> Iterator[ResultSubject]:
     """A bill."""
     found = bill.process_domain
     domain = None if found is None else found.high
-    only_bound = found is not None and found.is_bound
+    only_bound = found is not None and found.low != found.high
     yield ResultSubject(
         HTP,
         bill.file,
         bill.soc or "",
-        pools=_known(
+        pools=_sizes(
             {
-                **bill.parts,
+                **dict(bill.named_parts),
                 "all together": bill.total,
                 "compile estimate": bill.compile_estimate,
                 "process domain": domain,
@@ -76,11 +53,15 @@ def bill_subjects(bill: ReadBill) -> Iterator[ResultSubject]:
     )
 
 
+def _sizes(numbers: Mapping[str, Sourced | None]) -> dict[str, int]:
+    return {name: number.value for name, number in numbers.items() if number is not None}
+
+
 def _known(sizes: Mapping[str, _ReadBytes | None]) -> dict[str, int]:
     return {name: size.bytes for name, size in sizes.items() if size is not None}
 
 
-def _items(items: Iterable[_ReadItem]) -> dict[str, SubjectTensor]:
+def _items(items: Iterable[_ReadItem | BillItem]) -> dict[str, SubjectTensor]:
     return tensors_by_name((one.name, one.kind, one.bytes) for one in items if one.kind != "part")
 
 

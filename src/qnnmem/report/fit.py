@@ -11,7 +11,7 @@ from typing import Any
 
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.flags import flag, with_flags
+from qnnmem.flags import flag, with_flags
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.several import ANSWERS
 from qnnmem.report.shell import file_word, next_line, output_words

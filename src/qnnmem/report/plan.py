@@ -8,7 +8,7 @@ from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.plan import Io, Pool
 from qnnmem.plan.memory import alike, pool_sizes
 from qnnmem.plan.proof import ProofScope
-from qnnmem.report.flags import with_flags
+from qnnmem.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
 from qnnmem.report.planned import PlanReport, by_estimate

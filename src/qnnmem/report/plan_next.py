@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from qnnmem.plan.proof import ProofScope
 from qnnmem.plan.remedies import Remedy
-from qnnmem.report.flags import flag, flag_word
+from qnnmem.flags import flag, flag_word
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.text import counted

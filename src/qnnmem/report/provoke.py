@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from qnnmem.htp.provoke import Provoked
-from qnnmem.report.flags import with_flags
+from qnnmem.flags import with_flags
 from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 from qnnmem.units import format_size

@@ -11,7 +11,7 @@ from typing import Any
 
 from qnnmem.errors import Words
 from qnnmem.htp.sweep import Largest, Question, SweepRow, show
-from qnnmem.report.flags import with_flags
+from qnnmem.flags import with_flags
 from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 

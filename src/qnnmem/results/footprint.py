@@ -89,14 +89,12 @@ PART_NAMES: tuple[PartName, ...] = (
 )
 
 
-class CpuNode(Struct, frozen=True):
-    """A node that is left to the CPU."""
+class OnnxNode(Struct, frozen=True):
+    """A node of the model."""
 
-    name: str
+    name: Annotated[str, describe("Its name, or the name of its first output.")]
     operator: str
-    reason: str = ""
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    reason: Annotated[str, describe("Why QNN does not take it, where that is known.")] = ""
 
 
 class PartitionCheck(Struct, frozen=True):
@@ -122,7 +120,7 @@ class PreparedContext(Struct, frozen=True, kw_only=True):
     ] = None
     library: str
     seconds: Annotated[float, describe("How long the compile took.")]
-    on_cpu: Annotated[tuple[CpuNode, ...], describe("Nodes that are left to the CPU.")] = ()
+    on_cpu: Annotated[tuple[OnnxNode, ...], describe("Nodes that are left to the CPU.")] = ()
     run: Annotated[
         PartitionCheck | None, describe("Partitioned models only: the outputs were compared.")
     ] = None
@@ -152,7 +150,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     ] = None
     compile_limit: Sourced | None = None
     process_domain: SizeRange | None = None
-    process_domain_budget: Sourced | None = None
+    process_domain_budget: Sourced
     spilled_per_inference: Annotated[
         Sourced | None, describe("Bytes moved from VTCM to DDR in one inference.")
     ] = None
@@ -187,19 +185,50 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
         return shown(self)
 
-    def part(self, name: PartName) -> Sourced | None:
-        """One of the parts that the total is made of."""
-        return self.parts.get(name)
+    @property
+    def weights(self) -> Sourced | None:
+        """Weights of all graphs, without shared ones."""
+        return self.parts.get("weights")
+
+    @property
+    def shared_weights(self) -> Sourced | None:
+        """Weights that graphs share."""
+        return self.parts.get("shared weights")
+
+    @property
+    def io(self) -> Sourced | None:
+        """Inputs and outputs, each rounded up as the file stores it."""
+        return self.parts.get("IO")
+
+    @property
+    def op_data(self) -> Sourced | None:
+        """Data of operators."""
+        return self.parts.get("op data")
+
+    @property
+    def ddr_tensors(self) -> Sourced | None:
+        """Tensors that the compiler keeps in DDR."""
+        return self.parts.get("DDR tensors")
+
+    @property
+    def spill_fill(self) -> Sourced | None:
+        """Buffers for tensors that VTCM has no room for."""
+        return self.parts.get("spill/fill")
+
+    @property
+    def vtcm(self) -> Sourced | None:
+        """VTCM of the graph that uses most; graphs use it in turn."""
+        return self.parts.get("VTCM")
 
     @property
     def named_parts(self) -> tuple[tuple[PartName, Sourced | None], ...]:
         """All parts that the total is made of, by name."""
-        return tuple((name, self.parts.get(name)) for name in PART_NAMES)
+        return named_parts(self.parts)
 
     @property
     def vtcm_range(self) -> SizeRange | None:
         """VTCM that is used: a file states 4 MiB also where no size was set."""
-        vtcm = self.part("VTCM")
+        vtcm = self.vtcm
         return None if vtcm is None else SizeRange(least_vtcm(vtcm, self.vtcm_stored), vtcm)
 
     @property
@@ -214,7 +243,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     @property
     def all_weights(self) -> Sourced | None:
         """Weights of every graph, and those that graphs share."""
-        weights, shared = self.part("weights"), self.part("shared weights")
+        weights, shared = self.weights, self.shared_weights
         if weights is None or shared is None or not shared.value:
             return weights
         size = weights.value + shared.value
@@ -228,8 +257,13 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     @property
     def summary(self) -> str:
         """One line for a history of results."""
-        size = "not known" if self.total is None else f"{self.total.value:,} bytes"
+        size = "total not known" if self.total is None else f"{self.total.value:,} bytes"
         return f"{size} on {self.soc or 'an unnamed SoC'}"
+
+
+def named_parts(parts: BillParts) -> tuple[tuple[PartName, Sourced | None], ...]:
+    """All parts, known or not, in the order of the report."""
+    return tuple((name, parts.get(name)) for name in PART_NAMES)
 
 
 def least_vtcm(used: Sourced, stored: Sourced | None) -> Sourced:

@@ -15,6 +15,7 @@ from qnnmem.text import quote
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.error/1": "error.ErrorResult",
+    "qnnmem.footprint/1": "footprint.Bill",
 }
 
 

@@ -33,6 +33,11 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="schema"):
 
     tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
 
+    @property
+    def summary(self) -> str:
+        """One line for a history of results; empty where a result has none."""
+        return ""
+
 
 class SourcedBytes(Struct, frozen=True):
     """A size in bytes and where it comes from."""

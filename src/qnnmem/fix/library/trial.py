@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qnnmem.errors import Setting, Words
-from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.htp.fit import POOLS, Check, Fit
 from qnnmem.htp.fit.of_bill import why_not
 from qnnmem.htp.kept_values import read_words
 from qnnmem.htp.place import Resident
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import Bill, SizeRange
 from qnnmem.targets.socs import Soc
 from qnnmem.units import MAX_BYTES
 
@@ -52,7 +52,7 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
     fixed = [part.value for part in (bill.weights, bill.io) if part is not None]
     vtcm = 0 if bill.vtcm is None else bill.vtcm.value
-    return LibraryTrial(fit, True, bill.pd, max(spills, default=0), vtcm, sum(fixed))
+    return LibraryTrial(fit, True, bill.process_domain, max(spills, default=0), vtcm, sum(fixed))
 
 
 def every_pool() -> dict[str, Sourced]:

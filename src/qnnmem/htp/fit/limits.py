@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from qnnmem.errors import UsageError
-from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.fit.value import POOLS
 from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import Soc, pd_budget
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from qnnmem.errors import CannotTell, LoadError
 from qnnmem.htp.bill.measure import MeasuredModel, measure
-from qnnmem.htp.bill.value import Item
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.fit.of_bill import fit_bill
@@ -17,11 +16,11 @@ from qnnmem.htp.fit.of_failure import fit_failure
 from qnnmem.htp.fit.value import Fit
 from qnnmem.htp.worker import Worker
 from qnnmem.ir import Tensor
-from qnnmem.provenance import Origin, Sourced
+from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import BillItem
 from qnnmem.targets.socs import Soc
 
 _NAMED = 5  # tensors of a model that has no bill
-_SOURCE = "elements times element size"
 
 
 def judge_model(
@@ -59,7 +58,7 @@ def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = No
     return replace(fit, fits=None, why=made.no_estimate)
 
 
-def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
+def model_io(path: Path, options: CompileOptions) -> tuple[BillItem, ...]:
     """The largest inputs, outputs and weights of a model that has no bill."""
     if is_composed(path):
         return _composed_io(path)
@@ -72,11 +71,11 @@ def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
         *(_value(item, "output", options) for item in graph.output),
         *(_item(t.name, "weights", tuple(t.dims), t.data_type) for t in graph.initializer),
     ]
-    known = [item for item in found if item is not None and item.size.value]
-    return tuple(sorted(known, key=lambda item: (-item.size.value, item.name))[:_NAMED])
+    known = [item for item in found if item is not None and item.bytes]
+    return tuple(sorted(known, key=lambda item: (-item.bytes, item.name))[:_NAMED])
 
 
-def _composed_io(path: Path) -> tuple[Item, ...]:
+def _composed_io(path: Path) -> tuple[BillItem, ...]:
     from qnnmem.load.dlc import read
 
     try:
@@ -85,14 +84,14 @@ def _composed_io(path: Path) -> tuple[Item, ...]:
         return ()
     sides = (("input", model.inputs), ("output", model.outputs), ("weights", model.constants))
     found = [
-        Item("", name, kind, Sourced(model.tensors[name].nbytes, Origin.COMPUTED, _SOURCE))
+        BillItem("", name, kind, model.tensors[name].nbytes)
         for kind, names in sides
         for name in names
     ]
-    return tuple(sorted(found, key=lambda item: (-item.size.value, item.name))[:_NAMED])
+    return tuple(sorted(found, key=lambda item: (-item.bytes, item.name))[:_NAMED])
 
 
-def _value(item: Any, kind: str, options: CompileOptions) -> Item | None:
+def _value(item: Any, kind: str, options: CompileOptions) -> BillItem | None:
     tensor = item.type.tensor_type  # of a ValueInfoProto
     free = options.dims
     sizes = [size.dim_value or free.get(size.dim_param, 0) for size in tensor.shape.dim]
@@ -100,10 +99,10 @@ def _value(item: Any, kind: str, options: CompileOptions) -> Item | None:
     return _item(item.name, kind, shape, tensor.elem_type)
 
 
-def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> Item | None:
+def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> BillItem | None:
     from qnnmem.load.onnx.tensor import DTYPES
 
     if element not in DTYPES:
         return None
     size = Tensor(name, DTYPES[element], shape).nbytes
-    return Item("", name, kind, Sourced(size, Origin.COMPUTED, _SOURCE))
+    return BillItem("", name, kind, size)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qnnmem.errors import Setting, Words
-from qnnmem.htp.bill.traps import wrong_architecture
-from qnnmem.htp.bill.value import Bill, Item, SizeRange
+from qnnmem.htp.bill.traps import NO_OUTPUTS, wrong_architecture
 from qnnmem.htp.fit.limits import exactly, limits
 from qnnmem.htp.fit.value import TITLES, Check, Fit
 from qnnmem.htp.library import library_there
 from qnnmem.provenance import Sourced
-from qnnmem.targets.socs import Soc
-from qnnmem.text import counted, quote
+from qnnmem.results.footprint import Bill, BillItem, SizeRange
+from qnnmem.targets.socs import Soc, find_soc
+from qnnmem.text import counted
 
 
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
@@ -25,14 +25,14 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     fits = False if False in verdicts else None if None in verdicts else True
     why = why_not(checks, fits)
     # On an older Hexagon the program cannot run at all, and a compile for it gives another one.
-    if wrong_arch := wrong_architecture(bill.context, soc):
+    if wrong_arch := wrong_architecture(bill.dsp_arch, soc):
         fits, why = False if fits is False else None, wrong_arch
     # What is known is the size of a part; the rest may not be computed on HTP at all.
-    if bill.missing is not None and fits is not False:
-        fits, why = None, bill.missing.sentence
-    silent = next((graph.name for graph in bill.context.graphs if not graph.outputs), None)
+    if bill.missing_outputs and fits is not False:
+        fits, why = None, bill.missing_sentence
+    silent = next((trap for trap in bill.traps if trap.id == NO_OUTPUTS), None)
     if silent is not None and fits is not False:
-        fits, why = None, f"graph {quote(silent)} states no outputs"
+        fits, why = None, silent.sentence
     return Fit(
         soc=soc,
         fits=fits,
@@ -40,8 +40,8 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
         why=why,
         wrong_arch=bool(wrong_arch),
         largest=_largest(bill),
-        parts=tuple(Item("", name, "part", size) for name, size in bill.parts if size is not None),
-        total=bill.ram,
+        parts={name: size for name, size in bill.named_parts if size is not None},
+        total=bill.total,
     )
 
 
@@ -55,17 +55,17 @@ def checks_of(
 def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iterator[Check]:
     needs: dict[str, SizeRange | None] = {
         "compile": exactly(bill.compile_estimate),
-        "pd": bill.pd,
+        "pd": bill.process_domain,
         "vtcm": bill.vtcm_range,
-        "ram": bill.ram_range,
+        "ram": bill.total_range,
         "weights": exactly(bill.all_weights),
         "io": exactly(bill.io),
         "spill-fill": exactly(bill.spill_fill),
         "host-ram": exactly(bill.host_ram),
     }
-    own = bill.soc is not None and soc is not None and bill.soc.model_id == soc.model_id
+    own = bill.soc is not None and soc is not None and find_soc(bill.soc).model_id == soc.model_id
     for pool, limit in limits(soc, budgets, bill.compile_limit if own else None).items():
-        made_for_it = soc is not None and bill.context.soc_model == soc.model_id
+        made_for_it = soc is not None and bill.made_for_soc_model == soc.model_id
         passed = pool == "compile" and made_for_it
         yield Check(pool, needs[pool], limit, accepted=passed and pool not in budgets)
 
@@ -94,10 +94,10 @@ def _unknown(check: Check) -> Words:
     return what, Setting("load"), f" lets the library say exactly{where}"
 
 
-def _largest(bill: Bill) -> tuple[Item, ...]:
+def _largest(bill: Bill) -> tuple[BillItem, ...]:
     """The largest tensors, and among them the parts whose tensors have no names."""
     parts = tuple(
-        Item("", f"all {name}", "part", size)
+        BillItem("", f"all {name}", "part", size.value)
         for name, size in (
             ("weights", bill.weights),
             ("spill/fill", bill.spill_fill),
@@ -105,5 +105,5 @@ def _largest(bill: Bill) -> tuple[Item, ...]:
         )
         if size is not None and size.value
     )
-    every = (*bill.largest, *bill.largest_weights, *parts)
-    return tuple(sorted(every, key=lambda item: (-item.size.value, item.name))[:5])
+    every = (*bill.largest_io, *bill.largest_weights, *parts)
+    return tuple(sorted(every, key=lambda item: (-item.bytes, item.name))[:5])

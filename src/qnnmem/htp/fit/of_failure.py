@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from qnnmem.htp.bill.source import logged
-from qnnmem.htp.bill.value import Item, SizeRange
+from qnnmem.htp.bill.numbers import logged
 from qnnmem.htp.compile import CompileFailure
 from qnnmem.htp.compile.failure import needs_int8
 from qnnmem.htp.fit.limits import exactly, limits
 from qnnmem.htp.fit.value import Check, Fit
 from qnnmem.htp.log import Cause, Refusal
 from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import BillItem, SizeRange
 
 _LIMIT_OF = {
     Cause.GRAPH_LIMIT: "compile",
@@ -23,7 +23,7 @@ _LIMIT_OF = {
 def fit_failure(
     failure: CompileFailure,
     budgets: Mapping[str, Sourced] | None = None,
-    largest: tuple[Item, ...] = (),
+    largest: tuple[BillItem, ...] = (),
 ) -> Fit:
     """The answer for a model that the library refused to compile."""
     refusal = failure.refusal

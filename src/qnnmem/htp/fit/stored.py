@@ -8,8 +8,7 @@ from pathlib import Path
 from qnnmem.errors import NotCompiled
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S
 from qnnmem.htp.bill.measure import bill_of_loaded
-from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.bill.target import no_soc_named
+from qnnmem.htp.bill.stored import no_soc_named, stored_bill
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.fit.of_bill import fit_bill
 from qnnmem.htp.fit.value import Fit

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from qnnmem.errors import Setting, Words
-from qnnmem.htp.bill.value import Item, SizeRange
 from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import BillItem, SizeRange
 from qnnmem.targets.socs import Soc
 
 # Pools that have a limit, and what they are called.
@@ -80,8 +80,8 @@ class Fit:
     why: Words = ""  # for anything but yes
     code: int | None = None  # of QNN
     operator: str = ""  # that does not fit VTCM
-    largest: tuple[Item, ...] = ()
-    parts: tuple[Item, ...] = ()  # what the memory is made of, as far as known
+    largest: tuple[BillItem, ...] = ()
+    parts: Mapping[str, Sourced] = field(default_factory=dict)  # of the memory, as far as known
     total: Sourced | None = None  # their sum, where all are known
     suggestions: tuple[Suggestion, ...] = ()
     tried: tuple[Suggestion, ...] = ()  # compiled without success

@@ -15,7 +15,6 @@ from qnnmem.errors import (
     chain_words,
 )
 from qnnmem.htp.bill.measure import MeasuredModel, measure
-from qnnmem.htp.bill.value import Bill
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
 from qnnmem.htp.fit import Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
@@ -23,6 +22,7 @@ from qnnmem.htp.sweep.axes import options_of
 from qnnmem.htp.sweep.value import SweepOutcome, SweepPoint
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import Bill
 from qnnmem.targets.socs import Soc
 
 _BROKEN = ("crashed", "timeout", "memory")
@@ -121,14 +121,14 @@ def result_of(fit: Fit) -> SweepOutcome:
 def _with_bill(result: SweepOutcome, bill: Bill) -> SweepOutcome:
     return replace(
         result,
-        ram=_bytes(bill.ram),
+        ram=_bytes(bill.total),
         weights=_bytes(bill.all_weights),
         io=_bytes(bill.io),
         spill_fill=_bytes(bill.spill_fill),
-        ddr_read=_bytes(bill.ddr_read),
-        ddr_written=_bytes(bill.ddr_written),
+        ddr_read=_bytes(bill.ddr_read_per_inference),
+        ddr_written=_bytes(bill.ddr_written_per_inference),
         host_ram=_bytes(bill.host_ram),
-        file_bytes=bill.context.file_bytes,
+        file_bytes=bill.file_bytes,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from qnnmem.htp.kept_values import from_values
+from qnnmem.htp import kept
 from qnnmem.htp.sweep.value import SweepOutcome
 
 _STATES = ("fits", "over", "refused")  # what failed is not kept
@@ -14,7 +14,7 @@ _MAX_SECONDS = 1e9
 
 def from_kept(values: Mapping[str, Any] | None) -> SweepOutcome | None:
     """A kept result; None when a file holds something else."""
-    found = from_values(SweepOutcome, values)
+    found = kept.from_kept(SweepOutcome, values)
     if found is None or found.state not in _STATES or not 0 <= found.seconds < _MAX_SECONDS:
         return None
     return found

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from qnnmem.errors import OutputError, UsageError, WorkerError
 from qnnmem.htp.compile import Progress, no_progress
-from qnnmem.htp.kept import key_of
-from qnnmem.htp.kept_values import to_values
+from qnnmem.htp.kept import key_of, to_kept
 from qnnmem.htp.sweep.kept import from_kept
 from qnnmem.htp.sweep.search import last_that_meets
 from qnnmem.htp.sweep.value import (
@@ -138,7 +137,7 @@ class Sweep:
             self._progress(f"{len(self.rows) + 1}{of}: {show(point)}")
             result = self._compile(point)
             if result.is_final:
-                self._cache.put(key, to_values(result))
+                self._cache.put(key, to_kept(result))
         row = SweepRow(point, kept or result, kept is not None)
         with self._lock:
             self.rows.append(row)

@@ -141,59 +141,6 @@ class ReadSourcedBytes(Loose, frozen=True):
     source: str = ""
 
 
-class BillItem(Loose, frozen=True):
-    """A tensor of a bill."""
-
-    name: str
-    kind: str
-    bytes: Count
-
-
-class BillTrap(Loose, frozen=True):
-    """A warning of a bill."""
-
-    id: str
-    sentence: str
-
-
-class BytesRange(Loose, frozen=True):
-    """A number that is known between two."""
-
-    low: ReadSourcedBytes
-    high: ReadSourcedBytes
-
-
-class BillOutput(Loose, frozen=True):
-    """An output of the model that the compiled context does not give."""
-
-    name: str
-    reason: str = ""
-
-
-class BillValues(Loose, frozen=True):
-    """`qnnmem.footprint/1`."""
-
-    file: str
-    parts: dict[str, ReadSourcedBytes | None]
-    tool: str = ""
-    soc: str | None = None
-    build_id: str = ""
-    total: ReadSourcedBytes | None = None
-    compile_estimate: ReadSourcedBytes | None = None
-    compile_limit: ReadSourcedBytes | None = None
-    process_domain: BytesRange | None = None
-    process_domain_budget: ReadSourcedBytes | None = None
-    largest_io: list[BillItem] = []
-    largest_weights: list[BillItem] = []
-    missing_outputs: list[BillOutput] = []
-    traps: list[BillTrap] = []
-    vtcm_stored: ReadSourcedBytes | None = None
-    io_exact: ReadSourcedBytes | None = None
-    ddr_read_per_inference: ReadSourcedBytes | None = None
-    ddr_written_per_inference: ReadSourcedBytes | None = None
-    host_ram: ReadSourcedBytes | None = None
-
-
 class FitCheck(Loose, frozen=True):
     """A pool against its limit."""
 

@@ -1,0 +1,148 @@
+"""Whether a file fits SoCs: each limit in bytes, what is in the way, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+from msgspec import Struct, field
+
+from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import BillItem
+from qnnmem.results.result import Difference, Result, describe
+from qnnmem.results.several import FileCounts, RefusedFile, SeveralFiles
+
+FitAnswer = Literal["fits", "does-not-fit", "cannot-tell"]
+_NAMES: Mapping[bool | None, FitAnswer] = {
+    True: "fits",
+    False: "does-not-fit",
+    None: "cannot-tell",
+}
+_ANSWERS = {name: answer for answer, name in _NAMES.items()}
+_NAMED = 6  # SoCs in a summary
+
+
+def answer_name(fits: bool | None) -> FitAnswer:
+    """The word for an answer in results."""
+    return _NAMES[fits]
+
+
+def answer_of(name: str) -> bool | None:
+    """Whether it fits, by the word in results."""
+    return _ANSWERS.get(name)
+
+
+def worst_answer(answers: Iterable[bool | None]) -> bool | None:
+    """False if one answer is no; None if one is open."""
+    found = set(answers)
+    return False if False in found else None if None in found else True
+
+
+class FitFacts(Struct, frozen=True, kw_only=True):
+    """What an answer knows besides its words."""
+
+    code: Annotated[int | None, describe("Error code of QNN.")] = None
+    line: Annotated[str, describe("The line of the library's log that decides.")] = ""
+    reading: Annotated[str, describe("What the doctor makes of that line.")] = ""
+    timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
+        False
+    )
+    operator: Annotated[str, describe("The operator that does not fit VTCM.")] = ""
+    same_as: Annotated[str, describe("The SoC that was compiled for, if it has equal limits.")] = ""
+    needs_int8: Annotated[
+        bool, describe("A float model, and the SoC does not compute in FP16.")
+    ] = False
+    total: Annotated[Sourced | None, describe("All memory; null where a part is not known.")] = None
+    parts: Annotated[
+        dict[str, Sourced], describe("What the total is made of, by name, as far as known.")
+    ] = field(default_factory=dict)
+    largest: tuple[BillItem, ...] = ()
+
+
+class FitCheck(Struct, frozen=True, kw_only=True):
+    """What one pool needs against its limit; null is not known."""
+
+    pool: str
+    fits: bool | None
+    need_low: Annotated[Sourced | None, describe("At least this is needed.")] = None
+    need_high: Annotated[Sourced | None, describe("At most this is needed.")] = None
+    limit: Sourced | None = None
+    spare: Annotated[
+        Difference | None, describe("Bytes left at the worst; negative where some are missing.")
+    ] = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the need is only known to be at most `need_high`."""
+        return self.need_low is not None and self.need_low != self.need_high
+
+
+class FitSuggestion(Struct, frozen=True):
+    """A nearby setting."""
+
+    setting: Annotated[str, describe("An option to paste.")]
+    verified: Annotated[bool, describe("Whether it was compiled and fits.")]
+    reason: str
+
+
+class SocFit(FitFacts, frozen=True):
+    """The answer for one SoC."""
+
+    soc: str
+    answer: FitAnswer
+    why: Annotated[str, describe("The reason for any answer but yes.")] = ""
+    checks: tuple[FitCheck, ...] = ()
+    suggestions: tuple[FitSuggestion, ...] = ()
+    tried: Annotated[
+        tuple[FitSuggestion, ...], describe("Settings that were compiled without success.")
+    ] = ()
+
+
+class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
+    """Whether a model or context binary fits SoCs."""
+
+    file: str
+    answer: Annotated[FitAnswer, describe("The answer for all SoCs together.")] = "cannot-tell"
+    socs: tuple[SocFit, ...]
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits all SoCs."""
+        return answer_of(self.answer)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all fit, 1 one does not, 3 it cannot be told, 4 that took too long."""
+        if self.fits is not None:
+            return 0 if self.fits else 1
+        late = any(soc.timed_out and soc.answer == "cannot-tell" for soc in self.socs)
+        return 4 if late else 3
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return ", ".join(f"{one.soc} {one.answer.replace('-', ' ')}" for one in self.socs[:_NAMED])
+
+
+class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
+    """Whether several files fit, each as it would be alone."""
+
+    answers: Annotated[
+        tuple[FitResult, ...], describe("The result of each file with an answer, in order.")
+    ]
+    refused: tuple[RefusedFile, ...] = ()
+
+    @classmethod
+    def of(
+        cls, answers: Iterable[FitResult], refused: Iterable[RefusedFile], exit_code: int
+    ) -> FitsResult:
+        """Join the results of several files."""
+        found, without = tuple(answers), tuple(refused)
+        counts = FileCounts.of([one.fits for one in found], len(without))
+        return cls(
+            fits=counts.all_fit,
+            exit_code=exit_code,
+            counts=counts,
+            answers=found,
+            refused=without,
+        )
