@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from qnnmem.plan.proof import ProofScope
-from qnnmem.plan.remedies import Remedy
+from qnnmem.planner.proof import ProofScope
+from qnnmem.planner.remedies import Remedy
 from qnnmem.report.flags import flag, flag_word
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.shell import file_word, next_line, output_words

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from qnnmem.plan.proof import as_proof, proof_words
+from qnnmem.planner.proof import as_proof, proof_words
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.text import counted, shorten

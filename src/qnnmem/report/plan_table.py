@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.plan import Pool
-from qnnmem.plan.proof import ProofScope
+from qnnmem.planner import Pool
+from qnnmem.planner.proof import ProofScope
 from qnnmem.report.plan import allocation_lines
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport

@@ -12,7 +12,7 @@ from qnnmem.lpai.net_run.inputs import sanitized
 from qnnmem.lpai.preparation import Prepared
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
-from qnnmem.plan import Io, MemoryPlan
+from qnnmem.planner import Io, MemoryPlan
 from qnnmem.report.flags import flag_word
 from qnnmem.report.planned import search_missing
 from qnnmem.report.sizes import size_column

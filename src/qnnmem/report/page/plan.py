@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from qnnmem.plan.proof import ProofScope, as_proof, proof_words
+from qnnmem.planner.proof import ProofScope, as_proof, proof_words
 from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, size, table, tag, text
