@@ -31,7 +31,7 @@ BASE = {
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "native_parts",
     "installation",
-    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook"),
+    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
 
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "provenance": set(),
     "version": set(),
     "finding": set(),
+    "flags": {"errors"},
     "text": set(),
     "child": {
         "deadline",
@@ -312,7 +313,7 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
     """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
     theirs = (
         *("qnnmem.lpai.net_run", "qnnmem.lpai.config.write", "qnnmem.htp.qmem.advice"),
-        *("qnnmem.doctor.incident_builder", "qnnmem.installation"),
+        *("qnnmem.doctor.incident_builder", "qnnmem.installation", "qnnmem.flags"),
     )
     for path in MODULES:
         name = module_name(path)
