@@ -31,7 +31,7 @@ BASE = {
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "native_parts",
     "installation",
-    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook"),
+    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
 
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "provenance": set(),
     "version": set(),
     "finding": set(),
+    "flags": {"errors"},
     "text": set(),
     "child": {
         "deadline",
@@ -80,16 +81,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "htp": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
     "doctor": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor", "results"} | BASE,
-    # Results as read from JSON, whoever wrote them.
-    "compare": {"results"} | BASE,
-    "budget": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "compare", "results"}
-    | BASE,
+    # Budgets and comparison: results as read from JSON, whoever wrote them.
+    "gate": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"planner", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
-    | {"compare", "budget", "results"}
+    | {"gate", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
-    "pytest_plugin": {"budget", "report", "loader", "planner"} | BASE,
+    "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"planner", "loader", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
@@ -314,7 +313,7 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
     """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
     theirs = (
         *("qnnmem.lpai.net_run", "qnnmem.lpai.config.write", "qnnmem.htp.qmem.advice"),
-        *("qnnmem.doctor.incident_builder", "qnnmem.installation"),
+        *("qnnmem.doctor.incident_builder", "qnnmem.installation", "qnnmem.flags"),
     )
     for path in MODULES:
         name = module_name(path)

@@ -10,7 +10,7 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.planner import PoolOptions, plan_model
-from qnnmem.planner.proof import ProofScope
+from qnnmem.results.proof import ProofScope
 from qnnmem.units import Bytes, Offset
 
 

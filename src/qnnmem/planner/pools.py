@@ -17,9 +17,9 @@ from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
 from qnnmem.ir.tensor import DType
 from qnnmem.planner.problem import Peak, Plan
-from qnnmem.planner.proof import ProofScope, proof_words
 from qnnmem.planner.states import StatePair
 from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
 

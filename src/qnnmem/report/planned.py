@@ -9,8 +9,8 @@ from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.planner import MemoryPlan, Pool
 from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.pools import held_types
-from qnnmem.planner.proof import ProofScope
 from qnnmem.planner.remedies import Remedies
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import quote
 from qnnmem.units import Bytes
 
