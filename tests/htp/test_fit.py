@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.cli.fit import fit as fit_command
 from qnnmem.cli.refusal import explained
 from qnnmem.errors import Setting, UsageError
+from qnnmem.flags import flag
 from qnnmem.htp.bill import bill_of
 from qnnmem.results.footprint import SizeRange
 from qnnmem.htp.binary.context import HtpContext

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from told_worker import ToldWorker, done
 
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
+from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.partition_run import PartitionRun, farthest
 from qnnmem.htp.log import read_line

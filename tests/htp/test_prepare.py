@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
+from qnnmem.flags import with_flags
 from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
 
@@ -70,7 +70,7 @@ def footprint(
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if target is not None:

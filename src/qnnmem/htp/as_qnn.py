@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from qnnmem.htp.composing import ComposedModel
 from qnnmem.ir import lifetimes
-from qnnmem.plan import MemoryPlan
+from qnnmem.planner import MemoryPlan
 from qnnmem.results.footprint import OnnxNode
 from qnnmem.text import counted, quote, shorten
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from qnnmem.flags import with_flags
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.report import bill

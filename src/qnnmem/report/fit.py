@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qnnmem.flags import flag, with_flags
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
 from qnnmem.qnn.codes import code_name
 from qnnmem.flags import flag, with_flags

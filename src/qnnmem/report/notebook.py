@@ -15,7 +15,7 @@ from qnnmem.text import counted
 if TYPE_CHECKING:
     from qnnmem.doctor.incident import Incident
     from qnnmem.fix.run import FixResult
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
     from qnnmem.results.footprint import Bill
 
 _MOST_BOXES = 1500  # of a picture: what a notebook keeps should stay small
@@ -42,7 +42,7 @@ def _plan(plan: MemoryPlan) -> Html:
 
 
 def _pools(plan: MemoryPlan) -> Iterator[tuple[str | int | None, ...]]:
-    from qnnmem.plan import Pool
+    from qnnmem.planner import Pool
 
     budgets = {one.pool: one for one in plan.budgets}
     answers = {True: "fits", False: "does not fit", None: "cannot tell"}
