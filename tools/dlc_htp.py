@@ -54,8 +54,10 @@ def bill(
         raise SystemExit(made.sentence)
     found = {part: getattr(made.bill, part) for part in PARTS}
     numbers = {part: None if value is None else value.value for part, value in found.items()}
-    numbers |= {"pd": made.bill.pd and made.bill.pd.high.value}
-    numbers |= {"ddr": (made.bill.ddr_read and made.bill.ddr_read.value)}
+    numbers |= {"pd": made.bill.process_domain and made.bill.process_domain.high.value}
+    numbers |= {
+        "ddr": (made.bill.ddr_read_per_inference and made.bill.ddr_read_per_inference.value)
+    }
     context = made.compiled.context
     blob = output.read_bytes()[-context.blob_bytes :]
     return {"numbers": numbers, "blob": blob, "file": context.file_bytes}

@@ -17,7 +17,6 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.partition_run import PartitionRun, farthest
 from qnnmem.htp.log import read_line
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.flags import with_flags
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")

@@ -142,18 +142,15 @@ def _verdict(bill: Bill) -> str:
     return verdict(bill)
 
 
-def _render(
-    bill: Bill, file: str, as_json: bool, compiled: bool, is_kept: bool, verbose: bool
-) -> str:
+def _render(bill: Bill, as_json: bool, compiled: bool, verbose: bool) -> str:
     from qnnmem.report import bill as report
-    from qnnmem.results.result import TOOL
-    from qnnmem.results.schema import write_json
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})
+        return encode(bill)
     if compiled:
-        following = report.next_prepare(bill, file, recorded_args("prepare"))
+        following = report.next_prepare(bill, recorded_args("prepare"))
     else:
-        following = report.next_look(bill, file, recorded_args())
-    following = f"{_KEPT}\n\n{following}" if is_kept else following
-    return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)
+        following = report.next_look(bill, recorded_args())
+    following = f"{_KEPT}\n\n{following}" if bill.from_cache is True else following
+    return report.render_text(bill, compiled=compiled, next_step=following, verbose=verbose)

@@ -23,7 +23,7 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     """The answer for each SoC; a binary is read, a model is compiled where the library runs."""
-    from qnnmem.htp.fit.stored import fit_stored
+    from qnnmem.htp.fit.model import fit_stored
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.targets.socs import find_soc
@@ -55,8 +55,7 @@ def _compiled(
 ) -> tuple[Fit, ...]:
     from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
-    from qnnmem.htp.fit.many import fit_all
-    from qnnmem.htp.fit.model import judge_model
+    from qnnmem.htp.fit.model import fit_all, judge_model
     from qnnmem.htp.library import find_library
     from qnnmem.htp.worker import Worker
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qnnmem.htp.fit import Check, checks_of
+from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sizes import size_words
+from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import Bill, BillItem, GraphBill
 from qnnmem.targets.socs import find_soc
 from qnnmem.text import counted, shorten
@@ -76,7 +77,7 @@ def _share(part: Sourced, total: Sourced) -> str:
     return f"{100 * part.value / total.value:.0f}%"
 
 
-def _checks(bill: Bill) -> tuple[Check, ...]:
+def _checks(bill: Bill) -> tuple[FitCheck, ...]:
     return checks_of(bill, None if bill.soc is None else find_soc(bill.soc))
 
 
@@ -86,7 +87,8 @@ def _about(bill: Bill, compiled: bool) -> str:
     arch = "" if bill.dsp_arch is None else f", Hexagon v{bill.dsp_arch}"
     size = size_words(bill.file_bytes)
     kind = "compiles to a" if compiled else "is a"
-    return f"{shorten(bill.file, _WIDE)} {kind} context binary of {size}, {graphs}{arch}, by QAIRT {made}"
+    what = f"context binary of {size}, {graphs}{arch}, by QAIRT {made}"
+    return f"{shorten(bill.file, _WIDE)} {kind} {what}"
 
 
 def _table(bill: Bill, verbose: bool) -> Iterator[str]:

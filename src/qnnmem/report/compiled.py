@@ -11,7 +11,6 @@ from qnnmem.flags import with_flags
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.report import bill
-from qnnmem.flags import with_flags
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.results.error import ErrorResult
 from qnnmem.results.schema import encode

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 
 from qnnmem.provenance import Sourced
-from qnnmem.results.footprint import BillItem
+from qnnmem.results.footprint import BillItem, SizeRange
 from qnnmem.results.result import Difference, Result, describe
-from qnnmem.results.several import FileCounts, RefusedFile, SeveralFiles
+from qnnmem.results.several import FileCounts, RefusedFile, SeveralFiles, worst_code
 
 FitAnswer = Literal["fits", "does-not-fit", "cannot-tell"]
 _NAMES: Mapping[bool | None, FitAnswer] = {
@@ -18,7 +18,7 @@ _NAMES: Mapping[bool | None, FitAnswer] = {
     False: "does-not-fit",
     None: "cannot-tell",
 }
-_ANSWERS = {name: answer for answer, name in _NAMES.items()}
+_ANSWERS: Mapping[str, bool | None] = {name: answer for answer, name in _NAMES.items()}
 _NAMED = 6  # SoCs in a summary
 
 
@@ -38,27 +38,6 @@ def worst_answer(answers: Iterable[bool | None]) -> bool | None:
     return False if False in found else None if None in found else True
 
 
-class FitFacts(Struct, frozen=True, kw_only=True):
-    """What an answer knows besides its words."""
-
-    code: Annotated[int | None, describe("Error code of QNN.")] = None
-    line: Annotated[str, describe("The line of the library's log that decides.")] = ""
-    reading: Annotated[str, describe("What the doctor makes of that line.")] = ""
-    timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
-        False
-    )
-    operator: Annotated[str, describe("The operator that does not fit VTCM.")] = ""
-    same_as: Annotated[str, describe("The SoC that was compiled for, if it has equal limits.")] = ""
-    needs_int8: Annotated[
-        bool, describe("A float model, and the SoC does not compute in FP16.")
-    ] = False
-    total: Annotated[Sourced | None, describe("All memory; null where a part is not known.")] = None
-    parts: Annotated[
-        dict[str, Sourced], describe("What the total is made of, by name, as far as known.")
-    ] = field(default_factory=dict)
-    largest: tuple[BillItem, ...] = ()
-
-
 class FitCheck(Struct, frozen=True, kw_only=True):
     """What one pool needs against its limit; null is not known."""
 
@@ -70,11 +49,115 @@ class FitCheck(Struct, frozen=True, kw_only=True):
     spare: Annotated[
         Difference | None, describe("Bytes left at the worst; negative where some are missing.")
     ] = None
+    refused: Annotated[bool, describe("Whether the library said no, with or without a number.")] = (
+        False
+    )
+
+    @classmethod
+    def of(
+        cls,
+        pool: str,
+        need: SizeRange | None,
+        limit: Sourced | None,
+        *,
+        refused: bool = False,
+        accepted: bool = False,
+    ) -> FitCheck:
+        """Compare a need with a limit.
+
+        A yes or no of the library counts more than our own sum. Bounds on both sides of the limit
+        decide nothing.
+        """
+        fits = None
+        if refused or accepted:
+            fits = accepted
+        elif need is not None and limit is not None:
+            over = need.low.value > limit.value
+            fits = True if need.high.value <= limit.value else False if over else None
+        spare = None
+        if need is not None and limit is not None:
+            # Bytes that are missing for sure are the claim when it does not fit.
+            bound = need.low if fits is False else need.high
+            spare = limit.value - bound.value
+        return cls(
+            pool=pool,
+            fits=fits,
+            need_low=None if need is None else need.low,
+            need_high=None if need is None else need.high,
+            limit=limit,
+            spare=spare,
+            refused=refused,
+        )
+
+    @property
+    def need(self) -> SizeRange | None:
+        """Both bounds of the need."""
+        if self.need_low is None or self.need_high is None:
+            return None
+        return SizeRange(self.need_low, self.need_high)
 
     @property
     def is_bound(self) -> bool:
         """Whether the need is only known to be at most `need_high`."""
         return self.need_low is not None and self.need_low != self.need_high
+
+    @property
+    def is_between(self) -> bool:
+        """Whether both numbers are known and do not decide."""
+        return self.fits is None and self.need is not None and self.limit is not None
+
+
+class FitFacts(Struct, frozen=True, kw_only=True):
+    """What an answer for one SoC holds besides its words."""
+
+    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+    line: Annotated[str, describe("The line of the library's log that decides.")] = ""
+    reading: Annotated[str, describe("What the doctor makes of that line.")] = ""
+    timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
+        False
+    )
+    operator: Annotated[str, describe("The operator that does not fit VTCM.")] = ""
+    same_as: Annotated[str, describe("The SoC that was compiled for, if it has equal limits.")] = ""
+    needs_int8: Annotated[
+        bool, describe("A float model, and the SoC does not compute in FP16.")
+    ] = False
+    wrong_arch: Annotated[
+        bool, describe("A binary for a newer Hexagon: sizes do not matter then.")
+    ] = False
+    checks: tuple[FitCheck, ...] = ()
+    total: Annotated[Sourced | None, describe("All memory; null where a part is not known.")] = None
+    parts: Annotated[
+        dict[str, Sourced], describe("What the total is made of, by name, as far as known.")
+    ] = field(default_factory=dict)
+    largest: tuple[BillItem, ...] = ()
+
+    @property
+    def worst(self) -> FitCheck | None:
+        """The check that decides: one that fails, else the tightest."""
+        return _tightest([check for check in self.checks if check.fits is False] or self.checks)
+
+    @property
+    def beside_vtcm(self) -> FitCheck | None:
+        """The tightest but VTCM, of which a graph mostly takes all that it is given."""
+        return _tightest(check for check in self.checks if check.pool != "vtcm")
+
+    @property
+    def tightest(self) -> FitCheck | None:
+        """The check that says most: VTCM that is taken whole tells neither files nor SoCs apart."""
+        worst = self.worst
+        whole = worst is not None and worst.fits and (worst.pool, worst.spare) == ("vtcm", 0)
+        return self.beside_vtcm or worst if whole else worst
+
+
+def _tightest(checks: Iterable[FitCheck]) -> FitCheck | None:
+    known = (check for check in checks if check.spare is not None or check.refused)
+    return min(known, key=_tightness, default=None)
+
+
+def _tightness(check: FitCheck) -> float:
+    if check.spare is None or check.limit is None:
+        return 0.0
+    return check.spare / max(1, check.limit.value)
 
 
 class FitSuggestion(Struct, frozen=True):
@@ -83,6 +166,7 @@ class FitSuggestion(Struct, frozen=True):
     setting: Annotated[str, describe("An option to paste.")]
     verified: Annotated[bool, describe("Whether it was compiled and fits.")]
     reason: str
+    unfinished: Annotated[bool, describe("Whether its compile ran out of time.")] = False
 
 
 class SocFit(FitFacts, frozen=True):
@@ -91,11 +175,15 @@ class SocFit(FitFacts, frozen=True):
     soc: str
     answer: FitAnswer
     why: Annotated[str, describe("The reason for any answer but yes.")] = ""
-    checks: tuple[FitCheck, ...] = ()
     suggestions: tuple[FitSuggestion, ...] = ()
     tried: Annotated[
         tuple[FitSuggestion, ...], describe("Settings that were compiled without success.")
     ] = ()
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None where that cannot be told."""
+        return answer_of(self.answer)
 
 
 class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
@@ -133,16 +221,16 @@ class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
     refused: tuple[RefusedFile, ...] = ()
 
     @classmethod
-    def of(
-        cls, answers: Iterable[FitResult], refused: Iterable[RefusedFile], exit_code: int
-    ) -> FitsResult:
+    def of(cls, rows: Iterable[FitResult | RefusedFile]) -> FitsResult:
         """Join the results of several files."""
-        found, without = tuple(answers), tuple(refused)
-        counts = FileCounts.of([one.fits for one in found], len(without))
+        listed = tuple(rows)
+        answers = tuple(row for row in listed if isinstance(row, FitResult))
+        refused = tuple(row for row in listed if isinstance(row, RefusedFile))
+        counts = FileCounts.of([one.fits for one in answers], len(refused))
         return cls(
             fits=counts.all_fit,
-            exit_code=exit_code,
+            exit_code=worst_code(row.exit_code for row in listed),
             counts=counts,
-            answers=found,
-            refused=without,
+            answers=answers,
+            refused=refused,
         )

@@ -29,10 +29,10 @@ class SizeRange(Struct, frozen=True):
 class BillItem(Struct, frozen=True):
     """One tensor and its bytes."""
 
-    graph: str = ""
-    name: str = ""
-    kind: Annotated[str, describe("input, output or weights; in a fit also part.")] = ""
-    bytes: Count = 0
+    graph: str
+    name: str
+    kind: Annotated[str, describe("input, output or weights; in a fit also part.")]
+    bytes: Count
 
 
 class Trap(Struct, frozen=True):

@@ -15,7 +15,10 @@ from qnnmem.text import quote
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.error/1": "error.ErrorResult",
+    "qnnmem.fit/1": "fit.FitResult",
+    "qnnmem.fits/1": "fit.FitsResult",
     "qnnmem.footprint/1": "footprint.Bill",
+    "qnnmem.sweep/1": "sweep.SweepResult",
 }
 
 

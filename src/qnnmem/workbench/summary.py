@@ -42,16 +42,6 @@ def _of_type(result: Result) -> str:
     return read_result(result, "").summary
 
 
-def _fit(result: Result) -> str:
-    answers = (f"{one['soc']} {one['answer'].replace('-', ' ')}" for one in result["socs"][:6])
-    return ", ".join(answers)
-
-
-def _sweep(result: Result) -> str:
-    states = [row["state"] for row in result["rows"]]
-    return f"{states.count('fits')} of {counted(len(states), 'setting')} fit on {result['soc']}"
-
-
 def _doctor(result: Result) -> str:
     found = result["incidents"]
     if not found:
@@ -79,8 +69,8 @@ def _inspect(result: Result) -> str:
 _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.plan/1": _plan,
     "qnnmem.footprint/1": _of_type,
-    "qnnmem.fit/1": _fit,
-    "qnnmem.sweep/1": _sweep,
+    "qnnmem.fit/1": _of_type,
+    "qnnmem.sweep/1": _of_type,
     "qnnmem.doctor/1": _doctor,
     "qnnmem.fix/1": _fix,
     "qnnmem.lint/1": _lint,

@@ -55,22 +55,8 @@ def bill_of(
     soc = soc or made_for
     # What a graph needs was decided when it was made: on a SoC with less VTCM it needs no less.
     graphs = tuple(_graph_bill(context, graph, made_for or soc, log) for graph in context.graphs)
-    shared = _shared_weights(context)
-    vtcm = largest(g.vtcm for g in graphs)
-    own, io = over_graphs(g.weights for g in graphs), over_graphs(g.io for g in graphs)
-    op_data = over_graphs(g.op_data for g in graphs)
-    ddr = over_graphs(g.ddr_tensors for g in graphs)
-    spill = over_graphs(g.spill_fill for g in graphs)
+    parts = _parts(context, graphs)
     formula = RAM_FORMULA + (_MANY if len(graphs) > 1 else "")
-    parts: BillParts = {
-        "weights": own,
-        "shared weights": shared,
-        "IO": io,
-        "op data": op_data,
-        "DDR tensors": ddr,
-        "spill/fill": spill,
-        "VTCM": vtcm,
-    }
     return Bill(
         file=file,
         file_bytes=context.file_bytes,
@@ -78,14 +64,14 @@ def bill_of(
         soc=None if soc is None else soc.name,
         made_for_soc_model=context.soc_model,
         dsp_arch=context.dsp_arch,
-        total=total((op_data, own, shared, ddr, spill, io, vtcm), formula),
+        total=total((part for _, part in named_parts(parts)), formula),
         dominant=_dominant(parts),
         parts=parts,
         io_exact=over_graphs(g.io_exact for g in graphs),
         vtcm_stored=largest(g.vtcm_stored for g in graphs),
         compile_estimate=largest(g.compile_estimate for g in graphs),
         compile_limit=logged(log.memory_alloc_limit, log) or (soc.compile_limit if soc else None),
-        process_domain=context_pd(graphs, shared, log),
+        process_domain=context_pd(graphs, parts["shared weights"], log),
         process_domain_budget=pd_budget(),
         spilled_per_inference=logged(log.spill_bytes, log),
         filled_per_inference=logged(log.fill_bytes, log),
@@ -95,8 +81,20 @@ def bill_of(
         graphs=graphs,
         largest_io=largest_io(context),
         largest_weights=weights,
-        traps=tuple(find_traps(context, soc, made_for, log, vtcm)),
+        traps=tuple(find_traps(context, soc, made_for, log, parts["VTCM"])),
     )
+
+
+def _parts(context: HtpContext, graphs: tuple[GraphBill, ...]) -> BillParts:
+    return {
+        "weights": over_graphs(g.weights for g in graphs),
+        "shared weights": _shared_weights(context),
+        "IO": over_graphs(g.io for g in graphs),
+        "op data": over_graphs(g.op_data for g in graphs),
+        "DDR tensors": over_graphs(g.ddr_tensors for g in graphs),
+        "spill/fill": over_graphs(g.spill_fill for g in graphs),
+        "VTCM": largest(g.vtcm for g in graphs),
+    }
 
 
 def _dominant(parts: BillParts) -> PartName | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qnnmem.errors import Setting
+from qnnmem.flags import flag
 from qnnmem.htp.bill.numbers import logged_vtcm, may_be_unset
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.log import CompileLog
@@ -29,7 +31,8 @@ def find_traps(
     `vtcm` is what the graph that needs most of it really uses.
     """
     if soc is None:
-        what = "the file names no SoC known here; --soc says which one is meant"
+        option = flag(Setting("soc"))
+        what = f"the file names no SoC known here; {option} says which one is meant"
         yield Trap("no-soc", what)
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(

@@ -12,8 +12,8 @@ from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.compile.value import for_a_cluster
 from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
+from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.fit.model import fit_made
-from qnnmem.htp.fit.value import Fit
 from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced

@@ -1,24 +1,27 @@
-"""Fit of a model: it is compiled and loaded by the real library."""
+"""Fit of a file: a model is compiled and loaded, a context binary is read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import CannotTell, LoadError
-from qnnmem.htp.bill.measure import MeasuredModel, measure
+from msgspec.structs import replace
+
+from qnnmem.errors import CannotTell, LoadError, NotCompiled
+from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S
+from qnnmem.htp.bill.measure import MeasuredModel, bill_of_loaded, measure
+from qnnmem.htp.bill.stored import no_soc_named, stored_bill
+from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.compile.model import is_composed
-from qnnmem.htp.fit.of_bill import fit_bill
-from qnnmem.htp.fit.of_failure import fit_failure
-from qnnmem.htp.fit.value import Fit
+from qnnmem.htp.fit.check_bill import fit_bill, fit_failure
+from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.worker import Worker
 from qnnmem.ir import Tensor
 from qnnmem.provenance import Sourced
 from qnnmem.results.footprint import BillItem
-from qnnmem.targets.socs import Soc
+from qnnmem.targets.socs import Soc, soc_by_id
 
 _NAMED = 5  # tensors of a model that has no bill
 
@@ -106,3 +109,63 @@ def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> BillIte
         return None
     size = Tensor(name, DTYPES[element], shape).nbytes
     return BillItem("", name, kind, size)
+
+
+def fit_stored(
+    path: Path,
+    targets: tuple[Soc, ...],
+    budgets: Mapping[str, Sourced],
+    *,
+    load: bool = False,
+    time_limit_s: float = LOAD_TIME_LIMIT_S,
+) -> tuple[Fit, ...] | None:
+    """The answers for a context binary; None for a model that has to be compiled first.
+
+    With `load` the real library says its exact estimate. Without targets the SoC counts that the
+    binary was made for.
+    """
+    try:
+        context = read_context(path)
+    except NotCompiled:
+        return None
+    made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
+    if not targets and made_for is None:
+        raise no_soc_named(path)
+    chosen = targets or ((made_for,) if made_for else ())
+    return tuple(
+        fit_bill(
+            bill_of_loaded(path, soc, time_limit_s) if load else stored_bill(path, soc, context),
+            soc,
+            budgets,
+        )
+        for soc in chosen
+    )
+
+
+def fit_all(
+    targets: tuple[Soc, ...],
+    judge: Callable[[Soc], Fit],
+    spread: Callable[[Callable[[Soc], Fit], list[Soc]], Iterable[Fit]] = map,
+) -> tuple[Fit, ...]:
+    """An answer for each SoC; those alike in arch, VTCM, limit and FP16 share one compile.
+
+    `spread` has all compiles done, in their order: one after another, or several at a time.
+    """
+    first: dict[object, Soc] = {}
+    for soc in targets:
+        first.setdefault(_alike(soc), soc)
+    done = dict(zip(first, spread(judge, list(first.values())), strict=True))
+    answers = []
+    for soc in targets:
+        found = done[_alike(soc)]
+        same = found.soc == soc
+        answers.append(found if same else replace(found, soc=soc, same_as=found.soc.name))
+    return tuple(answers)
+
+
+def _alike(soc: Soc) -> object:
+    return (soc.arch, soc.vtcm_bytes and soc.vtcm_bytes.value, soc.fp16, _limit(soc))
+
+
+def _limit(soc: Soc) -> int | None:
+    return None if soc.compile_limit is None else soc.compile_limit.value

@@ -9,12 +9,11 @@ from qnnmem.provenance import Sourced
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, table, tag
-from qnnmem.report.page.values import FitCheck, FitSoc, FitValues
+from qnnmem.results.fit import FitCheck, FitResult, SocFit
 from qnnmem.results.footprint import Bill
 
 _KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
-ANSWERS = {"fits": True, "does-not-fit": False, "cannot-tell": None}
 
 
 def file_name(file: str) -> str:
@@ -108,7 +107,7 @@ def _sources(bill: Bill) -> Html:
     return details("Where the numbers come from", table(head, rows))
 
 
-def fit_section(fit: FitValues) -> PageSection:
+def fit_section(fit: FitResult) -> PageSection:
     """Every SoC with its checks."""
     tool = tag("p", f"{fit.file}, {fit.tool}", class_="faint")
     return PageSection(
@@ -116,10 +115,10 @@ def fit_section(fit: FitValues) -> PageSection:
     )
 
 
-def _soc(soc: FitSoc) -> Html:
+def _soc(soc: SocFit) -> Html:
     checks = [bar for one in soc.checks if (bar := _check(one)) is not None]
     sources = [
-        (_POOLS.get(one.pool, one.pool), f"{number.origin}: {number.source}")
+        (_POOLS.get(one.pool, one.pool), f"{number.origin.value}: {number.source}")
         for one in soc.checks
         for number in (one.need_high, one.limit)
         if number is not None
@@ -132,7 +131,7 @@ def _soc(soc: FitSoc) -> Html:
     origins = details(f"Where the numbers of {soc.soc} come from", table(("what", "from"), sources))
     return lines(
         [
-            tag("h3", soc.soc, Html(" "), badge(ANSWERS.get(soc.answer))),
+            tag("h3", soc.soc, Html(" "), badge(soc.fits)),
             tag("p", soc.why) if soc.why else Html(""),
             bars(checks, f"Need against each limit of {soc.soc}") if checks else Html(""),
             table(head, rows) if rows else Html(""),
@@ -145,7 +144,7 @@ def _check(one: FitCheck) -> Bar | None:
     name, need, limit = _POOLS.get(one.pool, one.pool), one.need_high, one.limit
     if need is None and limit is None:
         return None
-    there, source = (None, "") if limit is None else (limit.bytes, limit.origin)
+    there, source = (None, "") if limit is None else (limit.value, limit.origin.value)
     if need is None:
         return Bar(name, [], there, 0, "", source)
-    return Bar(name, [("total", need.bytes)], there, 0, need.origin, source)
+    return Bar(name, [("total", need.value)], there, 0, need.origin.value, source)

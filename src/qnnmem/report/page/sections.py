@@ -26,14 +26,16 @@ from qnnmem.report.page import (
 )
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
+from qnnmem.results import fit as fit_results
 from qnnmem.results import footprint
+from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
     "qnnmem.footprint/1": (footprint.Bill, htp.bill_section),
-    "qnnmem.fit/1": (values.FitValues, htp.fit_section),
-    "qnnmem.sweep/1": (values.SweepValues, settings.sweep_section),
+    "qnnmem.fit/1": (fit_results.FitResult, htp.fit_section),
+    "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),

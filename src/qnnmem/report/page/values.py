@@ -141,67 +141,6 @@ class ReadSourcedBytes(Loose, frozen=True):
     source: str = ""
 
 
-class FitCheck(Loose, frozen=True):
-    """A pool against its limit."""
-
-    pool: str
-    fits: bool | None
-    need_low: ReadSourcedBytes | None = None
-    need_high: ReadSourcedBytes | None = None
-    limit: ReadSourcedBytes | None = None
-
-
-class FitSuggestion(Loose, frozen=True):
-    """A nearby setting."""
-
-    setting: str
-    verified: bool
-    reason: str
-
-
-class FitSoc(Loose, frozen=True):
-    """The answer for one SoC."""
-
-    soc: str
-    answer: str
-    checks: list[FitCheck] = []
-    why: str = ""
-    suggestions: list[FitSuggestion] = []
-
-
-class FitValues(Loose, frozen=True):
-    """`qnnmem.fit/1`."""
-
-    file: str
-    socs: list[FitSoc]
-    tool: str = ""
-
-
-class SweptSetting(Loose, frozen=True):
-    """One compile of a sweep."""
-
-    setting: dict[str, Count | str]
-    state: str
-    reason: str = ""
-    compile_need: Count | None = None
-    pd_need: Count | None = None
-    vtcm: Count | None = None
-    ram: Count | None = None
-    weights: Count | None = None
-    io: Count | None = None
-    spill_fill: Count | None = None
-
-
-class SweepValues(Loose, frozen=True):
-    """`qnnmem.sweep/1`."""
-
-    file: str
-    soc: str
-    rows: list[SweptSetting]
-    tool: str = ""
-    library: str = ""
-
-
 class PlacedDomain(Loose, frozen=True):
     """A process domain and what is in it."""
 
