@@ -75,8 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"ir", "targets", "results"} | BASE,
     "qnn": BASE,
     "lpai": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
-    "client": {"lpai", "qnn", "results"} | BASE,
-    "watch": {"client", "qnn", "results"} | BASE,
+    "programs": {"lpai", "qnn", "results"} | BASE,
     "htp": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor", "results"} | BASE,
@@ -84,7 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compare": {"results"} | BASE,
     "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare", "results"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
     | {"compare", "budget", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
@@ -108,7 +107,7 @@ ONLY_IN = {
     "tflite": ("qnnmem.load.tflite",),
     "ctypes": (
         *("qnnmem.htp.native", "qnnmem.load.dlc.program", "qnnmem.load.dlc.recorder"),
-        *("qnnmem.client.copying", "qnnmem.load.dlc.model_library"),
+        *("qnnmem.programs.process_memory", "qnnmem.load.dlc.model_library"),
         "qnnmem.qnn.abi",
         *(
             "qnnmem.doctor.logs.compiled_search",
