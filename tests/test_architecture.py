@@ -31,7 +31,7 @@ BASE = {
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "native_parts",
     "installation",
-    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook"),
+    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
 
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "provenance": set(),
     "version": set(),
     "finding": set(),
+    "flags": {"errors"},
     "text": set(),
     "child": {
         "deadline",
@@ -79,15 +80,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "htp": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor", "results"} | BASE,
-    # Results as read from JSON, whoever wrote them.
-    "compare": {"results"} | BASE,
-    "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare", "results"} | BASE,
+    # Budgets and comparison: results as read from JSON, whoever wrote them.
+    "gate": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"plan", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
-    | {"compare", "budget", "results"}
+    | {"gate", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
-    "pytest_plugin": {"budget", "report", "load", "plan"} | BASE,
+    "pytest_plugin": {"gate", "report", "load", "plan"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
@@ -312,7 +312,7 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
     """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
     theirs = (
         *("qnnmem.lpai.net_run", "qnnmem.lpai.config.write", "qnnmem.htp.qmem.advice"),
-        *("qnnmem.doctor.incident_builder", "qnnmem.installation"),
+        *("qnnmem.doctor.incident_builder", "qnnmem.installation", "qnnmem.flags"),
     )
     for path in MODULES:
         name = module_name(path)

@@ -9,8 +9,8 @@ import pytest
 from tflite_writer import G, O, T, write_tflite
 
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.flags import flag
 from qnnmem.load import load
-from qnnmem.report.flags import flag
 
 LIST = "id,lower,upper,size\nx,0,1,8\n"
 

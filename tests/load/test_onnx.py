@@ -6,9 +6,9 @@ import onnx.parser
 import pytest
 
 from qnnmem.errors import FreeDimensions, LoadError, UsageError
+from qnnmem.flags import flag
 from qnnmem.ir import DType, Effect, Model
 from qnnmem.load.onnx import executable, read, read_with_graph
-from qnnmem.report.flags import flag
 
 
 def save(folder: Path, body: str, opset: int = 18) -> Path:

@@ -6,11 +6,11 @@ import onnx.parser
 import pytest
 
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.flags import flag
 from qnnmem.ir import Effect, Model
 from qnnmem.load.onnx import executable, read
 from qnnmem.plan import plan_model
-from qnnmem.plan.proof import ProofScope
-from qnnmem.report.flags import flag
+from qnnmem.results.proof import ProofScope
 
 BRANCHES = (
     "If ({cond}) <then_branch = t () => (float[A] u) {{ k = Constant<value = float[2] {{1,2}}>()"

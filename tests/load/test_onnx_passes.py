@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 
 from qnnmem.errors import LoadError
+from qnnmem.flags import flag
 from qnnmem.load.onnx import read, read_guarded, read_shaped
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.passes import build as build_pass
@@ -21,7 +22,6 @@ from qnnmem.load.onnx.passes.read import read as read_file
 from qnnmem.load.onnx.passes.resolve import open_model, resolve
 from qnnmem.load.onnx.passes.shape import shape
 from qnnmem.load.onnx.trial.child import TrialChild
-from qnnmem.report.flags import flag
 
 ONNX = Path(build_pass.__file__).parents[1]
 PASSES = ("read", "guard", "resolve", "fold", "shape", "build")

@@ -9,10 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import FreeDimensions, LoadError, Setting
+from qnnmem.flags import flag
 from qnnmem.load.onnx import read
 from qnnmem.load.onnx.graph import OnnxGraph
 from qnnmem.load.onnx.sizes.openings import find_openings
-from qnnmem.report.flags import flag
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]>'
 

@@ -10,7 +10,7 @@ from tflite_writer import FLOAT16, INT8, G, O, T, write_tflite
 from qnnmem.ir import Model
 from qnnmem.load import tflite
 from qnnmem.plan import plan_model
-from qnnmem.plan.proof import ProofScope
+from qnnmem.results.proof import ProofScope
 
 WEIGHTS = T("weights", (64, 64), data=bytes(4 * 64 * 64))
 FLAG = T("flag", (1,), INT8)

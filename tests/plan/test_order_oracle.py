@@ -10,7 +10,7 @@ import pytest
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.plan import PoolOptions, plan_model
-from qnnmem.plan.proof import ProofScope
+from qnnmem.results.proof import ProofScope
 
 SEEDS = 500
 _NEVER = 1 << 60

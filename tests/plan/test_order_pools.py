@@ -10,7 +10,7 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.plan import PoolOptions, plan_model
-from qnnmem.plan.proof import ProofScope
+from qnnmem.results.proof import ProofScope
 from qnnmem.units import Bytes, Offset
 
 

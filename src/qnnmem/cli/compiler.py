@@ -58,7 +58,7 @@ def need_compiler(
 
 def warn(path: Path, options: CompileOptions) -> None:
     """Says on the side what the file tells before a compile that may take long."""
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.htp.compile.foresight import foreseen
     from qnnmem.load.onnx.fixed_for import other_backend_note
 

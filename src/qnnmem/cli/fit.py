@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option(
     "--soc",
@@ -240,7 +240,7 @@ def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -
 
     if as_json:
         return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file, verbose=verbose, given=given_words("fix"))
+    return report.render_text(answers, file, verbose=verbose, given=recorded_args("fix"))
 
 
 def _verdict_on_files(rows: Sequence[FitRow]) -> str:

@@ -298,7 +298,7 @@ class _Watcher:
     def __call__(self, change: JudgedChange) -> None:
         import sys
 
-        from qnnmem.cli.say import note
+        from qnnmem.cli.stderr import note
         from qnnmem.report.fix import HEADER, row
 
         if sys.stderr.isatty():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 _KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("file", type=click.Path())
 @texts.made_for_option
 @click.option(
@@ -149,8 +149,8 @@ def _render(
     if as_json:
         return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})
     if compiled:
-        following = report.next_prepare(bill, file, given_words("prepare"))
+        following = report.next_prepare(bill, file, recorded_args("prepare"))
     else:
-        following = report.next_look(bill, file, given_words())
+        following = report.next_look(bill, file, recorded_args())
     following = f"{_KEPT}\n\n{following}" if is_kept else following
     return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)

@@ -37,7 +37,7 @@ class FileGraphs(NamedTuple):
 
     def say_rest(self) -> None:
         """What a table of several graphs has no place for: nodes that are in none of them."""
-        from qnnmem.cli.say import note
+        from qnnmem.cli.stderr import note
         from qnnmem.htp.as_qnn import left_notes
 
         if self.composed is not None and len(self.graphs) > 1:

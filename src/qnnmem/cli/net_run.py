@@ -184,7 +184,7 @@ def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
 def _explain(report: RunReport, console: Console) -> None:
     """What went wrong, and what only looks as if it had."""
     from qnnmem.errors import TcmFatal
-    from qnnmem.report.flags import with_flags
+    from qnnmem.flags import with_flags
     from qnnmem.report.tcm import shortage_lines
 
     failure = report.failure

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.loaded import graphs_of
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.units import Bytes
 
@@ -27,7 +27,7 @@ _ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @texts.plan_options
 @click.option(
@@ -234,7 +234,7 @@ def _given(wish: _Wish) -> tuple[str, ...]:
         option, _, dimension = word.partition("=")
         return option != "--dim" or dimension.rpartition("=")[0] in names
 
-    return tuple(filter(is_for_it, given_words()))
+    return tuple(filter(is_for_it, recorded_args()))
 
 
 def _now() -> float:
@@ -310,7 +310,7 @@ def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressB
 
 def _write_png(report: PlanReport, target: Path, force: bool) -> None:
     from qnnmem.cli.output import say_verdict
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report.plan_png import render_png
     from qnnmem.whole_file import shown, write_whole
 
@@ -344,7 +344,7 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
 def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
-    from qnnmem.report.several import RefusedFile
+    from qnnmem.results.several import RefusedFile
     from qnnmem.version import __version__
 
     if form == "json":

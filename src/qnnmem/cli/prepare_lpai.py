@@ -169,7 +169,7 @@ def _prepare(
 ) -> str:
     """Write the binary and say what is in it."""
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.tcm import judge_binary

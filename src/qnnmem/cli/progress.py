@@ -73,7 +73,7 @@ class ProgressBar:
         if self._colour:
             self._draw()
             return
-        from qnnmem.cli.say import note
+        from qnnmem.cli.stderr import note
 
         with self._lock:
             if not self._closed:  # a bar moves the cursor, which is not wanted either: said once

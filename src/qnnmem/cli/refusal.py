@@ -99,7 +99,7 @@ def own_words(words: Words, asked: Asked | None = None) -> Words:
 
 
 def _elsewhere(setting: Setting, mine: set[str], asked: Asked | None) -> Setting | str:
-    from qnnmem.report.flags import flag, flag_word
+    from qnnmem.flags import flag, flag_word
 
     word = flag(setting)
     name = word.split()[0]

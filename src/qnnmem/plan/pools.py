@@ -17,9 +17,9 @@ from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
 from qnnmem.ir.tensor import DType
 from qnnmem.plan.problem import Peak, Plan
-from qnnmem.plan.proof import ProofScope, proof_words
 from qnnmem.plan.states import StatePair
 from qnnmem.plan.tcm import TcmVerdict
+from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
 

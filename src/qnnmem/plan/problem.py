@@ -10,7 +10,7 @@ from functools import cached_property
 from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
 from qnnmem.ir.span import Span, as_span
-from qnnmem.plan.proof import ProofScope, proof_words
+from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
 

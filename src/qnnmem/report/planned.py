@@ -9,8 +9,8 @@ from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import MemoryPlan, Pool
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
 from qnnmem.plan.pools import held_types
-from qnnmem.plan.proof import ProofScope
 from qnnmem.plan.remedies import Remedies
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import quote
 from qnnmem.units import Bytes
 

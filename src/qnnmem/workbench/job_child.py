@@ -104,7 +104,7 @@ def _done(words: list[str], replies: BinaryIO) -> tuple[dict[str, Any], bytes]:
     from qnnmem.cli.progress import LISTENER
     from qnnmem.cli.usage import sentence as usage_sentence
     from qnnmem.cli.verbs import qnnmem
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
 
     alone = threading.Lock()
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.bounded_file import is_there, read_bytes
-from qnnmem.budget.value import BudgetRun, CheckedModel
-from qnnmem.compare import Tolerance, WhatCounts, compare_subjects
-from qnnmem.compare.check import accepted_subject
-from qnnmem.compare.read import subjects_of
-from qnnmem.compare.subject import ResultSubject
 from qnnmem.errors import LoadError
+from qnnmem.gate.budget_subjects import accepted_subject
+from qnnmem.gate.changes import Tolerance, WhatCounts
+from qnnmem.gate.checked import BudgetRun, CheckedModel
+from qnnmem.gate.comparison import compare_subjects
+from qnnmem.gate.subject import ResultSubject
+from qnnmem.gate.subjects import subjects_of
 from qnnmem.whole_file import write_whole
 
 SCHEMA = "qnnmem.baseline/1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qnnmem.compare.subject import ComparedAnswer
+from qnnmem.gate.subject import ComparedAnswer
 
 
 @dataclass(frozen=True, slots=True)

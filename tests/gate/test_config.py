@@ -6,8 +6,8 @@ import command_line
 import pytest
 from budget_project import make_project
 
-from qnnmem.budget.config import find_config, read_config
 from qnnmem.errors import LoadError, QnnMemError, UsageError
+from qnnmem.gate.config import find_config, read_config
 
 
 def written(folder: Path, text: str) -> Path:

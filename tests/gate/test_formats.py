@@ -9,7 +9,7 @@ import published_schemas
 import pytest
 from budget_project import CONFIG, buffers, grow, make_project
 
-from qnnmem.budget.value import BudgetRun, CheckedModel, CheckedPool
+from qnnmem.gate.checked import BudgetRun, CheckedModel, CheckedPool
 from qnnmem.report import check, check_github, check_junit, check_markdown, check_sarif
 from qnnmem.results.schema import load_schema
 

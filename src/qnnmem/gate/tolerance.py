@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from qnnmem.compare.value import Tolerance
 from qnnmem.errors import UsageError
+from qnnmem.gate.changes import Tolerance
 from qnnmem.text import quote
 from qnnmem.units import parse_size
 

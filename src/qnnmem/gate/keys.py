@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from qnnmem.arguments import expect
-from qnnmem.budget.pools import HTP, LPAI, check_pool
 from qnnmem.errors import UsageError
+from qnnmem.gate.pools import HTP, LPAI, check_pool
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Bytes, as_bytes
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from qnnmem.compare.subject import SubjectTensor
+from qnnmem.gate.subject import SubjectTensor
 
 # What two results must both be to be compared.
 LPAI, HTP, LOG, FIX, SWEEP = (

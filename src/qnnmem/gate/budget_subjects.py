@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from qnnmem.compare.loose import ComparedCount, LooseRead
-from qnnmem.compare.subject import (
+from qnnmem.gate.loose import ComparedCount, LooseRead
+from qnnmem.gate.subject import (
     BAD,
     GOOD,
     NONE,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qnnmem.compare import ComparedSubject, PoolChange
 from qnnmem.errors import Setting
+from qnnmem.gate.changes import ComparedSubject, PoolChange
 
 if TYPE_CHECKING:
     from qnnmem.plan import MemoryPlan

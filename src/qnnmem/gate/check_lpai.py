@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.budget.pools import LPAI, TOTAL
-from qnnmem.budget.task import BudgetTask
-from qnnmem.budget.value import CheckedModel, CheckedPool
 from qnnmem.errors import Setting, join_words
+from qnnmem.gate.checked import CheckedModel, CheckedPool
+from qnnmem.gate.pools import LPAI, TOTAL
+from qnnmem.gate.task import BudgetTask
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from qnnmem.compare.read import subjects_of
-from qnnmem.compare.subject import BAD, ResultSubject
-from qnnmem.compare.value import (
+from qnnmem.errors import UsageError
+from qnnmem.gate.changes import (
     ComparedSubject,
     LimitChange,
     PoolChange,
@@ -20,7 +19,8 @@ from qnnmem.compare.value import (
     VerdictChange,
     WhatCounts,
 )
-from qnnmem.errors import UsageError
+from qnnmem.gate.subject import BAD, ResultSubject
+from qnnmem.gate.subjects import subjects_of
 from qnnmem.text import nearest, quote
 
 ALL = WhatCounts()

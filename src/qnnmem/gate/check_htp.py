@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qnnmem.budget.pools import HTP
-from qnnmem.budget.task import BudgetTask
-from qnnmem.budget.value import BROKEN, GOOD, CheckedModel, CheckedPool
 from qnnmem.errors import Setting, Words, join_words
+from qnnmem.gate.checked import BROKEN, GOOD, CheckedModel, CheckedPool
+from qnnmem.gate.pools import HTP
+from qnnmem.gate.task import BudgetTask
 
 if TYPE_CHECKING:
     from qnnmem.htp.fit import Fit

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.bounded_file import is_there, read_bytes
-from qnnmem.budget.keys import KEYS, text, words
-from qnnmem.budget.pools import every_pool, is_pool
-from qnnmem.compare import NO_GROWTH, Tolerance
-from qnnmem.compare.tolerance import parse_tolerance
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.gate.changes import NO_GROWTH, Tolerance
+from qnnmem.gate.keys import KEYS, text, words
+from qnnmem.gate.pools import every_pool, is_pool
+from qnnmem.gate.tolerance import parse_tolerance
 from qnnmem.text import nearest, plain_or_quoted, quote
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"

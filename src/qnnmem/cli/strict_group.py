@@ -1,4 +1,4 @@
-"""An option that takes one value and is given twice: a mistake, never the last of both."""
+"""Refuse an option with one value that is given twice; click would take the last."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import click
 from qnnmem.text import plain_or_quoted, quote
 
 _SHOWN = 40  # characters of a value in a message
-# A model is fixed for several shapes at once, and `sweep` says itself how values are listed.
+# `fix` takes several shapes for one tensor; `sweep` has its own message about lists.
 _MAY_REPEAT = {("fix", "--shape"), ("sweep", "--vary")}
 
 
-class CarefulGroup(click.Group):
-    """A list of verbs that looks at the words before the verb takes the last of each option."""
+class StrictGroup(click.Group):
+    """A command group that refuses repeated options before a verb runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb and its words; UsageError where an option with one value has two."""
+        """Return the verb and its arguments; UsageError where an option with one value has two."""
         name, command, words = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _check_once(command, _context(command, name, ctx), words)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from qnnmem.compare.loose import FIX, LPAI, ComparedCount, LooseRead, tensors_by_name
-from qnnmem.compare.subject import OPEN, ComparedAnswer, ResultSubject, fit_answer
+from qnnmem.gate.loose import FIX, LPAI, ComparedCount, LooseRead, tensors_by_name
+from qnnmem.gate.subject import OPEN, ComparedAnswer, ResultSubject, fit_answer
 
 
 class _ReadPlanBuffer(LooseRead, frozen=True):

@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
-from qnnmem.compare import check, htp, log, lpai
-from qnnmem.compare.loose import FIX, HTP, LPAI, LooseRead
-from qnnmem.compare.subject import NONE, ComparedAnswer, ResultSubject
 from qnnmem.errors import UsageError
+from qnnmem.gate import budget_subjects as check
+from qnnmem.gate import htp_subjects as htp
+from qnnmem.gate import log_subjects as log
+from qnnmem.gate import lpai_subjects as lpai
+from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
+from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {

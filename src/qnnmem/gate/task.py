@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.budget.config import BudgetEntry
-from qnnmem.budget.keys import KEYS
-from qnnmem.budget.pools import HTP, LPAI, pool_of
 from qnnmem.errors import Setting, UsageError
+from qnnmem.gate.config import BudgetEntry
+from qnnmem.gate.keys import KEYS
+from qnnmem.gate.pools import HTP, LPAI, pool_of
 from qnnmem.units import Bytes
 
 _DEFAULT_SECONDS = {LPAI: 10.0, HTP: 600.0}  # as plan and fit have it

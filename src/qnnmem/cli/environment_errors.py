@@ -1,4 +1,4 @@
-"""Faults of the machine around the program: no memory, no space, no more files or processes."""
+"""Errors of the machine, not of the input: no memory, disk space, files or processes left."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SHORTAGES = {
     *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
     *(errno.ENOMEM, errno.EAGAIN, errno.EROFS),
 }
-# What the loader of shared libraries and Python's threads say where there is no error number.
+# Messages of the dynamic linker and of Python's threads, which carry no error number.
 _MEMORY = r"(?i)(cannot|unable to) allocate memory|failed to map segment|out of memory"
 _FILES = r"(?i)too many open files|cannot open shared object file: error 24"
 _THREADS = r"(?i)can't start new thread|resource temporarily unavailable"
 
 
 def blame(exc: BaseException) -> str:
-    """What the machine lacks, as a sentence; nothing where the fault is another."""
+    """Return what the machine lacks as a sentence; empty for any other error."""
     if isinstance(exc, OSError):
         return _of_system(exc)
     for one in _chain(exc):
@@ -34,7 +34,7 @@ def blame(exc: BaseException) -> str:
 
 
 def _is_foreign(exc: BaseException) -> bool:
-    """Whether its class is of a library, which may have one of its own for all that fails."""
+    """True for an exception class of a third-party library."""
     return type(exc).__module__.partition(".")[0] not in ("builtins", "qnnmem")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from qnnmem.compare.loose import HTP, SWEEP, ComparedCount, LooseRead, tensors_by_name
-from qnnmem.compare.subject import (
+from qnnmem.gate.loose import HTP, SWEEP, ComparedCount, LooseRead, tensors_by_name
+from qnnmem.gate.subject import (
     BAD,
     OPEN,
     ComparedAnswer,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.compare.loose import LOG, ComparedCount, LooseRead
-from qnnmem.compare.subject import BAD, GOOD, OPEN, ComparedAnswer, ResultSubject
+from qnnmem.gate.loose import LOG, ComparedCount, LooseRead
+from qnnmem.gate.subject import BAD, GOOD, OPEN, ComparedAnswer, ResultSubject
 
 
 class _ReadIncident(LooseRead, frozen=True):

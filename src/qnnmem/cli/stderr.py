@@ -1,4 +1,4 @@
-"""One sentence on standard error."""
+"""Messages on standard error."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from qnnmem.text import shorten
 
 
 def say(sentence: str, code: int) -> int:
-    """Says why the program ends; gives the exit code back."""
+    """Print why the program ends and return the exit code."""
     note(f"qnnmem: {shorten(sentence, 2000)}")
     return code
 
 
 def note(line: str) -> None:
-    """Says something on the side; where nobody can hear it, the work goes on."""
+    """Print a note; a closed standard error is ignored."""
     from qnnmem.cli.screen import sentence
 
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What was typed, for commands that ask the same again in another way."""
+"""The arguments as they were typed, for the follow-up commands that a result recommends."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 import click
 
 _TYPED = "qnnmem.typed"
-# How and where an answer is shown; none of them changes it.
+# Options about presentation: they never change the answer.
 _SHOWN = {"form", "as_json", "output", "force", "verbose", "color"}
 
 
-class Remembering(click.Command):
-    """A command that knows the words it was called with, before they became values."""
+class RecordingCommand(click.Command):
+    """A command that keeps its arguments as text, before they become values."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the words, and keeps them."""
+        """Parse the arguments and record them."""
         ctx.meta[_TYPED] = tuple(args)
         return super().parse_args(ctx, args)
 
 
-def given_words(verb: str = "") -> tuple[str, ...]:
-    """Every option of this run that changes the answer and that `verb` takes, too.
+def recorded_args(verb: str = "") -> tuple[str, ...]:
+    """Return the given options that change the answer and that `verb` also takes.
 
-    One word for each, as `--option=value`; no verb means the one that runs.
+    Each is one word, `--option=value`. Without a verb: all options of the running command.
     """
     ctx = click.get_current_context(silent=True)
     if ctx is None or _TYPED not in ctx.meta:

@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from qnnmem.budget.htp import check_on_socs
-from qnnmem.budget.lpai import check_binary, check_planned
-from qnnmem.budget.pools import HTP, LPAI
-from qnnmem.budget.task import BudgetTask
-from qnnmem.budget.value import NOT_READ, OPEN, CheckedModel
 from qnnmem.errors import CannotTell, QnnMemError, Setting, UsageError
+from qnnmem.gate.check_htp import check_on_socs
+from qnnmem.gate.check_lpai import check_binary, check_planned
+from qnnmem.gate.checked import NOT_READ, OPEN, CheckedModel
+from qnnmem.gate.pools import HTP, LPAI
+from qnnmem.gate.task import BudgetTask
 from qnnmem.text import quote
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from qnnmem.compare import ResultComparison, Tolerance, WhatCounts, compare_results
-from qnnmem.compare.tolerance import parse_tolerance
 from qnnmem.errors import UsageError
+from qnnmem.gate.changes import ResultComparison, Tolerance, WhatCounts
+from qnnmem.gate.comparison import compare_results
+from qnnmem.gate.tolerance import parse_tolerance
 from qnnmem.report import diff as report
 from qnnmem.report.page.sections import section_of
 from qnnmem.workbench.compared import comparison
