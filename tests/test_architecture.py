@@ -75,15 +75,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": BASE,
     "planner": {"ir", "targets", "results"} | BASE,
     "qnn": BASE,
-    "lpai": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
-    "programs": {"lpai", "qnn", "results"} | BASE,
-    "htp": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
+    # Rules, regions, handles and leaks: for whatever runs under the contract.
+    "contract": {"qnn"} | BASE,
+    "lpai": {"contract", "planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
+    "programs": {"contract", "lpai", "qnn", "results"} | BASE,
+    "htp": {"contract", "planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
     "doctor": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor", "results"} | BASE,
     # Budgets and comparison: results as read from JSON, whoever wrote them.
     "gate": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"planner", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
+    | {"contract"}
     | {"gate", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.

@@ -21,6 +21,7 @@ import onnx
 import stored_logs
 from onnx import TensorProto, helper
 
+from qnnmem.contract.leaks import separate
 from qnnmem.errors import QnnError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
@@ -28,7 +29,6 @@ from qnnmem.lpai.net_run.log import Console
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.descriptors import Mem, MemDescriptor, MemInfoCustom, custom
 from qnnmem.lpai.runtime.heap import Heap
-from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client
 from qnnmem.lpai.selftest.models import ELEMENTS
 from qnnmem.qnn.enums import DataType, GraphProperty, LogLevel, MemRegisterType, MemType

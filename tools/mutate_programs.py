@@ -29,6 +29,7 @@ from mutation_seeds import onnx_seeds
 from program_mutations import CANARY, program_mutants
 
 from qnnmem.child import limit_memory
+from qnnmem.contract.rules import rules
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import pack
@@ -36,7 +37,6 @@ from qnnmem.lpai.net_run.device import Device
 from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.rules import rules
 from qnnmem.qnn.codes import codes
 
 _MEMORY = 8 << 30

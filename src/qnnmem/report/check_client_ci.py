@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from qnnmem.contract.rules import every_rule
 from qnnmem.programs.check.client_run import ClientReport
 from qnnmem.programs.check.findings import CALLED, ClientFinding
-from qnnmem.programs.check.rules import title_of
 from qnnmem.programs.stacks import Frame, Stack, of_program
 from qnnmem.report.check_client import headline, verdict
 from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
@@ -22,7 +22,7 @@ def render_sarif(report: ClientReport, version: str) -> str:
     rules = [
         {
             "id": name,
-            "shortDescription": message(title_of(name)),
+            "shortDescription": message(every_rule()[name].title),
             "help": message(
                 next(f.finding.cure for f in report.findings if f.finding.rule == name)
             ),
