@@ -34,6 +34,7 @@ class Opt:
     item: Callable[[object, str], Any] | None = None  # one value of a TOML table, with its name
     show: Callable[[Any], str] = str  # one value as it is typed
     parses_many: bool = False  # `parse` returns several values, as in `a=1,b=2`
+    is_soc: bool = False  # the name of a SoC, which the workbench lists
     in_bytes: bool = False  # a budget file may write the number as "4K"
     default: str = ""  # what holds without the option, where the default is computed
     required: bool = False

@@ -206,7 +206,7 @@ def value_item(value: object, what: str) -> Constant:
     numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
     for one in numbers:
         expect(one, (bool, int, float), f'{what} is a number, numbers, or a file as "@mask.npy"')
-    return numbers if isinstance(value, list | tuple) else numbers[0]  # type: ignore[return-value]
+    return numbers if isinstance(value, list | tuple) else numbers[0]
 
 
 def text_item(value: object, what: str) -> str:
