@@ -17,7 +17,7 @@ import pytest
 from command_line import exit_code, sentence, verb
 from command_line import run as command
 
-from qnnmem.load.csv import read as read_csv
+from qnnmem.loader.csv import read as read_csv
 from qnnmem.report.page.sections import section_of
 from qnnmem.report.plan_json import SCHEMA
 from qnnmem.results.schema import load_schema
@@ -111,7 +111,7 @@ def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the search could not tell in time, neither yes nor no is claimed."""
-    module = import_module("qnnmem.plan.from_options")  # qnnmem.plan itself is the function
+    module = import_module("qnnmem.planner.from_options")
     honest = module.plan_model
 
     def interrupted(*args: object, **options: object) -> object:

@@ -53,7 +53,7 @@ def footprint(
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.compile.from_options import compile_options
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if target is not None:

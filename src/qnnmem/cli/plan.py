@@ -14,7 +14,7 @@ from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.options.plan import PlanFileOptions
 
 if TYPE_CHECKING:
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
     from qnnmem.report.plan_table import Row
     from qnnmem.report.planned import PlanReport
 
@@ -99,7 +99,7 @@ def _show(
 def _is_model(path: Path) -> bool:
     """Whether a file in a folder is to be planned."""
     from qnnmem.bounded_file import read_head
-    from qnnmem.load.csv import is_header
+    from qnnmem.loader.csv import is_header
 
     suffix = path.suffix.lower()
     if suffix != ".csv":
@@ -113,7 +113,7 @@ def _is_model(path: Path) -> bool:
 def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[Row]:
     """A row for each file."""
     from qnnmem.cli.files import refused
-    from qnnmem.plan.from_options import limits_of
+    from qnnmem.planner.from_options import limits_of
 
     limits_of(options)  # what is wrong for every file is reported once
     rows: list[Row] = []
@@ -200,8 +200,8 @@ def _csv(result: MemoryPlan) -> str:
     from dataclasses import replace
 
     from qnnmem.ir import FixedBuffer
-    from qnnmem.load.csv import write
-    from qnnmem.plan import Pool
+    from qnnmem.loader.csv import write
+    from qnnmem.planner import Pool
 
     if result.model.format == "csv":
         offsets = {buffer.name: buffer.offset for buffer in result.buffers}

@@ -51,7 +51,7 @@ def qmem(
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.compile.from_options import compile_options
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 

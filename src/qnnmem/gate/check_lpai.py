@@ -15,9 +15,9 @@ from qnnmem.options.plan import PlanOptions
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
-    from qnnmem.plan import MemoryPlan
-    from qnnmem.plan.pools import BudgetVerdict
-    from qnnmem.plan.tcm import TcmVerdict
+    from qnnmem.planner import MemoryPlan
+    from qnnmem.planner.pools import BudgetVerdict
+    from qnnmem.planner.tcm import TcmVerdict
 
 _TARGET = "LPAI"
 _AT_PEAK = 64  # tensors that a baseline keeps
@@ -55,8 +55,8 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
 
 def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
     """The plan of a task; a list of buffers is planned to the end before its budget is asked."""
-    from qnnmem.load import load
-    from qnnmem.plan.from_options import plan_with
+    from qnnmem.loader import load
+    from qnnmem.planner.from_options import plan_with
 
     options = task.options(PlanOptions, kind)
     model = load(task.path, **options.sizes)
@@ -74,8 +74,8 @@ def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> Memo
 
 
 def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
-    from qnnmem.plan import Pool
-    from qnnmem.plan.memory import judge_plan
+    from qnnmem.planner import Pool
+    from qnnmem.planner.memory import judge_plan
 
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
@@ -87,9 +87,9 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[CheckedPool]:
-    from qnnmem.plan import Pool
-    from qnnmem.plan.memory import alike, judge_plan
-    from qnnmem.plan.pools import BudgetVerdict
+    from qnnmem.planner import Pool
+    from qnnmem.planner.memory import alike, judge_plan
+    from qnnmem.planner.pools import BudgetVerdict
 
     said = {verdict.pool.value: verdict for verdict in plan.budgets}
     lower = plan.scratch.lower_bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from qnnmem.plan import Progress
+from qnnmem.planner import Progress
 
 
 class ProgressListener(Protocol):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from qnnmem.htp.composing import ComposedModel
     from qnnmem.ir import Model
     from qnnmem.options.plan import PlanFileOptions
-    from qnnmem.plan import MemoryPlan
-    from qnnmem.plan.pools import Limits
+    from qnnmem.planner import MemoryPlan
+    from qnnmem.planner.pools import Limits
     from qnnmem.report.planned import PlanReport
     from qnnmem.verbs.listener import ProgressListener
 
@@ -64,7 +64,7 @@ class _FileGraphs(NamedTuple):
 
 def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlanReport]:
     """Plan every graph of a file."""
-    from qnnmem.plan.from_options import limits_of, plan_with
+    from qnnmem.planner.from_options import limits_of, plan_with
 
     if request.one_of_many and request.options.dims:
         request = _own_dims(request)
@@ -95,7 +95,7 @@ def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlanRepo
 
 def _own_dims(request: PlanRequest) -> PlanRequest:
     """Return the request without the dimensions that are for other files."""
-    from qnnmem.load.dims import dims_in
+    from qnnmem.loader.dims import dims_in
 
     dims = dims_in(request.path, request.options.dims)
     names = {name for name, _ in dims}
@@ -119,9 +119,9 @@ def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> Non
 
 def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     """Read every graph of a file, or the one with a name."""
-    from qnnmem.load import dlc, kind_of
-    from qnnmem.load.file_kind import is_library
-    from qnnmem.load.model_cache import cached, load_cached
+    from qnnmem.loader import dlc, kind_of
+    from qnnmem.loader.file_kind import is_library
+    from qnnmem.loader.model_cache import cached, load_cached
 
     library = is_library(path, trust=options.trust)
     kind = "library" if library else kind_of(path)
@@ -143,8 +143,8 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
 
 def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     from qnnmem.htp.composing import compose_onnx
-    from qnnmem.load.dlc import as_model, named_graph
-    from qnnmem.load.model_cache import load_cached
+    from qnnmem.loader.dlc import as_model, named_graph
+    from qnnmem.loader.model_cache import load_cached
     from qnnmem.targets.socs import find_soc
 
     sizes, graph = options.sizes, options.graph
@@ -185,8 +185,8 @@ def _with_remedies(
     import dataclasses
 
     from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.plan.pools import TCM
-    from qnnmem.plan.remedies import Shortage, find_remedies, shortages
+    from qnnmem.planner.pools import TCM
+    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
 
     def tcm_need(plan: MemoryPlan) -> int:
         verdict = judge_plan(plan)
