@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.report.doctor_remedies import Guide
     from qnnmem.targets.socs import Soc
 
@@ -230,7 +230,7 @@ def _find_facts(
 ) -> FoundFacts:
     from qnnmem.doctor.backend import HTP
     from qnnmem.doctor.model_facts import gather_possible
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
 
     facts, failures = gather_possible(binary, model, soc, options, backends)
     notes = [_not_known(failure.sentence(flag), failure) for failure in failures]

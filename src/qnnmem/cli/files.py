@@ -139,7 +139,7 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
     """One of several files, for which there is a sentence in place of an answer."""
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
     from qnnmem.results.several import RefusedFile
 
     sentence = exc.sentence(flag)

@@ -58,7 +58,7 @@ def _say(exc: Exception) -> int:
 def _sentence(exc: Exception) -> tuple[str, int]:
     """What went wrong, and the exit code that says so."""
     if isinstance(exc, QnnMemError):
-        from qnnmem.report.flags import flag
+        from qnnmem.flags import flag
 
         return exc.sentence(flag), exc.exit_code
     if isinstance(exc, click.ClickException):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from qnnmem.errors import Setting
-from qnnmem.plan.tcm import too_many
+from qnnmem.planner.tcm import too_many
 from qnnmem.results.check import (
     BaselineUse,
     CheckCounts,
@@ -20,7 +20,7 @@ from qnnmem.results.diff import PoolChange, SubjectChange
 from qnnmem.text import counted, shorten
 
 if TYPE_CHECKING:
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
 
 # Exit codes.
 NOT_READ: Final = 2

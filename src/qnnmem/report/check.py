@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from qnnmem.flags import flag_word
 from qnnmem.gate.checked import BASELINE, GROWN, BudgetRun, CheckedModel
 from qnnmem.gate.pools import LPAI, TOTAL
 from qnnmem.report.diff import signed, size
-from qnnmem.report.flags import flag_word
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import Column, text_table
 from qnnmem.results.check import PoolCheck

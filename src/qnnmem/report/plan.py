@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from qnnmem.flags import with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
-from qnnmem.plan import Io, Pool
-from qnnmem.plan.memory import alike, pool_sizes
-from qnnmem.plan.proof import ProofScope
-from qnnmem.plan.tcm import too_many
-from qnnmem.report.flags import with_flags
+from qnnmem.planner import Io, Pool
+from qnnmem.planner.memory import alike, pool_sizes
+from qnnmem.planner.tcm import too_many
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.tcm import fatal_lines
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 

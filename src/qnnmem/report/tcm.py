@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.lpai.tcm_changes import TcmAccount
-from qnnmem.plan.tcm import too_many
+from qnnmem.planner.tcm import too_many
 from qnnmem.text import counted
 
 _MAX_ROWS = 64
