@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qnnmem.client.findings import CALLED, ClientFinding
-from qnnmem.client.rules import title_of
-from qnnmem.client.run import ClientReport
-from qnnmem.client.stacks import Frame, Stack, of_program
+from qnnmem.programs.check.client_run import ClientReport
+from qnnmem.programs.check.findings import CALLED, ClientFinding
+from qnnmem.programs.check.rules import title_of
+from qnnmem.programs.stacks import Frame, Stack, of_program
 from qnnmem.report.check_client import headline, verdict
 from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
 from qnnmem.text import printable, shorten

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from qnnmem.flags import flag, flag_word
-from qnnmem.plan.remedies import Remedy
+from qnnmem.planner.remedies import Remedy
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.results.proof import ProofScope

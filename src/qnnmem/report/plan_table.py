@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.plan import Pool
+from qnnmem.planner import Pool
 from qnnmem.report.plan import allocation_lines
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
