@@ -132,12 +132,11 @@ def _say(one: ClientFinding) -> None:
 
 def _render(report: ClientReport, form: str) -> str:
     from qnnmem.report import check_client, check_client_ci
-    from qnnmem.version import __version__
 
     if form == "json":
         return check_client.render_json(report)
     if form == "sarif":
-        return check_client_ci.render_sarif(report, __version__)
+        return check_client_ci.render_sarif(report)
     if form == "junit":
         return check_client_ci.render_junit(report)
     return check_client.render_text(report)
