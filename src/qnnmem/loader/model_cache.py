@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qnnmem.ir import Model
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
 
 _MAX_FILES = 4
 # None: nothing is kept, as on the command line.

@@ -95,7 +95,7 @@ def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlanRepo
 
 def _own_dims(request: PlanRequest) -> PlanRequest:
     """Return the request without the dimensions that are for other files."""
-    from qnnmem.loader.dims import dims_in
+    from qnnmem.loader import dims_in
 
     dims = dims_in(request.path, request.options.dims)
     names = {name for name, _ in dims}
