@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options, seconds
+from qnnmem.cli.options import result_options
 from qnnmem.cli.tool_flags import flag, one_of
+from qnnmem.options.parsers import seconds
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
@@ -131,12 +132,11 @@ def _say(one: ClientFinding) -> None:
 
 def _render(report: ClientReport, form: str) -> str:
     from qnnmem.report import check_client, check_client_ci
-    from qnnmem.version import __version__
 
     if form == "json":
         return check_client.render_json(report)
     if form == "sarif":
-        return check_client_ci.render_sarif(report, __version__)
+        return check_client_ci.render_sarif(report)
     if form == "junit":
         return check_client_ci.render_junit(report)
     return check_client.render_text(report)

@@ -1,4 +1,4 @@
-"""The backend that `fix` changed a model for, as a property of the ONNX file."""
+"""The backend that `qnnmem fix` changed a model for, stored as a metadata property of the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = "qnnmem.fixed_for"
 _NAMES = {"lpai": "LPAI", "htp": "HTP"}
 
 
-def mark(model: onnx.ModelProto, backend: str) -> None:
+def mark_backend(model: onnx.ModelProto, backend: str) -> None:
     """Write the backend into a model."""
     for item in model.metadata_props:
         if item.key == KEY:

@@ -1,4 +1,4 @@
-"""What a model leaves open, and which sizes and values are worth a try."""
+"""Free dimensions of a model, and the sizes and values worth trying for them."""
 
 from __future__ import annotations
 
