@@ -2,7 +2,7 @@
 
 A rule gives the shapes, or says by `Unknown` that they are not known before the model runs, or by
 `Damaged` that the operator cannot run on these inputs at all. The rules were compared with TFLite's
-own interpreter (`tools/tflite_shapes.py`).
+own interpreter.
 """
 
 from __future__ import annotations
