@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from qnnmem.cli import usage
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 
 
 class Verb(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
-from qnnmem.plan import Io, PoolOptions, plan_model
+from qnnmem.planner import Io, PoolOptions, plan_model
 from qnnmem.units import Bytes, Offset
 
 

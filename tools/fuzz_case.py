@@ -280,9 +280,9 @@ def _settle(box: Box, traced: bool) -> None:
 
 
 def _read(reader: Reader, path: Path) -> int:
-    from qnnmem.cli.say import say
+    from qnnmem.cli.stderr import say
     from qnnmem.errors import QnnMemError
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
 
     try:
         reader(path)

@@ -126,7 +126,7 @@ def sound(*names: str) -> Beside:
 
 
 def _guard(path: Path) -> None:
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     read_guarded(path)
 
@@ -480,6 +480,6 @@ TARGETS: tuple[Target, ...] = (
         10,
     ),
     # Read by the vendor's reader in a child process, so a case takes a second.
-    Target("dlc", "model.dlc", ANY, ("plan FILE --time-limit 1",), 1, folder=_TESTS / "load/dlc"),
+    Target("dlc", "model.dlc", ANY, ("plan FILE --time-limit 1",), 1, folder=_TESTS / "loader/dlc"),
     Target("words", "words.txt", (*ANY, *_TEXT), ("explain @", "socs @", "kb show @"), 6),
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from qnnmem.budget.task import BudgetTask
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.gate.task import BudgetTask
+    from qnnmem.planner import MemoryPlan
 
 _MARK = "qnn_budget"
 _LINE = (
@@ -49,9 +49,9 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
     """Plans a model: `qnn_plan("model.onnx", dims={"N": 1})`; without one that of the mark."""
 
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
-        from qnnmem.budget.lpai import plan_task
-        from qnnmem.budget.pools import LPAI
-        from qnnmem.load.file_kind import kind_of_file
+        from qnnmem.gate.check_lpai import plan_task
+        from qnnmem.gate.pools import LPAI
+        from qnnmem.loader.file_kind import kind_of_file
 
         if model is None:
             mark = request.node.get_closest_marker(_MARK)
@@ -75,9 +75,9 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
 
 def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
     """A file by its path from the root of the tests."""
-    from qnnmem.budget.config import entry_of
-    from qnnmem.budget.task import BudgetTask
     from qnnmem.errors import UsageError
+    from qnnmem.gate.config import entry_of
+    from qnnmem.gate.task import BudgetTask
 
     try:
         entry = entry_of(str(model), given)
@@ -88,7 +88,7 @@ def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask
 
 def _broken(task: BudgetTask) -> str:
     """What is wrong, a line each; empty where all holds."""
-    from qnnmem.budget.run import check_task
+    from qnnmem.gate.check_files import check_task
     from qnnmem.report.check import reasons
 
     models = [model for model in check_task(task) if model.exit_code]

@@ -10,9 +10,9 @@ from click.testing import Result
 from command_line import verb
 
 from qnnmem import QnnMemError, whole_file
+from qnnmem.flags import flag
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import read_run_config
-from qnnmem.report.flags import flag
 
 PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
 

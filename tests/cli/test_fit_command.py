@@ -14,9 +14,9 @@ from context_writer import example_context, example_graph, pack_context
 from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, OutputError, UsageError
+from qnnmem.flags import flag
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import fit as report
-from qnnmem.report.flags import flag
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]

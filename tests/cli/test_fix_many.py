@@ -17,8 +17,8 @@ from qnnmem.cli import fix_many
 from qnnmem.cli.fix_task import FixTask, memory_of
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.report.fix_table import FixedFile
-from qnnmem.report.several import RefusedFile
 from qnnmem.results.schema import load_schema
+from qnnmem.results.several import RefusedFile
 
 
 @pytest.fixture

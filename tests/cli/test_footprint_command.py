@@ -16,9 +16,9 @@ from context_writer import example_context, old_context, pack_context
 from told_worker import ToldWorker, loading
 
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
+from qnnmem.flags import flag
 from qnnmem.htp.library import Library
 from qnnmem.htp.provoke.models import small_convolution
-from qnnmem.report.flags import flag
 from qnnmem.results.schema import load_schema
 
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}

@@ -7,9 +7,9 @@ import os
 import re
 import shlex
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import onnx.parser
@@ -17,7 +17,8 @@ import pytest
 from command_line import exit_code, sentence, verb
 from command_line import run as command
 
-from qnnmem.load.csv import read as read_csv
+from qnnmem import planner
+from qnnmem.loader.csv import read as read_csv
 from qnnmem.report.page.sections import section_of
 from qnnmem.report.plan_json import SCHEMA
 from qnnmem.results.schema import load_schema
@@ -111,15 +112,14 @@ def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the search could not tell in time, neither yes nor no is claimed."""
-    plan_package = sys.modules["qnnmem.plan"]  # qnnmem.plan itself is the function
-    honest = plan_package.plan_model
+    honest = planner.plan_model
 
-    def interrupted(*args: object, **options: object) -> object:
+    def interrupted(*args: Any, **options: Any) -> object:
         made = honest(*args, **options)
         budget = replace(made.budgets[0], need=Bytes(200), at_least=Bytes(50))
         return replace(made, budgets=(budget,))
 
-    monkeypatch.setattr(plan_package, "plan_model", interrupted)
+    monkeypatch.setattr(planner, "plan_model", interrupted)
     result = run(buffers(tmp_path), "--capacity", "100")
     assert exit_code(result) == 3
     assert result.stdout.startswith("cannot tell: ")

@@ -17,12 +17,12 @@ from command_line import verb
 from context_writer import example_context, pack_context
 
 from qnnmem.errors import LoadError, OutputError, UsageError
+from qnnmem.flags import flag
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
-from qnnmem.report.flags import flag
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]

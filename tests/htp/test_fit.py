@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.cli.fit import fit as fit_command
 from qnnmem.cli.refusal import explained
 from qnnmem.errors import Setting, UsageError
+from qnnmem.flags import flag
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.context import HtpContext
@@ -31,7 +32,6 @@ from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.report.bill import render_text as render_bill
 from qnnmem.report.fit import as_values, render_text
-from qnnmem.report.flags import flag
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
 
 SM8650, SM8350, SM8750 = find_soc("SM8650"), find_soc("SM8350"), find_soc("SM8750")

@@ -12,12 +12,12 @@ from onnx import TensorProto, helper
 from told_worker import ToldWorker, done
 
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
+from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.partition_run import PartitionRun, farthest
 from qnnmem.htp.log import read_line
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report.compiled import run_words
-from qnnmem.report.flags import with_flags
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
+from qnnmem.flags import with_flags
 from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,
@@ -22,7 +23,6 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.report.flags import with_flags
 from qnnmem.targets.socs import find_soc
 
 MODELS = Path(__file__).parents[2] / ".cache" / "models"

@@ -18,7 +18,7 @@ from command_line import every_verb
 
 from qnnmem.cli import outcome
 from qnnmem.errors import QnnMemError, Setting, Words
-from qnnmem.report.flags import flag_word
+from qnnmem.flags import flag_word
 
 SOURCE = Path(outcome.__file__).parents[1]
 PLACEHOLDER = re.compile(r"=?(VALUE|AxB|MODEL|NAME|ID|VERB|FILE)\b|=N?x?N(x|$)|\.\.\.|…")

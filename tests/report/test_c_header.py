@@ -26,7 +26,7 @@ from qnnmem import (
     UsageError,
 )
 from qnnmem.lpai.tcm import judge_plan
-from qnnmem.plan import MemoryPlan
+from qnnmem.planner import MemoryPlan
 from qnnmem.report.c_header import c_names, c_prefix, render_c
 from qnnmem.report.planned import PlanReport
 

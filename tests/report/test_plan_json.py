@@ -15,7 +15,7 @@ from small_files import SEEDS
 import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.tcm import judge_plan
-from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, verify
+from qnnmem.planner import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, verify
 from qnnmem.report.plan_json import SCHEMA, as_values, render_json
 from qnnmem.report.planned import PlanReport
 from qnnmem.results.schema import load_schema

@@ -8,9 +8,9 @@ import pytest
 
 import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
-from qnnmem.load.csv import write as write_csv
+from qnnmem.loader.csv import write as write_csv
 from qnnmem.lpai.tcm import judge_plan
-from qnnmem.plan import MemoryPlan, Pool, PoolOptions
+from qnnmem.planner import MemoryPlan, Pool, PoolOptions
 from qnnmem.report.plan import render_text
 from qnnmem.report.plan_json import render_json
 from qnnmem.report.planned import PlanReport

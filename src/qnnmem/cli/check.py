@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
-    from qnnmem.budget.config import BudgetConfig
-    from qnnmem.budget.task import BudgetTask
-    from qnnmem.budget.value import BudgetRun
+    from qnnmem.gate.checked import BudgetRun
+    from qnnmem.gate.config import BudgetConfig
+    from qnnmem.gate.task import BudgetTask
 
 _FORMS = ("text", "json", "junit", "sarif", "github", "markdown")
 _SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -25,7 +25,7 @@ _WORKSPACE = "GITHUB_WORKSPACE"
 _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.option(
     "--config",
     "named",
@@ -109,8 +109,8 @@ def _config(
     named: str | None, baseline: str | None, update: bool
 ) -> tuple[BudgetConfig, Path | None]:
     """The budgets, and the file of the baseline."""
-    from qnnmem.budget.config import find_config, read_config
     from qnnmem.cli.output import check_free
+    from qnnmem.gate.config import find_config, read_config
 
     config = read_config(find_config(Path.cwd()) if named is None else Path(named))
     kept = config.baseline if baseline is None else Path(baseline)
@@ -147,10 +147,10 @@ def _base(form: str) -> Path:
 def _run(config: BudgetConfig, kept: Path | None, update: bool, base: Path) -> BudgetRun:
     from dataclasses import replace
 
-    from qnnmem.budget.baseline import against, read_baseline, write_baseline
-    from qnnmem.budget.run import check_all
-    from qnnmem.budget.value import BudgetRun
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.gate.baseline import against, read_baseline, write_baseline
+    from qnnmem.gate.check_files import check_all
+    from qnnmem.gate.checked import BudgetRun
 
     accepted = None if kept is None else read_baseline(kept)
     tasks = _tasks(config, base)
@@ -175,7 +175,7 @@ def _run(config: BudgetConfig, kept: Path | None, update: bool, base: Path) -> B
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
     """Every file once for each table that names it; those with a table of their own go first."""
-    from qnnmem.budget.task import BudgetTask
+    from qnnmem.gate.task import BudgetTask
 
     tasks: list[BudgetTask] = []
     listed: set[Path] = set()
@@ -198,8 +198,8 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
     """The files that names, patterns and folders mean, as seen from the config."""
     from glob import escape
 
-    from qnnmem.budget.config import check_inside
     from qnnmem.cli.files import named_files
+    from qnnmem.gate.config import check_inside
 
     for name in names:
         absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern is no path
@@ -217,7 +217,7 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
 def _is_checked(path: Path) -> bool:
     """Whether a file in a folder is a model or a binary."""
     from qnnmem.errors import QnnMemError
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     try:
         return kind_of_file(path).name in _KINDS
@@ -271,14 +271,14 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
 
         return render_markdown(run, drawn)
     again = [
-        word for word in given_words() if not word.startswith(("--maps", "--update", "--also"))
+        word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]
     return report.render_text(run, verbose=verbose, given=again)
 
 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Adds to the summary of a workflow's step, where there is one."""
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report.check_markdown import render_markdown
 
     name = os.environ.get(_SUMMARY)

@@ -123,7 +123,7 @@ def _platform(
 
 
 def _say(one: ClientFinding) -> None:
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report.check_client import headline
 
     note(f"qnnmem: {headline(one)}")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.compare import ResultComparison, Tolerance
+    from qnnmem.gate.changes import ResultComparison, Tolerance
 
 # Besides what a page shows.
 _VERBS = {"lpai": "inspect"}
@@ -23,12 +23,12 @@ _OPEN = ("--dim=", "--shape=", "--value=")
 
 def tolerance(text: str) -> Tolerance:
     """How much a pool may grow: bytes as `4K`, or a part of it as `2%`."""
-    from qnnmem.compare.tolerance import parse_tolerance
+    from qnnmem.gate.tolerance import parse_tolerance
 
     return parse_tolerance(text)
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("before", type=click.Path(), metavar="A")
 @click.argument("after", type=click.Path(), metavar="B")
 @click.option(
@@ -69,7 +69,8 @@ def diff(
     Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.compare import Tolerance, WhatCounts, compare_results
+    from qnnmem.gate.changes import Tolerance, WhatCounts
+    from qnnmem.gate.comparison import compare_results
     from qnnmem.report.diff import verdict
 
     target = None if output is None else Path(output)
@@ -89,7 +90,7 @@ def _result(path: Path, other: Path) -> Any:
     """A result that is there, or that a verb makes; `other` is the file on the other side."""
     from qnnmem.cli.report import result_of
 
-    words = given_words("plan")
+    words = recorded_args("plan")
     shapes = [word for word in words if word.startswith(_OPEN)]
     if shapes:
         # A size that only the other model leaves open does not concern this one.
@@ -106,14 +107,14 @@ def _name(word: str) -> str:
 
 def _open_names(path: Path) -> set[str]:
     """Dimensions and tensors that an ONNX model has; none for any other file."""
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     if kind_of_file(path).name != "onnx":
         return set()
-    from qnnmem.load.onnx.graph import all_names
-    from qnnmem.load.onnx.inputs import named_dims
-    from qnnmem.load.onnx.passes.guard import guard
-    from qnnmem.load.onnx.passes.read import read
+    from qnnmem.loader.onnx.graph import all_names
+    from qnnmem.loader.onnx.inputs import named_dims
+    from qnnmem.loader.onnx.passes.guard import guard
+    from qnnmem.loader.onnx.passes.read import read
 
     graph = guard(read(path)).proto.graph
     return {*named_dims(graph), *all_names(graph)}
@@ -123,7 +124,7 @@ def _check_planned(files: Sequence[str]) -> None:
     """Refuses options of a plan where nothing is planned: they would change nothing."""
     from qnnmem.cli.report import is_planned
 
-    words = given_words("plan")
+    words = recorded_args("plan")
     if words and not any(is_planned(Path(file)) for file in files):
         name = words[0].partition("=")[0]
         raise UsageError(f"{name} is for models, which are planned here; neither file is one")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.host import Machine, check_form, look_beside, show_alone, sort_out
 from qnnmem.cli.options import result_options, shape_options, verbose_option
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import NoCompiler, QnnMemError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.report.doctor_remedies import Guide
     from qnnmem.targets.socs import Soc
 
@@ -62,7 +62,7 @@ class FoundFacts(NamedTuple):
     missing: tuple[str, ...]
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
 @click.option(
     "--kb",
@@ -178,7 +178,7 @@ def _guide(model: str | None, binary: str | None, soc: str | None, kb: tuple[str
     """What the user named, for the commands that are recommended."""
     from qnnmem.report.doctor_remedies import Guide
 
-    split = (word.partition("=") for word in given_words())
+    split = (word.partition("=") for word in recorded_args())
     settings = [(name, value) for name, _, value in split if name in _OF_MODEL]
     return Guide(model, binary, soc, settings, tuple(map(Path, kb)))
 
@@ -230,7 +230,7 @@ def _find_facts(
 ) -> FoundFacts:
     from qnnmem.doctor.backend import HTP
     from qnnmem.doctor.model_facts import gather_possible
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
 
     facts, failures = gather_possible(binary, model, soc, options, backends)
     notes = [_not_known(failure.sentence(flag), failure) for failure in failures]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option(
     "--soc",
@@ -126,7 +126,7 @@ class _Wish(NamedTuple):
 def _is_judged(path: Path) -> bool:
     """Whether a file in a folder is a model or a context binary for HTP."""
     from qnnmem.errors import QnnMemError
-    from qnnmem.load.file_kind import kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import kind_of_file, kinds_for
 
     try:
         return kind_of_file(path).name in kinds_for("fit")
@@ -157,8 +157,8 @@ def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, .
     from dataclasses import replace
 
     from qnnmem.htp.fit.stored import fit_stored
-    from qnnmem.load.dims import dims_in
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.dims import dims_in
+    from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "fit")
     limit = wish.options.time_limit_s
@@ -240,7 +240,7 @@ def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -
 
     if as_json:
         return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file, verbose=verbose, given=given_words("fix"))
+    return report.render_text(answers, file, verbose=verbose, given=recorded_args("fix"))
 
 
 def _verdict_on_files(rows: Sequence[FitRow]) -> str:

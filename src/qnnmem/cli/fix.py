@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.fix_htp import htp_options, htp_wish
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.units import Bytes
 
 _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
@@ -24,7 +24,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip().lower() for word in text.split(","))
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("models", nargs=-1, type=click.Path(), metavar="[MODEL...]")
 @click.option(
     "--log",
@@ -183,8 +183,8 @@ def fix(
         chosen["soc"] = chosen["soc"] or (asked.soc if backend == "htp" else None)
     htp = htp_wish(backend, chosen)
     task = FixTask("", backend, FixWish(**chosen), htp, recipe, output, force, cache)
-    typed = tuple(word for word in given_words() if word.partition("=")[0] not in _NO_CHANGE)
-    task = task._replace(given=given_words("prepare"), typed=typed, validate=validate)
+    typed = tuple(word for word in recorded_args() if word.partition("=")[0] not in _NO_CHANGE)
+    task = task._replace(given=recorded_args("prepare"), typed=typed, validate=validate)
     if asked is not None:
         return show_fixed(fix_log.task_for(asked, models, task), as_json)
     if not models:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 _KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("file", type=click.Path())
 @texts.made_for_option
 @click.option(
@@ -68,7 +68,7 @@ def footprint(
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if target is not None:
@@ -149,8 +149,8 @@ def _render(
     if as_json:
         return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})
     if compiled:
-        following = report.next_prepare(bill, file, given_words("prepare"))
+        following = report.next_prepare(bill, file, recorded_args("prepare"))
     else:
-        following = report.next_look(bill, file, given_words())
+        following = report.next_look(bill, file, recorded_args())
     following = f"{_KEPT}\n\n{following}" if is_kept else following
     return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)

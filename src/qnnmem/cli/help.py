@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from qnnmem.cli.examples import EXAMPLES
-from qnnmem.cli.given_once import CarefulGroup
 from qnnmem.cli.screen import wish
+from qnnmem.cli.strict_group import StrictGroup
 
 _TITLE = "Examples"
 
@@ -47,7 +47,7 @@ class Page(click.Context):
             self.color = wish()
 
 
-class VerbGroup(CarefulGroup):
+class VerbGroup(StrictGroup):
     """A verb that has verbs of its own, listed with whole sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

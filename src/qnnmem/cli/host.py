@@ -82,7 +82,7 @@ def look_beside(host: str, diagnosis: Diagnosis) -> HostReport | None:
     """The checks, those first that concern what was diagnosed; a note where none can be made."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.check import with_causes
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
 
     try:
         found = examine(find_machine(host))

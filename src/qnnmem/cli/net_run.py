@@ -184,7 +184,7 @@ def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
 def _explain(report: RunReport, console: Console) -> None:
     """What went wrong, and what only looks as if it had."""
     from qnnmem.errors import TcmFatal
-    from qnnmem.report.flags import with_flags
+    from qnnmem.flags import with_flags
     from qnnmem.report.tcm import shortage_lines
 
     failure = report.failure
@@ -275,7 +275,7 @@ def _binary(flags: dict[str, Any]) -> Path:
 
 
 def _made_inputs(flags: dict[str, Any]) -> RandomInputs | SampleInputs | None:
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
 
     ways = [w for w in ("--input_list", "--random-inputs", "--inputs") if flags[_name(w)]]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
 
 _MAX_DIM = 1 << 40
 _FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @
@@ -410,7 +410,7 @@ def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> st
         return form
     if form is None and said in forms:
         return said
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
 
     note(f"note: {shorten(str(output), 200)} gets {form or forms[0]}, whatever its suffix says")
     return form
@@ -418,7 +418,7 @@ def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> st
 
 def _note_suffix(output: str, forms: Sequence[str]) -> None:
     """Says what a file gets whose suffix is no form."""
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
 
     known = {form: suffix for suffix, form in reversed(_FORM_OF.items())}
     suffixes = ", ".join(known[form] for form in forms if form in known)

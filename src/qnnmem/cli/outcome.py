@@ -11,9 +11,9 @@ from typing import TypeGuard
 
 import click
 
-from qnnmem.cli.say import note, say
+from qnnmem.cli.environment_errors import blame
+from qnnmem.cli.stderr import note, say
 from qnnmem.cli.streams import discard_output, finish_output
-from qnnmem.cli.surroundings import blame
 from qnnmem.cli.verbs import run
 from qnnmem.errors import QnnMemError
 
@@ -58,7 +58,7 @@ def _say(exc: Exception) -> int:
 def _sentence(exc: Exception) -> tuple[str, int]:
     """What went wrong, and the exit code that says so."""
     if isinstance(exc, QnnMemError):
-        from qnnmem.report.flags import flag
+        from qnnmem.flags import flag
 
         return exc.sentence(flag), exc.exit_code
     if isinstance(exc, click.ClickException):

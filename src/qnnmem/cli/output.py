@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from qnnmem.cli.say import note, say
 from qnnmem.cli.screen import fitted
+from qnnmem.cli.stderr import note, say
 from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
 from qnnmem.text import counted, shorten
@@ -33,7 +33,7 @@ def say_verdict(verdict: str) -> None:
 
 def say_refused(rows: Iterable[object]) -> None:
     """Says which of several files there is no answer about, and why: each reason once."""
-    from qnnmem.report.several import RefusedFile
+    from qnnmem.results.several import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
     for row in rows:

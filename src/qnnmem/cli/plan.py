@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.loaded import graphs_of
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.ir import Model
-    from qnnmem.load.onnx.fixed import InputValue
-    from qnnmem.plan import MemoryPlan, Pool
+    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.planner import MemoryPlan, Pool
     from qnnmem.report.plan_table import Row
     from qnnmem.report.planned import PlanReport
 
@@ -27,7 +27,7 @@ _ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @texts.plan_options
 @click.option(
@@ -139,7 +139,7 @@ class _Wish(NamedTuple):
 def _is_model(path: Path) -> bool:
     """Whether a file in a folder is to be planned."""
     from qnnmem.bounded_file import read_head
-    from qnnmem.load.csv import is_header
+    from qnnmem.loader.csv import is_header
 
     suffix = path.suffix.lower()
     if suffix != ".csv":
@@ -171,7 +171,7 @@ def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[Pla
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:
-            from qnnmem.load.dims import dims_in
+            from qnnmem.loader.dims import dims_in
 
             wish = wish._replace(dims=dims_in(path, wish.dims))
         return _plan(path, file, wish, bar, one_of_many=one_of_many)
@@ -211,7 +211,7 @@ def _plan(
 
 
 def _planned(model: Model, wish: _Wish, budgets: dict[Pool, Bytes], bar: ProgressBar) -> MemoryPlan:
-    from qnnmem.plan import PoolOptions, plan_model
+    from qnnmem.planner import PoolOptions, plan_model
 
     options = PoolOptions(
         io=wish.io,
@@ -234,7 +234,7 @@ def _given(wish: _Wish) -> tuple[str, ...]:
         option, _, dimension = word.partition("=")
         return option != "--dim" or dimension.rpartition("=")[0] in names
 
-    return tuple(filter(is_for_it, given_words()))
+    return tuple(filter(is_for_it, recorded_args()))
 
 
 def _now() -> float:
@@ -245,7 +245,7 @@ def _now() -> float:
 
 def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
     """Budgets of pools, and the one of TCM, which is no pool of a plan."""
-    from qnnmem.plan import Pool
+    from qnnmem.planner import Pool
 
     pools = {pool.value: pool for pool in Pool}
     chosen: dict[str, Bytes] = {}
@@ -291,7 +291,7 @@ def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressB
     from dataclasses import replace
 
     from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.plan.remedies import Shortage, find_remedies, shortages
+    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
 
     def tcm_need(plan: MemoryPlan) -> int:
         verdict = judge_plan(plan)
@@ -310,7 +310,7 @@ def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressB
 
 def _write_png(report: PlanReport, target: Path, force: bool) -> None:
     from qnnmem.cli.output import say_verdict
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report.plan_png import render_png
     from qnnmem.whole_file import shown, write_whole
 
@@ -344,7 +344,7 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
 def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
-    from qnnmem.report.several import RefusedFile
+    from qnnmem.results.several import RefusedFile
     from qnnmem.version import __version__
 
     if form == "json":
@@ -371,8 +371,8 @@ def _csv(result: MemoryPlan) -> str:
     from dataclasses import replace
 
     from qnnmem.ir import FixedBuffer
-    from qnnmem.load.csv import write
-    from qnnmem.plan import Pool
+    from qnnmem.loader.csv import write
+    from qnnmem.planner import Pool
 
     if result.model.format == "csv":
         offsets = {buffer.name: buffer.offset for buffer in result.buffers}

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
-from qnnmem.plan import Progress
+from qnnmem.planner import Progress
 from qnnmem.text import printable
 from qnnmem.units import format_size
 
@@ -73,7 +73,7 @@ class ProgressBar:
         if self._colour:
             self._draw()
             return
-        from qnnmem.cli.say import note
+        from qnnmem.cli.stderr import note
 
         with self._lock:
             if not self._closed:  # a bar moves the cursor, which is not wanted either: said once

@@ -82,7 +82,7 @@ def provoke(
 
 def _store(found: Provoked, folder: Path, stem: str, record: str, force: bool) -> None:
     """Record, log and input: all of them or none."""
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report import provoke as report
     from qnnmem.whole_file import shown, write_together
 

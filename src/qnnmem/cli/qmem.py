@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
 
 
-@click.command(cls=Remembering)
+@click.command(cls=RecordingCommand)
 @click.argument("file", type=click.Path())
 @texts.made_for_option
 @click.option(
@@ -68,7 +68,7 @@ def qmem(
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 
@@ -94,4 +94,4 @@ def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:
 
     if as_json:
         return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file, given_words, verbose=verbose)
+    return report.render_text(result, file, recorded_args, verbose=verbose)

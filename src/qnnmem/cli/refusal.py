@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.htp.fit import Fit
     from qnnmem.htp.sweep import Largest, SweepRow
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 TIMED_OUT = 4  # exit code
@@ -99,7 +99,7 @@ def own_words(words: Words, asked: Asked | None = None) -> Words:
 
 
 def _elsewhere(setting: Setting, mine: set[str], asked: Asked | None) -> Setting | str:
-    from qnnmem.report.flags import flag, flag_word
+    from qnnmem.flags import flag, flag_word
 
     word = flag(setting)
     name = word.split()[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.errors import Setting
-from qnnmem.report.flags import flag, flag_word
+from qnnmem.flags import flag, flag_word
 from qnnmem.report.shell import shell_line
 
 

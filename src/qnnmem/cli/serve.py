@@ -52,7 +52,7 @@ def serve(host: str, port: int, token: str | None, data: str | None, no_browser:
 
     Exit codes: 0 ended, 2 bad usage or a port that is in use, 3 a package is missing.
     """
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
 
     _check_installed()
     is_local = _is_loopback(host)

@@ -94,7 +94,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
 
 def _leave(number: int) -> int:
     if number == signal.SIGINT:
-        from qnnmem.cli.say import say
+        from qnnmem.cli.stderr import say
 
         say("interrupted", 0)
     else:

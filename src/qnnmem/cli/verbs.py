@@ -9,8 +9,8 @@ from importlib import import_module
 
 import click
 
-from qnnmem.cli.given_once import CarefulGroup
 from qnnmem.cli.help import Page, color_option, dress
+from qnnmem.cli.strict_group import StrictGroup
 from qnnmem.version import __version__
 
 # What `qnnmem --help` lists. The module of a verb has its name, with underscores for dashes.
@@ -77,7 +77,7 @@ class Verbs(UserDict[str, click.Command]):
         return len(VERBS)
 
 
-class VerbList(CarefulGroup):
+class VerbList(StrictGroup):
     """The list of verbs by what they are for, without importing a single one."""
 
     context_class = Page

@@ -134,7 +134,7 @@ def _check(
 
 
 def _watch(options: WatchOptions, form: str, output: str | None, force: bool) -> int:
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.scratch_folder import scratch_folder
     from qnnmem.watch.run import record
     from qnnmem.whole_file import shown, write_pieces
@@ -214,7 +214,7 @@ def _fail_each(
 
 
 def _say(run: FailedRun) -> None:
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.report.fail_each import headline
 
     note(f"qnnmem: {headline(run)}")

@@ -17,7 +17,7 @@ def libraries_of_workers(first: Library) -> list[Library]:
 
     Workers with another version of it would make a table of two kinds of rows: they are refused.
     """
-    from qnnmem.cli.say import note
+    from qnnmem.cli.stderr import note
     from qnnmem.errors import QnnMemError, UsageError
     from qnnmem.htp.library import find_libraries
 

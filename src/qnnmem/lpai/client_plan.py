@@ -14,12 +14,12 @@ import msgspec
 
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, QnnError, UsageError
-from qnnmem.load.file_kind import KINDS, kind_of_file, wrong_kind
+from qnnmem.loader.file_kind import KINDS, kind_of_file, wrong_kind
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.inspect import data_type
 from qnnmem.lpai.profiles import power_of_two
-from qnnmem.plan import Io, Pool
+from qnnmem.planner import Io, Pool
 from qnnmem.text import quote
 
 MAX_UINT32 = (1 << 32) - 1

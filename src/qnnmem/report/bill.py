@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from qnnmem.flags import with_flags
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
 from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
-from qnnmem.report.flags import with_flags
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sizes import size_words

@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import PurePath
 
 from qnnmem.errors import UsageError
+from qnnmem.flags import with_flags
 from qnnmem.ir.lifetime import stored_bytes
-from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
-from qnnmem.report.flags import with_flags
+from qnnmem.planner import Io, MemoryPlan, PlacedBuffer, Pool
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.sizes import size_column
 from qnnmem.units import MAX_BYTES

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qnnmem.budget.pools import LPAI, TOTAL
-from qnnmem.budget.value import BROKEN, NOT_READ, OPEN, BudgetRun, CheckedModel, CheckedPool
-from qnnmem.compare import PoolChange
+from qnnmem.flags import flag_word
+from qnnmem.gate.changes import PoolChange
+from qnnmem.gate.checked import BROKEN, NOT_READ, OPEN, BudgetRun, CheckedModel, CheckedPool
+from qnnmem.gate.pools import LPAI, TOTAL
 from qnnmem.report.diff import signed, subject_values
-from qnnmem.report.flags import flag_word
 from qnnmem.report.planned import by_estimate
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.tcm import too_many

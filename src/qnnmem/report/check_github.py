@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.budget.value import OPEN, BudgetRun
+from qnnmem.gate.checked import OPEN, BudgetRun
 from qnnmem.report.check import reasons, verdict
 from qnnmem.text import printable, shorten
 

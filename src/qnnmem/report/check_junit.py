@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from qnnmem.budget.value import BudgetRun, CheckedModel
+from qnnmem.gate.checked import BudgetRun, CheckedModel
 from qnnmem.report.check import REFUSALS, WORSE, answer, grown_words, pool_rows, reasons
 from qnnmem.text import printable
 

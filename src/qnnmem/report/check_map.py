@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from qnnmem.budget.value import CheckedModel
+from qnnmem.gate.checked import CheckedModel
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.report.plan_svg import render_svg
 from qnnmem.report.planned import PlanReport

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qnnmem.budget.value import BudgetRun, CheckedModel
+from qnnmem.gate.checked import BudgetRun, CheckedModel
 from qnnmem.report.check import PoolRow, answer, pool_rows, reasons, size, verdict
 from qnnmem.report.check_map import plan_report
 from qnnmem.report.diff import signed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from qnnmem.budget.value import OPEN, BudgetRun, CheckedModel
+from qnnmem.gate.checked import OPEN, BudgetRun, CheckedModel
 from qnnmem.report.check import REFUSALS, WORSE, answer, reasons
 from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
 from qnnmem.text import shorten

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qnnmem.flags import with_flags
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.htp.compile.partition_run import TOLERANCE, PartitionRun
 from qnnmem.report import bill
-from qnnmem.report.flags import with_flags
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.results.error import ErrorResult
 from qnnmem.results.schema import encode, write_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.compare.value import (
+from qnnmem.gate.changes import (
     ComparedSubject,
     LimitChange,
     PoolChange,

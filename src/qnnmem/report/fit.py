@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qnnmem.flags import flag, with_flags
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.several import ANSWERS
 from qnnmem.report.shell import file_word, next_line, output_words

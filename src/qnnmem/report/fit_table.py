@@ -10,13 +10,12 @@ from qnnmem.htp.fit import TITLES, Fit, exit_code
 from qnnmem.report.fit import answer_word, as_values, render_text, verdict
 from qnnmem.report.several import (
     ANSWERS,
-    RefusedFile,
     overall_values,
     refused_values,
     table_lines,
-    worst_code,
 )
 from qnnmem.results.schema import write_json
+from qnnmem.results.several import RefusedFile, worst_code
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fits/1"

@@ -15,9 +15,9 @@ from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.proof.validate import Validation
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
 from qnnmem.fix.run import FixResult
+from qnnmem.flags import with_flags
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
-from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_json import map_values
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted, quote, shorten

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from qnnmem.report.several import (
-    RefusedFile,
     overall_values,
     refused_values,
     table_lines,
-    worst_code,
 )
 from qnnmem.results.result import TOOL
 from qnnmem.results.schema import write_json
+from qnnmem.results.several import RefusedFile, worst_code
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fixes/1"

@@ -8,11 +8,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from qnnmem.errors import Setting
+from qnnmem.flags import flag
 from qnnmem.lpai.choices import Choice
 from qnnmem.lpai.rules import Rule
 from qnnmem.lpai.selftest import RuleResult
 from qnnmem.qnn.codes import code_name
-from qnnmem.report.flags import flag
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted
 

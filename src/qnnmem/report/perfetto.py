@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
+from qnnmem.planner import MemoryPlan, PlacedBuffer, Pool
 from qnnmem.report.planned import PlanReport
 from qnnmem.text import counted, shorten
 

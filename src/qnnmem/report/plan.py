@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from qnnmem.flags import with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
-from qnnmem.plan import Io, Pool
-from qnnmem.plan.memory import alike, pool_sizes
-from qnnmem.plan.proof import ProofScope
-from qnnmem.report.flags import with_flags
+from qnnmem.planner import Io, Pool
+from qnnmem.planner.memory import alike, pool_sizes
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
 from qnnmem.report.planned import PlanReport, by_estimate
 from qnnmem.report.tcm import fatal_lines, too_many
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from qnnmem.plan import MemoryPlan, PlacedBuffer
-from qnnmem.plan.memory import pool_sizes
-from qnnmem.plan.pools import BudgetVerdict
-from qnnmem.report.flags import flag, with_flags
+from qnnmem.flags import flag, with_flags
+from qnnmem.planner import MemoryPlan, PlacedBuffer
+from qnnmem.planner.memory import pool_sizes
+from qnnmem.planner.pools import BudgetVerdict
 from qnnmem.report.planned import PlanReport, op_at_peak
 from qnnmem.results.schema import write_json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from qnnmem.plan import PlacedBuffer
+from qnnmem.planner import PlacedBuffer
 from qnnmem.units import format_size
 
 FREE, OTHER = "·", "▒"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from qnnmem.plan.proof import ProofScope
-from qnnmem.plan.remedies import Remedy
-from qnnmem.report.flags import flag, flag_word
+from qnnmem.flags import flag, flag_word
+from qnnmem.planner.remedies import Remedy
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.shell import file_word, next_line, output_words
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted
 
 _LONGER = 60  # seconds to search at least, when told to search longer

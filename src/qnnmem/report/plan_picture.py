@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from qnnmem.plan.proof import as_proof, proof_words
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
+from qnnmem.results.proof import as_proof, proof_words
 from qnnmem.text import counted, shorten
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 104, 24, 92

@@ -7,21 +7,20 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.plan import Pool
-from qnnmem.plan.proof import ProofScope
+from qnnmem.planner import Pool
 from qnnmem.report.plan import allocation_lines
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.several import (
     ANSWERS,
-    RefusedFile,
     overall_values,
     refused_values,
     table_lines,
-    worst_code,
 )
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.results.proof import ProofScope
 from qnnmem.results.schema import write_json
+from qnnmem.results.several import RefusedFile, worst_code
 from qnnmem.text import MAX_NAME, counted, shorten
 
 SCHEMA = "qnnmem.plans/1"

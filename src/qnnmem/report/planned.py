@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qnnmem.lpai.tcm import TcmVerdict
-from qnnmem.plan import MemoryPlan, Pool
-from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
-from qnnmem.plan.pools import held_types
-from qnnmem.plan.proof import ProofScope
-from qnnmem.plan.remedies import Remedies
+from qnnmem.planner import MemoryPlan, Pool
+from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S
+from qnnmem.planner.pools import held_types
+from qnnmem.planner.remedies import Remedies
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 
 def search_missing() -> str:
     """That compiled code may find a better plan, and why there is none."""
-    from qnnmem.plan.compiled_packing import why_not_compiled
+    from qnnmem.planner.compiled_packing import why_not_compiled
 
     return f"the search ran in plain Python and did not finish; {why_not_compiled()}"
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qnnmem.errors import join_words
+from qnnmem.flags import flag_word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.net_run.inputs import sanitized
 from qnnmem.lpai.preparation import Prepared
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
-from qnnmem.plan import Io, MemoryPlan
-from qnnmem.report.flags import flag_word
+from qnnmem.planner import Io, MemoryPlan
 from qnnmem.report.planned import search_missing
 from qnnmem.report.sizes import size_column
 from qnnmem.report.tcm import fatal_lines, together, verdict_words

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from qnnmem.flags import with_flags
 from qnnmem.htp.provoke import Provoked
-from qnnmem.report.flags import with_flags
 from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 from qnnmem.units import format_size

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from qnnmem.flags import with_flags
 from qnnmem.htp.qmem import Qmem, QmemRow
 from qnnmem.htp.qmem.advice import FLAGS, advise, traps
 from qnnmem.htp.qmem.misuse import MisuseRow
@@ -16,7 +17,6 @@ from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.htp.worker.outcome import signal_name
 from qnnmem.provenance import Sourced
-from qnnmem.report.flags import with_flags
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.sourced import bytes_values
 from qnnmem.results.schema import write_json

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
+from qnnmem.results.several import FileCounts, RefusedFile
 from qnnmem.text import printable, shorten
 
 _LINE = 80  # columns of a table
@@ -15,42 +17,12 @@ _SHORTEST = 12  # columns for a file at least
 ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedFile:
-    """A file about which there is no answer, and the sentence that says why."""
-
-    input: str
-    sentence: str
-    exit_code: int = 2
-
-    @property
-    def reason(self) -> str:
-        """Why, without the name of the file in front."""
-        return self.sentence.removeprefix(f"{self.input}: ")
-
-
-def worst_code(codes: Sequence[int]) -> int:
-    """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
-    return next((code for code in (2, 1, 4, 3) if code in codes), 0)
-
-
 def overall_values(
     answers: Sequence[bool | None], refused: Sequence[RefusedFile], code: int
 ) -> dict[str, Any]:
     """What a program asks first about several files: whether all fit, and how many of each kind."""
-    counts = {
-        "files": len(answers) + len(refused),
-        "fits": answers.count(True),
-        "does_not_fit": answers.count(False),
-        "cannot_tell": answers.count(None),
-        "refused": len(refused),
-    }
-    holds = None if counts["cannot_tell"] or counts["refused"] else True
-    return {
-        "fits": False if counts["does_not_fit"] else holds,
-        "exit_code": code,
-        "counts": counts,
-    }
+    counts = FileCounts.of(answers, len(refused))
+    return {"fits": counts.all_fit, "exit_code": code, "counts": to_builtins(counts)}
 
 
 def refused_values(refused: Sequence[RefusedFile]) -> list[dict[str, str]]:

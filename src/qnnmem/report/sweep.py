@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from qnnmem.errors import Words
+from qnnmem.flags import with_flags
 from qnnmem.htp.sweep import Largest, Question, SweepRow, show
-from qnnmem.report.flags import with_flags
 from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 

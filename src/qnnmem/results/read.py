@@ -10,6 +10,7 @@ import msgspec
 
 from qnnmem.errors import UsageError
 from qnnmem.results.result import Result
+from qnnmem.struct_types import ready
 from qnnmem.text import quote
 
 # Modules are imported when a result of theirs is read.
@@ -36,7 +37,7 @@ def read_result(values: Any, where: str) -> Result:
     if not isinstance(name, str) or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
     try:
-        return msgspec.convert(values, result_type(name))
+        return msgspec.convert(values, ready(result_type(name)))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
         raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
     except msgspec.ValidationError as exc:

@@ -10,6 +10,8 @@ from msgspec import to_builtins
 
 from qnnmem.results.result import TOOL, Result
 
+_ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers raises the number."
+
 
 def encode(result: Result) -> str:
     """A result as JSON text: the schema's name first, then the program, then every field."""
@@ -37,6 +39,8 @@ def schema_of(kind: type[Result]) -> dict[str, Any]:
     top = definitions.pop(kind.__name__)
     for part in (top, *definitions.values()):
         _require_defaults(part)
+        _close(part)
+    top["properties"]["schema"] = {"description": _ABOUT_SCHEMA, "const": name}
     about = {"$id": f"urn:{name.replace('.', ':').replace('/', ':')}", "title": name}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -58,6 +62,12 @@ def _require_defaults(part: dict[str, Any]) -> None:
         field.pop("default", None)
     if written:
         part["required"] = written
+
+
+def _close(part: dict[str, Any]) -> None:
+    """Admit no other field; readers skip unknown ones, the program writes none."""
+    if "properties" in part:
+        part["additionalProperties"] = False
 
 
 def schema_name(kind: type[Result]) -> str:

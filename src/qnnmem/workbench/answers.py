@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from qnnmem.errors import LoadError, OutputError, QnnMemError
-from qnnmem.report.flags import flag
+from qnnmem.flags import flag
 from qnnmem.text import shorten
 from qnnmem.workbench.jobs import Busy
 from qnnmem.workbench.uploads import TooLarge

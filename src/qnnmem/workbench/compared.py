@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from qnnmem.compare import compare_results
 from qnnmem.errors import UsageError
+from qnnmem.gate.comparison import compare_results
 from qnnmem.report.diff import as_values
 from qnnmem.report.page.budgets import diff_parts
 from qnnmem.report.page.gate_values import DiffValues

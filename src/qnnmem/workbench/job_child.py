@@ -27,7 +27,7 @@ from qnnmem.errors import FreeDimensions, LoadError, QnnMemError
 from qnnmem.text import sentence
 
 _AHEAD = (
-    *("numpy", "onnx", "msgspec", "qnnmem.load", "qnnmem.plan", "qnnmem.cli.plan"),
+    *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.cli.plan"),
     *("qnnmem.report.plan_json", "qnnmem.cli.progress", "qnnmem.cli.files"),
 )
 
@@ -104,7 +104,7 @@ def _done(words: list[str], replies: BinaryIO) -> tuple[dict[str, Any], bytes]:
     from qnnmem.cli.progress import LISTENER
     from qnnmem.cli.usage import sentence as usage_sentence
     from qnnmem.cli.verbs import qnnmem
-    from qnnmem.report.flags import flag
+    from qnnmem.flags import flag
 
     alone = threading.Lock()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from qnnmem.plan.proof import ProofScope, as_proof, proof_words
 from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, size, table, tag, text
 from qnnmem.report.page.memory_map import drawn, memory_map
 from qnnmem.report.page.values import PlanBuffer, PlanValues
+from qnnmem.results.proof import ProofScope, as_proof, proof_words
 from qnnmem.text import counted
 
 __all__ = ["live_bytes", "memory_map", "plan_section", "provenance"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from qnnmem.compare.loose import ComparedCount
+from qnnmem.gate.loose import ComparedCount
 
 Count = ComparedCount  # which JavaScript and SVG draw exactly
 

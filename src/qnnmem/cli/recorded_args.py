@@ -1,0 +1,56 @@
+"""The arguments as they were typed, for the follow-up commands that a result recommends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+_TYPED = "qnnmem.typed"
+# Options about presentation: they never change the answer.
+_SHOWN = {"form", "as_json", "output", "force", "verbose", "color"}
+
+
+class RecordingCommand(click.Command):
+    """A command that keeps its arguments as text, before they become values."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments and record them."""
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def recorded_args(verb: str = "") -> tuple[str, ...]:
+    """Return the given options that change the answer and that `verb` also takes.
+
+    Each is one word, `--option=value`. Without a verb: all options of the running command.
+    """
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or _TYPED not in ctx.meta:
+        return ()
+    taken = _spellings(_command(verb) if verb else ctx.command)
+    texts, _files, _order = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[_TYPED]))
+    words: list[str] = []
+    for option in ctx.command.params:
+        if not isinstance(option, click.Option) or option.name in _SHOWN:
+            continue
+        name = max(option.opts, key=len)
+        if option.name in texts and name in taken:
+            words += _words(name, option, texts[option.name])
+    return tuple(words)
+
+
+def _words(name: str, option: click.Option, given: Any) -> list[str]:
+    if option.is_flag:
+        return [name]
+    return [f"{name}={text}" for text in (given if option.multiple else [given])]
+
+
+def _spellings(command: click.Command) -> set[str]:
+    return {spelling for option in command.params for spelling in option.opts}
+
+
+def _command(verb: str) -> click.Command:
+    from qnnmem.cli.verbs import qnnmem
+
+    return qnnmem.commands[verb]

@@ -1,0 +1,223 @@
+"""Budgets as they are written: `[tool.qnnmem]` of pyproject.toml, or qnnmem.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from qnnmem.bounded_file import is_there, read_bytes
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.gate.changes import NO_GROWTH, Tolerance
+from qnnmem.gate.keys import KEYS, text, words
+from qnnmem.gate.pools import every_pool, is_pool
+from qnnmem.gate.tolerance import parse_tolerance
+from qnnmem.text import nearest, plain_or_quoted, quote
+
+OWN, SHARED = "qnnmem.toml", "pyproject.toml"
+_LARGEST = 1 << 18  # bytes of such a file: the time to read tables goes with their square
+_MOST = 1000  # tables of models
+_MOST_DOTS = 50  # of a line: the time to read a key goes with the square of its parts
+_QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'")
+_TOP = ("models", "model", "baseline", "tolerance")
+_ENTRY = ("path", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetEntry:
+    """Which files, on what target, and what they may take."""
+
+    paths: tuple[str, ...]  # names or patterns, relative to the config
+    name: str = ""
+    has_table: bool = True  # else it is one of `models`, and leaves out what has one
+    own: Mapping[str, Any] = field(default_factory=dict)  # what the entry itself says
+    common: Mapping[str, Any] = field(default_factory=dict)  # what holds for all
+    line: int | None = None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """What holds for this entry: what it says, else what is common."""
+        return self.own.get(key, self.common.get(key, default))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """Everything that is to be checked."""
+
+    path: Path
+    entries: tuple[BudgetEntry, ...]  # those with a table of their own first
+    baseline: Path | None = None
+    tolerance: Tolerance = NO_GROWTH
+
+    @property
+    def folder(self) -> Path:
+        """What names in it are relative to."""
+        return self.path.parent
+
+
+def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
+    """Refuse a path that a config names unless it lies inside the project, links followed.
+
+    The project is the folder of the config, its repository and the current folder.
+    """
+    folder = config.parent.absolute()
+    tops = (one for one in (folder, *folder.parents) if is_there(one / ".git"))
+    known = (folder, Path.cwd(), *islice(tops, 1))
+    named = folder / name
+    try:
+        roots = [top.resolve() for top in known]
+        # By its words too: the parent of a linked folder or of a pattern is not where it seems.
+        places = (named.resolve(), Path(os.path.normpath(named)).resolve())
+        is_inside = all(any(map(place.is_relative_to, roots)) for place in places)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
+        is_inside = False
+    if not is_inside:
+        raise UsageError(f"{quote(shown or str(name))} leads out of the project", where=config)
+
+
+def find_config(start: Path) -> Path:
+    """The nearest file with budgets, from a folder upwards to the top of the repository."""
+    for folder in (start, *start.parents):
+        if is_there(folder / OWN):
+            return folder / OWN
+        if is_there(folder / SHARED) and _section(folder / SHARED) is not None:
+            return folder / SHARED
+        if is_there(folder / ".git"):
+            break
+    example = f"""printf '%s\\n' 'models = ["models"]' 'budget = {{ scratch = "512K" }}' > {OWN}"""
+    what = (
+        f"there are no budgets here: neither {OWN} nor [tool.qnnmem] in {SHARED}; "
+        f"to write some for a folder: `{example}`"
+    )
+    raise UsageError(what, where=start)
+
+
+def read_config(path: Path) -> BudgetConfig:
+    """The budgets of a file; UsageError with the key that is wrong."""
+    section = _section(path)
+    if section is None:
+        raise UsageError("it has no [tool.qnnmem]", where=path)
+    try:
+        return _config(path, section)
+    except UsageError as exc:
+        raise UsageError(exc.what, where=path) from exc
+
+
+def _section(path: Path) -> Mapping[str, Any] | None:
+    import tomllib
+
+    try:
+        found: Any = tomllib.loads(_bounded(path, _text(path)))
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
+        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text cannot be read"
+        raise LoadError(path, f"is no TOML: {said}") from exc
+    if path.name != SHARED:
+        return found if isinstance(found, dict) else None
+    tool = found.get("tool")
+    section = tool.get("qnnmem") if isinstance(tool, dict) else None
+    return section if isinstance(section, dict) else None
+
+
+def _bounded(path: Path, text: str) -> str:
+    """The text, refused where a key has so many parts that reading it takes minutes."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > _MOST_DOTS and _QUOTED.sub("", line).count(".") > _MOST_DOTS:
+            raise LoadError(path, f"line {number} has a key of more than {_MOST_DOTS} parts")
+    return text
+
+
+def _text(path: Path) -> str:
+    try:
+        is_empty = path.is_file() and path.stat().st_size == 0  # which is TOML, too
+    except (OSError, ValueError):
+        is_empty = False  # reading it says why
+    return "" if is_empty else read_bytes(path, _LARGEST).decode("utf-8")
+
+
+def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
+    _check_keys(section, (*_TOP, *KEYS), "")
+    common = _values(section, "")
+    tables = section.get("model", [])
+    if not isinstance(tables, list) or len(tables) > _MOST:
+        raise UsageError("model is a list of tables, [[tool.qnnmem.model]]")
+    entries = [_entry(table, number) for number, table in enumerate(tables, 1)]
+    if "models" in section:
+        entries.append(BudgetEntry(words(section["models"], "models"), has_table=False))
+    if not entries:
+        raise UsageError('it names no models; write models = ["models/*.onnx"]')
+    lines = _text(path).splitlines()
+    baseline = text(section["baseline"], "baseline") if "baseline" in section else None
+    for named in (*_named_files(common, entries), *([baseline] if baseline else [])):
+        check_inside(path, named)
+    return BudgetConfig(
+        path,
+        tuple(replace(one, common=common, line=_line(lines, one.paths[0])) for one in entries),
+        None if baseline is None else path.parent / baseline,
+        _tolerance(section.get("tolerance", 0)),
+    )
+
+
+def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> Iterator[str | Path]:
+    """The models, as names or patterns, and files that hold values of inputs."""
+    for entry in entries:
+        yield from entry.paths
+    for settings in (common, *(entry.own for entry in entries)):
+        values = settings.get("values", {}).values()
+        yield from (value for value in values if isinstance(value, Path))
+
+
+def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
+    """An entry out of Python's keywords: settings as in a file, and pools beside them."""
+    pools = dict(given.get("budget", {}))
+    settings: dict[str, Any] = {}
+    for name, value in given.items():
+        # `io` is a place or a pool, told apart by what is said of it.
+        if name in KEYS and (name != "io" or value in ("inside", "outside")):
+            settings[name] = value
+        elif is_pool(name):
+            pools[name] = value
+        else:
+            _check_keys({name: value}, (*KEYS, *every_pool()), "")
+    return BudgetEntry((path,), own=_values(settings | ({"budget": pools} if pools else {}), ""))
+
+
+def _entry(table: object, number: int) -> BudgetEntry:
+    where = f"model {number}: "
+    if not isinstance(table, dict):
+        raise UsageError(f"{where}it is no table; write [[tool.qnnmem.model]]")
+    _check_keys(table, (*_ENTRY, *KEYS), where)
+    if "path" not in table:
+        raise UsageError(f"{where}path is missing: the file, or a pattern of files")
+    name = text(table["name"], f"{where}name") if "name" in table else ""
+    return BudgetEntry(words(table["path"], f"{where}path"), name, own=_values(table, where))
+
+
+def _check_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            meant = nearest(key, known)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            raise UsageError(f"{where}{plain_or_quoted(key)} is not a key; {hint}")
+
+
+def _values(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    return {k: read(table[k], f"{where}{k}") for k, (_, read) in KEYS.items() if k in table}
+
+
+def _tolerance(value: object) -> Tolerance:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Tolerance(value)
+    if isinstance(value, str):
+        return parse_tolerance(value)
+    raise UsageError('tolerance is written like 4096, "4K" or "2%"')
+
+
+def _line(lines: Sequence[str], name: str) -> int | None:
+    """Where a file is named, for those who show a finding beside the line."""
+    found: Iterator[int] = (
+        at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
+    )
+    return next(found, None)

@@ -1,0 +1,28 @@
+"""How a tolerance is written: `4K`, `2%`, or `4K or 2%` for whichever is more."""
+
+from __future__ import annotations
+
+import re
+
+from qnnmem.errors import UsageError
+from qnnmem.gate.changes import Tolerance
+from qnnmem.text import quote
+from qnnmem.units import parse_size
+
+_PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*", re.ASCII)
+
+
+def parse_tolerance(text: str) -> Tolerance:
+    """Bytes, or a part of what was there, or both."""
+    size, fraction = 0, 0.0
+    for word in text.split(" or "):
+        found = _PERCENT.fullmatch(word)
+        if found:
+            fraction = max(fraction, float(found[1]) / 100)
+            continue
+        try:
+            size = max(size, parse_size(word))
+        except UsageError:
+            example = "write it like 4096, 4K, 2% or '4K or 2%'"
+            raise UsageError(f"{quote(text)} is no tolerance; {example}") from None
+    return Tolerance(size, fraction)

@@ -1,0 +1,182 @@
+"""The packing problem and its answers, as plain values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from qnnmem.arguments import expect, expect_items
+from qnnmem.errors import UsageError
+from qnnmem.ir.span import Span, as_span
+from qnnmem.results.proof import ProofScope, proof_words
+from qnnmem.text import counted, quote
+from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Buffer:
+    """One tensor's claim on memory for part of a run.
+
+    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
+    """
+
+    name: str
+    size: Bytes
+    live: Span
+    align: Align
+
+    def __init__(
+        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
+    ) -> None:
+        if type(name) is not str:  # planners make many
+            expect(name, str, "a buffer's name is a text")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "size", as_bytes(size))
+        object.__setattr__(self, "live", as_span(live))
+        object.__setattr__(self, "align", as_align(align))
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Problem:
+    """Buffers to place so that no two that live together share a byte.
+
+    With a capacity the question is whether they fit below it, without one how low they can go.
+    """
+
+    buffers: tuple[Buffer, ...]
+    capacity: Bytes | None
+
+    def __init__(self, buffers: Iterable[Buffer], capacity: Size | None = None) -> None:
+        found = expect_items(buffers, Buffer, "the buffers of a problem are a list of Buffer")
+        object.__setattr__(self, "buffers", found)
+        object.__setattr__(self, "capacity", None if capacity is None else as_bytes(capacity))
+        self._check()
+
+    def __repr__(self) -> str:
+        """One line, however many buffers there are."""
+        within = "" if self.capacity is None else f" within {counted(self.capacity, 'byte')}"
+        return f"<Problem: {counted(len(self.buffers), 'buffer')}{within}>"
+
+    def _check(self) -> None:
+        names = {buffer.name for buffer in self.buffers}
+        if len(names) != len(self.buffers):
+            raise UsageError("two buffers of one problem have the same name")
+        if any(buffer.size < 0 or buffer.align < 1 for buffer in self.buffers):
+            raise UsageError("a buffer's size must be at least 0 and its alignment at least 1")
+        # Alignment can cost up to `align - 1` bytes for each buffer: the sum of both must not wrap.
+        if sum(buffer.size + buffer.align for buffer in self.buffers) > MAX_BYTES:
+            raise UsageError(f"the buffers add up to more than {MAX_BYTES:,} bytes")
+        if self.capacity is not None and not 0 <= self.capacity <= MAX_BYTES:
+            raise UsageError(f"a capacity must lie between 0 and {MAX_BYTES:,} bytes")
+
+    @cached_property
+    def by_name(self) -> dict[str, Buffer]:
+        """Buffers under their names."""
+        return {buffer.name: buffer for buffer in self.buffers}
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """Offsets for every buffer of a problem, with what is known about the least possible peak."""
+
+    problem: Problem
+    offsets: tuple[Offset, ...]  # in the order of problem.buffers
+    lower_bound: Bytes  # no plan can have a lower peak than this: proven
+    cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
+    search_missing: bool = False  # the search ran in plain Python and did not finish
+
+    def __post_init__(self) -> None:
+        expect(self.problem, Problem, "a plan is one of a Problem")
+        offsets = expect_items(self.offsets, int, "the offsets of a plan are a list of numbers")
+        object.__setattr__(self, "offsets", offsets)
+        expect(self.lower_bound, int, "the lower bound of a plan is a number of bytes")
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        buffers = counted(len(self.offsets), "buffer")
+        return f"<Plan: {counted(self.peak, 'byte')}, {self.proof}; {buffers}>"
+
+    @cached_property
+    def peak(self) -> Bytes:
+        """One past the highest byte in use."""
+        # Whether there are as many is for `verify` to say.
+        ends = (o + b.size for o, b in zip(self.offsets, self.problem.buffers, strict=False))
+        return Bytes(max(ends, default=0))
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the peak equals a proven bound: these lifetimes need no fewer bytes."""
+        return self.peak == self.lower_bound
+
+    @property
+    def proof(self) -> str:
+        """How far the peak is from the least possible, in words."""
+        proof = ProofScope.LIFETIMES if self.optimal else ProofScope.NONE
+        return proof_words(proof, self.peak, self.lower_bound)
+
+    @cached_property
+    def offset_of(self) -> dict[str, Offset]:
+        """Offsets under buffer names."""
+        return dict(zip(self.problem.by_name, self.offsets, strict=False))
+
+
+def check_plan(plan: object) -> None:
+    """Refuse what is no plan of one pool."""
+    if not isinstance(plan, Plan):
+        cure = "plan(problem) makes one, and a MemoryPlan has one in .scratch"
+        raise UsageError(f"{quote(plan)} is not a Plan", cure=cure)
+
+
+@dataclass(frozen=True, repr=False)
+class Infeasible:
+    """The buffers do not fit the capacity, or no way to fit them was found in time."""
+
+    problem: Problem
+    blockers: tuple[str, ...]  # buffers that already cannot fit together
+    lower_bound: Bytes
+    proven: bool  # False: the search ran out of time before it could say, or is not installed
+    best: Plan  # the lowest plan found; its peak is above the capacity
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        have = 0 if self.problem.capacity is None else self.problem.capacity
+        known = "does not fit" if self.proven else "not known to fit"
+        return (
+            f"<Infeasible: {known} {counted(have, 'byte')}, at least {self.lower_bound:,} needed; "
+            f"{counted(len(self.blockers), 'buffer')} in the way>"
+        )
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The fullest moment of a set of buffers."""
+
+    step: Step
+    live: tuple[Buffer, ...]  # largest first
+
+    @property
+    def size(self) -> Bytes:
+        """Bytes alive at that step."""
+        return Bytes(sum(buffer.size for buffer in self.live))
+
+
+def find_peak(buffers: Iterable[Buffer]) -> Peak | None:
+    """The first step at which most bytes are alive; None without buffers."""
+    buffers = tuple(buffers)
+    if not buffers:
+        return None
+    change: defaultdict[int, int] = defaultdict(int)
+    for buffer in buffers:
+        live, size = buffer.live, buffer.size
+        change[live.lower] += size
+        change[live.upper] -= size
+    load = highest = 0
+    step = min(change)
+    for when in sorted(change):
+        load += change[when]
+        if load > highest:
+            highest, step = load, when
+    alive = [buffer for buffer in buffers if buffer.live.lower <= step < buffer.live.upper]
+    return Peak(Step(step), tuple(sorted(alive, key=lambda b: (-b.size, b.name))))

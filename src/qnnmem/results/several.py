@@ -1,0 +1,68 @@
+"""What the results of several files have in common: how many fit, and which have no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Self
+
+from msgspec import Struct
+
+from qnnmem.results.result import Count, Result, describe
+
+
+class RefusedFile(Struct, frozen=True):
+    """A file without an answer, and why."""
+
+    input: Annotated[str, describe("Path of the file, as it was given.")]
+    sentence: Annotated[str, describe("Why there is no answer, in one sentence.")]
+    exit_code: Annotated[int, describe("Exit code that this file alone would have.")] = 2
+
+    @property
+    def reason(self) -> str:
+        """Why, without the name of the file in front."""
+        return self.sentence.removeprefix(f"{self.input}: ")
+
+
+class FileCounts(Struct, frozen=True):
+    """How many files have which answer."""
+
+    files: Annotated[Count, describe("All files.")]
+    fits: Annotated[Count, describe("Files that fit.")]
+    does_not_fit: Annotated[Count, describe("Files that do not fit.")]
+    cannot_tell: Annotated[Count, describe("Files that are undecided.")]
+    refused: Annotated[Count, describe("Files without an answer.")]
+
+    @classmethod
+    def of(cls, answers: Sequence[bool | None], refused: int) -> Self:
+        """Count answers and refused files."""
+        return cls(
+            files=len(answers) + refused,
+            fits=answers.count(True),
+            does_not_fit=answers.count(False),
+            cannot_tell=answers.count(None),
+            refused=refused,
+        )
+
+    @property
+    def all_fit(self) -> bool | None:
+        """False if one file does not fit; None if one is undecided or has no answer."""
+        if self.does_not_fit:
+            return False
+        return None if self.cannot_tell or self.refused else True
+
+
+class SeveralFiles(Result, frozen=True, kw_only=True):
+    """Base of the results of several files; a subclass adds the results and `refused`."""
+
+    fits: Annotated[
+        bool | None,
+        describe("Whether all files fit; null if one is undecided or has no answer."),
+    ]
+    exit_code: Annotated[int, describe("Exit code of the command: the worst of all files.")]
+    counts: Annotated[FileCounts, describe("How many files have which answer.")]
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
+    known = set(codes)
+    return next((code for code in (2, 1, 4, 3) if code in known), 0)
