@@ -31,6 +31,7 @@ BASE = {
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "native_parts",
     "installation",
+    "struct_types",
     *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
@@ -61,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "quiet_onnxruntime": set(),
     "notebook": set(),  # finds the renderer by name, when one is asked for
     "installation": set(),
+    "struct_types": set(),
     "scratch_folder": {"errors", "whole_file"},
     "whole_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},

@@ -1,4 +1,4 @@
-"""Programs under the contract; `tools/client_mistakes.py` tries every mistake and compiler."""
+"""Programs under the contract; every mistake of `tests/client_mistakes.py`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from client_mistakes import MISTAKES, build, lines, problems, run
 from command_line import exit_code, sentence, verb
 from hostile_client import attack
 from killed_client import problems as killed_problems
+from seeds import seeds
 
 from qnnmem import lpai
 from qnnmem.contract.rules import PROGRAM, rules
@@ -358,9 +359,9 @@ def _program(pid: int) -> str:
 
 
 def test_a_client_that_is_killed_leaves_nothing_behind(client: Path, tmp_path: Path) -> None:
-    """No thread of a queue, no descriptor, no file; `tools/killed_client.py` kills 200 of them."""
+    """No thread of a queue, no descriptor and no file stays."""
     try:
-        assert list(killed_problems(3, 5, tmp_path, client)) == []
+        assert list(killed_problems(len(seeds(3)), 5, tmp_path, client)) == []
     finally:
         tempfile.tempdir = None
 
@@ -398,8 +399,8 @@ def test_a_program_in_a_binary_is_rehearsed(client: Path, tmp_path: Path) -> Non
 
 
 def test_messages_of_a_hostile_client_end_a_connection_at_worst() -> None:
-    """`tools/hostile_client.py` sends 5,000 of them."""
-    assert attack(200, 0) == []
+    """They may be refused; the next client is still answered."""
+    assert attack(len(seeds(200)), 0) == []
 
 
 @pytest.mark.parametrize("line", ["R" * 501, "R3 " + "*a" * 21, "L1\n" * 10_001])

@@ -1,19 +1,13 @@
 """Seeded random graphs of pictures, computed whole and in bands, and compared.
 
-    python tools/picture_graphs.py              2,000 graphs
-    python tools/picture_graphs.py 500 --seed 7
-
 Convolutions with strides, dilations, groups and odd padding, pooling, residual branches, scaling,
 several outputs, and now and then an op that no band can have. Each graph is cut at random: a region
 in bands is refused, or gives the same results bit by bit. Where a kernel rounds the last bit
-otherwise, `qnnmem fix` drops the change; these are listed. The exit code is 1 for anything more.
+otherwise, `qnnmem fix` drops the change.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -372,34 +366,3 @@ def cut_and_compare(seed: int) -> tuple[list[float], int]:
         if len(gaps) == _CUTS:
             break
     return gaps, refused
-
-
-def main() -> int:
-    """Try many graphs, and say what came of it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("count", nargs="?", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    counts: Counter[str] = Counter()
-    worst = 0.0
-    for seed in range(chosen.seed, chosen.seed + chosen.count):
-        gaps, refused = cut_and_compare(seed)
-        counts["refused"] += refused
-        counts["cut"] += bool(gaps)
-        counts["same"] += gaps.count(0.0)
-        counts["rounded"] += sum(0 < gap <= _ROUNDING for gap in gaps)
-        counts["wrong"] += sum(not gap <= _ROUNDING for gap in gaps)
-        for gap in gaps:
-            worst = max(worst, gap)
-            if gap:
-                print(f"seed {seed}: {gap:.3g}")
-    print(
-        f"{chosen.count:,} graphs, {counts['cut']:,} of them cut: {counts['same']:,} cuts the same "
-        f"bit by bit, {counts['rounded']:,} rounded otherwise (largest difference {worst:.3g}), "
-        f"{counts['wrong']:,} wrong, {counts['refused']:,} refused"
-    )
-    return 1 if counts["wrong"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """Ways to change the program inside a prepared binary so that it asks for more than it may.
 
-Each keeps the binary sound (its checksums are made right again), so that the mutant reaches
-whatever reads programs. Files that a mutant names lie in the working directory of whoever runs it,
+Each keeps the binary sound (its checksums are made right again), so that the damage reaches
+whatever reads programs. Files that a program names lie in the working directory of whoever runs it,
 under one of the names in `PLACES`, or are files that every Linux machine has.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx
+from damage import NUMBERS, TEXTS, Damage, flip_bits, set_bytes, stream
+from damage_binaries import seal, sections
 from google.protobuf.message import Message  # type: ignore[import-untyped]  # no stubs
-from mutate_binaries import seal, sections
-from mutation import NUMBERS, TEXTS, Mutant, Mutation, flip_bits, set_bytes, stream
 from onnx import helper
 
 CANARY = "canary"
@@ -269,16 +269,15 @@ def changed_program(rng: random.Random, data: bytes, others: Sequence[bytes]) ->
 
 def damaged_program(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Damage the bytes of the program."""
-    mutation = rng.choice((flip_bits, set_bytes))
-    return _sealed(rng, data, lambda content: mutation(rng, content, others))
+    damage = rng.choice((flip_bits, set_bytes))
+    return _sealed(rng, data, lambda content: damage(rng, content, others))
 
 
-PROGRAMS: tuple[Mutation, ...] = (*(changed_program,) * 9, damaged_program)
+_CHANGED: tuple[Damage, ...] = (*(changed_program,) * 9, damaged_program)
 
 
-def program_mutants(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[Mutant]:
-    """Make the mutants of a seed from prepared binaries."""
+def hostile_binaries(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[bytes]:
+    """Make binaries with hostile programs from prepared ones; the same for the same seed."""
     for index in range(count):
         rng = stream(seed, index)
-        mutate = rng.choice(PROGRAMS)
-        yield Mutant("program", index, mutate.__name__, mutate(rng, rng.choice(binaries), binaries))
+        yield rng.choice(_CHANGED)(rng, rng.choice(binaries), binaries)

@@ -1,15 +1,16 @@
-"""Runs changed programs of prepared binaries and watches which files they open.
+"""Runs hostile programs of prepared binaries and watches which files they open.
 
-Run it as `python tools/mutate_programs.py --count 2000 --seed 0`, with `--binary FILE` for a
-binary of your own. Every mutant is loaded and executed in a process of its own, as the child of
-`qnnmem net-run` does it, in a folder with files that the mutants name. The only good ends are a
-result and a failure that QNN knows; no file of the folder may be opened. With `--trace FILE` every
-file that is opened is also written down by strace, and any but the mutant itself is a failure. The
-same seed makes the same mutants. Exit code 1 when one failed.
+    python tests/program_traps.py --count 2000 --seed 0 --trace trace.txt
+
+Every binary is loaded and executed in a process of its own, as the child of `qnnmem net-run` does
+it, in a folder with files that the programs name. The only good ends are a result and a failure
+that QNN knows; no file of the folder may be opened. With `--trace FILE`, strace also writes down
+every file that is opened, and any but the binary itself is a failure. Exit code 1 when one failed.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes  # noqa: TID251  Python has no module for inotify
 import os
 import re
@@ -24,9 +25,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mutation import HANG_S, Answer, Mutant, options, refusal, try_all
-from mutation_seeds import onnx_seeds
-from program_mutations import CANARY, program_mutants
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[1] / "tools"))  # where the small files are
+
+from hostile_programs import CANARY, hostile_binaries
+from small_files import onnx_seeds
 
 from qnnmem.child import limit_memory
 from qnnmem.contract.rules import rules
@@ -39,10 +42,13 @@ from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
 from qnnmem.qnn.codes import codes
 
+Answer = tuple[str, str]  # how it ended, and why it failed
+_HANG_S = 20
+_LONGEST = 2000
 _MEMORY = 8 << 30
 _IN_OPEN = 0x20
 _EVENT = struct.Struct("iIII")
-_NAME, _TRAPS = "mutant.bin", "qnnmem-traps-"
+_NAME, _TRAPS = "hostile.bin", "qnnmem-traps-"
 _OPENED = re.compile(r'(\d+) +openat2?\([^,]*, "([^"]*)".*(?: = \d+|unfinished \.\.\.>)$')
 
 
@@ -89,7 +95,7 @@ class OpenWatch:
 
 @contextmanager
 def traps() -> Iterator[tuple[Path, OpenWatch]]:
-    """A folder for a mutant, and the watch over one with all files that mutants name."""
+    """A folder for a binary, and the watch over one with all files that programs name."""
     with tempfile.TemporaryDirectory(prefix=_TRAPS) as name:
         place, work = Path(name, "place"), Path(name, "work")
         work.mkdir()
@@ -131,7 +137,9 @@ def _in_child(binary: Path, answers: int) -> None:
         outcome, why = "ran", ""
     except (QnnMemError, MemoryError) as exc:
         kind = "unreadable" if isinstance(exc, LoadError) else "refused"
-        outcome, why = refusal(exc, str(getattr(exc, "code", kind)))
+        outcome, why = str(getattr(exc, "code", kind)), ""
+        if not str(exc).isprintable() or len(str(exc)) > _LONGEST:
+            outcome, why = "FAILED", f"not one plain line: {str(exc)[:200]!r}"
     except BaseException as exc:  # the very thing this program looks for
         outcome, why = "FAILED", f"{type(exc).__name__}: {exc}"[:300]
     os.write(answers, f"{outcome}\n{why}".encode("utf-8", "replace"))
@@ -145,7 +153,7 @@ def answer_of_child(binary: Path) -> Answer:
     if not child:
         _in_child(binary, writing)
     os.close(writing)
-    until = time.monotonic() + HANG_S
+    until = time.monotonic() + _HANG_S
     with os.fdopen(reading, "rb") as answers:
         while not (done := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < until:
             time.sleep(0.002)
@@ -159,14 +167,14 @@ def answer_of_child(binary: Path) -> Answer:
 
 
 class TrapReader:
-    """Executes mutants where files lie that they name."""
+    """Executes binaries where files lie that their programs name."""
 
     def __init__(self, folder: Path, watch: OpenWatch) -> None:
         self._file, self._watch = folder / _NAME, watch
 
-    def read(self, mutant: Mutant) -> Answer:
-        """Execute a mutant; opening a file of the traps is a failure, however it ends."""
-        self._file.write_bytes(mutant.content)
+    def read(self, binary: bytes) -> Answer:
+        """Execute a binary; opening a file of the traps is a failure, however it ends."""
+        self._file.write_bytes(binary)
         self._watch.opened()
         answer = answer_of_child(self._file)
         opened = self._watch.opened()
@@ -182,9 +190,9 @@ def warm_up(binary: bytes, folder: Path) -> None:
 
 
 def unexpected(trace: str) -> list[str]:
-    """Files in strace's lines that no mutant may open, from the first mutant on.
+    """Files in strace's lines that no program may open, from the first binary on.
 
-    The first process is this program itself: it runs no mutant, but removes folders at the end.
+    The first process is this one: it runs no program, but removes folders at the end.
     """
     lines = trace.splitlines()
     begins = next((at for at, line in enumerate(lines) if _NAME in line), len(lines))
@@ -194,7 +202,7 @@ def unexpected(trace: str) -> list[str]:
 
 
 def _is_ours(path: str) -> bool:
-    """The mutant and a trial's own files beside it, and what allocators and threads look at."""
+    """The binary and a trial's own files beside it, and what allocators and threads look at."""
     if _TRAPS in path:
         return "/place" not in path
     return path.startswith(("/dev/null", "/proc/self/maps", "/sys/devices/system/cpu"))
@@ -207,31 +215,35 @@ def _traced(arguments: Sequence[str], trace: Path) -> int:
     command = [strace, "-f", "-qq", "-e", "trace=openat,openat2", "-s", "500", "-o", str(trace)]
     run = [sys.executable, __file__, *arguments]
     quiet = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}  # which opens files of its own
-    done = subprocess.run([*command, *run], check=False, env=quiet)  # noqa: S603  ourselves
+    done = subprocess.run([*command, *run], check=False, env=quiet)
     others = unexpected(trace.read_text("utf-8", "replace"))
     print(f"{len(others)} other files opened: {', '.join(others[:20])}")
     return done.returncode or (1 if others else 0)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Read the options and run."""
-    parser = options(__doc__, binaries=True)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=2000, help="binaries to try")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trace", type=Path, help="write all opened files here, by strace")
-    given = parser.parse_args(arguments)
+    given = parser.parse_args()
     if given.trace is not None:
         words = [f"--count={given.count}", f"--seed={given.seed}"]
-        words += [f"--keep={given.keep}"] if given.keep else []
-        return _traced(
-            [*words, *(["--binary", *map(str, given.binary)] if given.binary else [])],
-            given.trace.absolute(),
-        )
+        return _traced(words, given.trace.absolute())
     with tempfile.TemporaryDirectory() as folder:
-        named = [path.read_bytes() for path in given.binary or ()]
-        binaries = named or prepared_binaries(Path(folder))
+        binaries = prepared_binaries(Path(folder))
+    failed = 0
     with traps() as (work, watch):
         warm_up(binaries[0], work)
-        mutants = program_mutants(given.count, given.seed, binaries)
-        return 1 if try_all(given.seed, mutants, TrapReader(work, watch).read, given.keep) else 0
+        reader = TrapReader(work, watch)
+        for index, binary in enumerate(hostile_binaries(given.count, given.seed, binaries)):
+            outcome, why = reader.read(binary)
+            if outcome == "FAILED":
+                failed += 1
+                print(f"binary {given.seed}/{index}: {why}", flush=True)
+    print(f"{given.count} binaries, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Kills `qnnmem fix` again and again, and looks at what is left.
 
-    python tools/kill_fix.py                 100 kills, a few minutes
-    python tools/kill_fix.py --kills 500 --seed 7
+    python tests/kill_fix.py --kills 100 --seed 7
 
 A run is killed with SIGKILL at a random moment, or just before it writes, names or sets aside a
 file. After each kill no file in the output folder is half there; a run that is left in peace then,
@@ -181,7 +180,7 @@ def main() -> int:
         if model is None:
             model, words = Path(name, "image.onnx"), ["--dim", "batch=1", *words]
             command = [sys.executable, str(MAKER), str(model)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         found = FixKiller(model.absolute(), words, Path(name)).kill(chosen.kills, chosen.seed)
     print(f"{found.killed} killed, {found.ended_before} had ended before")
     print(*found.faults or ("nothing was wrong",), sep="\n")

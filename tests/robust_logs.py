@@ -1,7 +1,5 @@
 """The doctor on logs that nobody wrote down: spelt otherwise, composed, healthy.
 
-    python tools/robust_logs.py            all three, a minute; prints the numbers and what failed
-
 Spelling: stored failures, varied as people and loggers vary them, keep their verdict.
 Composed: one-line messages of calls, codes and words; none is healthy.
 Healthy:  logs of good runs and their variations; none is alarmed.
@@ -12,15 +10,13 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import fresh_logs
 from doctor_cases import ROOT, incidents, read_cases
 
-from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.kb.knowledge import Knowledge
 
 HEALTHY_RUNS = ROOT / "tests" / "doctor" / "healthy_runs"
 SPELLINGS, MESSAGES, HEALTHY = 2000, 500, 300
@@ -261,23 +257,3 @@ def table(knowledge: Knowledge) -> Iterator[str]:
     for name, tries in rows:
         tried = tuple(tries)
         yield f"| {name} | {len(tried):,} | {good(tried):,} ({good(tried) / len(tried):.1%}) |"
-
-
-def main() -> int:
-    """Prints what failed, and the numbers."""
-    knowledge = Knowledge(pack(*read_folder(Path(BUILT_IN))))
-    for tries in (
-        spelling(knowledge, SPELLINGS),
-        composed(knowledge, MESSAGES),
-        healthy(knowledge, HEALTHY),
-    ):
-        tried = tuple(tries)
-        for one in tried:
-            if one.said != one.expected:
-                print(f"  {one.name}: {one.said} instead of {one.expected}")
-        print(f"{good(tried)} of {len(tried)}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,5 @@
 """Seeded random graphs, fused, computed again and said by other operators, and compared.
 
-    python tools/changed_graphs.py              500 graphs
-    python tools/changed_graphs.py 200 --seed 7
-
 The graphs of `picture_graphs.py` with nodes that can be fused and operators that can be replaced.
 Of each:
 
@@ -11,14 +8,12 @@ Of each:
     again      ops chosen at random are done again before a later reader: the same bit by bit
     replaced   operators by what the standard says of them: the same but for rounding
 
-What is more than rounded is refused by `qnnmem fix`, and listed. The exit code is 1 for ops done
-again that are not the same. These graphs are our own, so all is done in this process.
+`qnnmem fix` refuses what is more than rounded. These graphs are our own, so all is done in this
+process.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -28,7 +23,7 @@ import numpy
 import onnx
 from picture_graphs import Growing, Growth, Picture, make, run, shaped
 
-from qnnmem.fix.graph.fusion import LEVELS, MOST_ROUNDING
+from qnnmem.fix.graph.fusion import LEVELS
 from qnnmem.fix.graph.redo import Redo, SteppedGraph, redone
 from qnnmem.fix.graph.rework import keep_order
 from qnnmem.fix.graph.rework_program import inline, optimise
@@ -133,41 +128,3 @@ def _gap(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> float:
     """As part of the largest value; 0 where every bit is the same, infinite for numbers lost."""
     pairs = zip(wanted, found, strict=True)
     return max(0.0 if is_same(*both) else difference(*both)[1] or 1e-30 for both in pairs)
-
-
-def main() -> int:
-    """Try many graphs, and say what came of it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("count", nargs="?", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    counts: Counter[tuple[str, str]] = Counter()
-    worst: dict[str, float] = {}
-    for seed in range(chosen.seed, chosen.seed + chosen.count):
-        for name, gaps in change_and_compare(seed).items():
-            for gap in gaps:
-                word = _judged(name, gap)
-                counts[name, word] += 1
-                if word == "rounded":
-                    worst[name] = max(worst.get(name, 0.0), gap)
-                elif word != "same":
-                    print(f"seed {seed}: {name}: {word}, {gap:.3g}")
-    for name in dict.fromkeys(one for one, _ in counts):
-        words = ("same", "rounded", "refused", "wrong")
-        same, rounded, refused, wrong = (counts[name, word] for word in words)
-        most = f" by at most {worst[name]:.2g}" if rounded else ""
-        print(f"{name}: {same} the same, {rounded} rounded{most}, {refused} refused, {wrong} wrong")
-    return int(any(word == "wrong" for _, word in counts))
-
-
-def _judged(name: str, gap: float) -> str:
-    """What `qnnmem fix` makes of a gap: what is more than rounded is never taken."""
-    if not gap:
-        return "same"
-    if name == "again":
-        return "wrong"
-    return "rounded" if gap <= MOST_ROUNDING else "refused"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,4 @@
-"""Breaks the LPAI contract on purpose, in our runtime, and stores what it prints.
-
-    python tools/lpai_failures.py          replaces the records `lpai-*` of the stored logs
+"""Failures of our LPAI runtime, provoked: each breaks the contract in one way and prints a log.
 
 One half runs `qnnmem net-run` on small models that do not fit TCM or come with wrong files; the
 other half is a client that makes one mistake each, with the backend's log written down.
@@ -18,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
-import stored_logs
 from onnx import TensorProto, helper
 
 from qnnmem.contract.leaks import separate
@@ -47,17 +44,7 @@ class Failure(NamedTuple):
     lines: Callable[[], list[str]]
 
 
-def main() -> None:
-    """Provokes every failure and stores the lines."""
-    kept = [one for one in stored_logs.read(stored_logs.CASES) if one["id"][:5] != "lpai-"]
-    with separate():  # clients that make mistakes free nothing
-        stored_logs.write(stored_logs.CASES, [*kept, *map(record, FAILURES)])
-    healthy = [one for one in stored_logs.read(stored_logs.HEALTHY) if one["id"][:5] != "lpai-"]
-    good = {"id": "lpai-net-run", "source": SOURCE, "how": "run", "lines": good_run()}
-    stored_logs.write(stored_logs.HEALTHY, [*healthy, good])
-
-
-SOURCE = "qnnmem net-run and the LPAI runtime of qnnmem, tools/lpai_failures.py"
+SOURCE = "qnnmem net-run and the LPAI runtime of qnnmem, tests/lpai_failures.py"
 
 
 def record(failure: Failure) -> dict[str, Any]:
@@ -98,7 +85,7 @@ def net_run(
         command += ["--retrieve_context", "model.bin", "--input_list", "inputs.txt"]
         command += ["--config_file", "tool.json", "--use_native_input_files"]
         command += ["--direct_mode", "adsp"] if target == "adsp" else []
-        done = subprocess.run(  # noqa: S603 - our own command
+        done = subprocess.run(
             command,
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -350,6 +337,3 @@ FAILURES = (
     order("persistent-after-finalize", "memreg", _late_persistent),
     order("execute-after-context-free", "execute", _context_freed),
 )
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,14 @@
 """The example client killed at random moments; its checker must live on and leave nothing behind.
 
-    python tools/killed_client.py               200 times, seed 0
-    python tools/killed_client.py --count 50 --seed 7
-
 Each run executes in another way: one thread, three, or the queue. After each the checker must have
 its threads, descriptors, children and temporary files of before.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -21,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from client_mistakes import build, one_graph
+from client_mistakes import one_graph
 
 from qnnmem.lpai.profiles import profile
 from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
@@ -102,22 +97,3 @@ def problems(count: int, seed: int, folder: Path, program: Path) -> Iterator[str
             time.sleep(0.01)
         if left:
             yield f"{where}: left behind {dict(left)}"
-
-
-def main() -> int:
-    """Reads the arguments; gives the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        program = build(folder / "killedclient", "gcc", ("-O1",))
-        wrong = list(problems(given.count, given.seed, folder, program))
-        tempfile.tempdir = None
-    print(f"{given.count:,} clients killed: {'; '.join(wrong) or 'nothing was left behind'}")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

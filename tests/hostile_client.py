@@ -1,8 +1,5 @@
 """Messages that no client of ours sends, against the side that answers them.
 
-    python tools/hostile_client.py              5,000 messages, seeds 0 to 49
-    python tools/hostile_client.py --count 500 --seed 7
-
 A process of our own connects and says whatever a seed makes up: calls with wild words, with words
 that are nearly right, lengths that lie, demands left unanswered, half messages and a sudden end.
 The answering side may refuse all of it, but it must go on answering, hold a bounded number of
@@ -11,7 +8,6 @@ threads and descriptors, and write nowhere but into the client.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import socket
@@ -176,18 +172,3 @@ def _apart(path: Path, seed: int, count: int) -> int:
             os._exit(0)
     os.waitpid(child, 0)
     return count
-
-
-def main() -> int:
-    """Reads the arguments; gives the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    wrong = attack(given.count, given.seed)
-    print(f"{given.count:,} messages: {'; '.join(wrong) or 'nothing went wrong'}")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

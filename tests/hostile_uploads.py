@@ -1,31 +1,17 @@
-"""Hostile uploads against a running workbench: what it says, what it leaves, what it takes.
-
-    python tools/hostile_uploads.py --cases 300 --together 20 --seed 0
-
-Starts `qnnmem serve` in a folder of its own, sends the cases and prints what came back. Fails when
-an answer is not one sentence, when something is left behind, or when the server is gone.
-"""
+"""Hostile uploads against a running workbench; every answer must be one sentence."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import lzma
 import random
 import re
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from urllib.parse import quote
 
 _PATIENCE_S = 180.0
@@ -247,72 +233,3 @@ def _is_sentence(said: str) -> bool:
     with suppress(ValueError, KeyError, TypeError):  # plain text answers what is no HTTP
         said = json.loads(said)["error"]
     return bool(said) and "\n" not in said and "Traceback" not in said and "/tmp" not in said  # noqa: S108
-
-
-def main() -> int:
-    """Run them all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--together", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    wish = parser.parse_args()
-    made = cases(wish.cases, wish.seed)
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        data = Path(folder, "data")
-        with _server(data) as (server, port):
-            began = time.monotonic()
-            with ThreadPoolExecutor(wish.together) as pool:
-                answers = list(pool.map(lambda case: send(case, port), made))
-            took = time.monotonic() - began
-            peak = _peak(server.pid)
-            is_up = _awaited("none", port)[0] == 404
-            server.send_signal(signal.SIGINT)
-            code = server.wait(30)
-        left = sorted(path.name for path in (data / "work").iterdir())
-        kept = len(list((data / "files").iterdir()))
-    faults = [one.fault for one in answers if one.fault]
-    for kind in dict.fromkeys(one.kind for one in answers):
-        counts = Counter(one.status for one in answers if one.kind == kind)
-        print(f"{kind:18} {dict(sorted(counts.items()))}")
-    print(
-        f"{len(answers)} cases, {wish.together} at a time, {took:.0f} s; server {peak} at its most"
-    )
-    print(f"up afterwards: {is_up}; exit code {code}; {kept} files kept, left behind: {left}")
-    print("\n".join(faults) or "no faults")
-    return 1 if faults or left or not is_up or code else 0
-
-
-class _server:
-    """A workbench in a process of its own."""
-
-    def __init__(self, data: Path) -> None:
-        words = ["serve", "--port", "0", "--no-browser", "--data", str(data)]
-        self._process = subprocess.Popen(  # noqa: S603  our own program
-            [sys.executable, "-m", "qnnmem", *words], stderr=subprocess.PIPE, text=True
-        )
-
-    def __enter__(self) -> tuple[subprocess.Popen[str], int]:
-        assert self._process.stderr is not None  # noqa: S101  it was asked for
-        line = self._process.stderr.readline()
-        found = re.search(r":([0-9]+)/", line)
-        if found is None:
-            raise SystemExit(f"the workbench did not start: {line}")
-        return self._process, int(found[1])
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def _peak(pid: int) -> str:
-    """The most memory that a process had, as Linux says it."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return "not known"
-    found = re.search(r"VmHWM:\s*(.*)", text)
-    return found[1] if found else "not known"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Small files of every kind that can be read, made in code, for mutate.py to damage."""
+"""Small files of every kind, made in code, for the fuzzer to damage and for tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Logs as other programs hand them on: prefixed, wrapped into JSON, quoted, escaped, recoded.
 
-    python tools/log_formats.py            each format on drawn logs, some minutes; what changed
-
 A format is a text with places for the parts of a line, or a function of all lines. Where a format
 has a place for the message, the head that the device wrote is taken off first; where it has one for
 the line, all of it is kept, as by whatever collects output.
@@ -15,16 +13,14 @@ import json
 import lzma
 import random
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from doctor_cases import incidents
 from robust_logs import Lines, failing_logs, healthy_logs
 
-from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 
 _WORDS = {
@@ -423,21 +419,3 @@ def healthy(
         for log in draw.sample(logs, count):
             said = verdicts(FORMATS[name](log.lines, "I"), knowledge)
             yield Rendered(name, log.id, said, frozenset())
-
-
-def main() -> int:
-    """Prints what changed, and the numbers."""
-    knowledge = Knowledge(pack(*read_folder(Path(BUILT_IN))))
-    for rows in (
-        tuple(tried(knowledge, sorted(FORMATS), 20, 0)),
-        tuple(healthy(knowledge, sorted(FORMATS), 8, 0)),
-    ):
-        for one in rows:
-            if one.said != one.expected:
-                print(f"  {one.format}, {one.log}: {one.said} instead of {one.expected}")
-        print(f"{sum(one.said == one.expected for one in rows)} of {len(rows)}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
