@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import TensorProto, helper
 
-from qnnmem.contract.leaks import separate
 from qnnmem.errors import QnnError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
