@@ -1,4 +1,4 @@
-"""Programs under the contract; `tools/client_mistakes.py` tries every mistake and compiler."""
+"""Programs under the contract; every mistake of `tests/client_mistakes.py`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from client_mistakes import MISTAKES, build, lines, problems, run
 from command_line import exit_code, sentence, verb
 from hostile_client import attack
 from killed_client import problems as killed_problems
+from seeds import seeds
 
 from qnnmem import lpai
-from qnnmem.client import copying, stacks
-from qnnmem.client.build import shim_folder
-from qnnmem.client.calls_context import ClientSystem
-from qnnmem.client.functions import NAMES
-from qnnmem.client.limits import ExecutionLimits, limited_memory
-from qnnmem.client.memory import SHARED_BYTES, ClientMemory, Unreadable
-from qnnmem.client.rules import client_rules
-from qnnmem.client.run import ClientOptions, _excuse, check_client
-from qnnmem.client.session import ClientSession, Handle
-from qnnmem.client.suppress import Suppression, read_suppressions
+from qnnmem.contract.rules import PROGRAM, rules
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime import program_trial
+from qnnmem.programs import process_memory, stacks
+from qnnmem.programs.check.calls_context import ClientSystem
+from qnnmem.programs.check.client_run import ClientOptions, _excuse, check_client
+from qnnmem.programs.check.client_session import ClientSession, Handle
+from qnnmem.programs.check.execution_limits import ExecutionLimits, limited_memory
+from qnnmem.programs.check.suppressions import Suppression, read_suppressions
+from qnnmem.programs.functions import NAMES
+from qnnmem.programs.process_memory import SHARED_BYTES, ProcessMemory, Unreadable
+from qnnmem.programs.shims import shim_folder
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,13 +98,13 @@ def test_a_large_buffer_is_copied_whole_or_not_at_all(
     import numpy
 
     if not at_once:
-        monkeypatch.setattr(copying, "_function", lambda _: None)
+        monkeypatch.setattr(process_memory, "_function", lambda _: None)
     there = mmap.mmap(-1, 3 * mmap.PAGESIZE * 16)
     there.write(bytes(range(256)) * (len(there) // 256))
     view = numpy.frombuffer(there, numpy.uint8)
     start = view.__array_interface__["data"][0]
-    memory, here = ClientMemory(os.getpid()), numpy.zeros(len(there), numpy.uint8)
-    quick = copying.QuickCopies(os.getpid())
+    memory, here = ProcessMemory(os.getpid()), numpy.zeros(len(there), numpy.uint8)
+    quick = process_memory.QuickCopies(os.getpid())
     moved = quick.read(here, start), quick.write(here, start)
     assert moved == ((len(there),) * 2 if at_once else (0, 0))
     here[:] = 0
@@ -125,7 +126,7 @@ def test_a_number_that_another_process_may_have_is_not_used() -> None:
     import numpy
 
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    quick = copying.QuickCopies(child.pid)
+    quick = process_memory.QuickCopies(child.pid)
     child.communicate(b"\n")
     quick._pid = os.getpid()  # as if the number were somebody else's by now
     data = numpy.ones(1 << 16, numpy.uint8)
@@ -282,9 +283,9 @@ def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
     session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
     system = ClientSystem(lpai.SystemContext.create())
     system.system.free()
-    session.handles[1] = Handle("system context", system, SimpleNamespace(pid=7))  # type: ignore[arg-type]
+    session.handles.add(1, Handle("system context", system, SimpleNamespace(pid=7)))  # type: ignore[arg-type]
     _excuse(session, {7})
-    assert session.handles == {}
+    assert len(session.handles) == 0
 
 
 def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
@@ -358,9 +359,9 @@ def _program(pid: int) -> str:
 
 
 def test_a_client_that_is_killed_leaves_nothing_behind(client: Path, tmp_path: Path) -> None:
-    """No thread of a queue, no descriptor, no file; `tools/killed_client.py` kills 200 of them."""
+    """No thread of a queue, no descriptor and no file stays."""
     try:
-        assert list(killed_problems(3, 5, tmp_path, client)) == []
+        assert list(killed_problems(len(seeds(3)), 5, tmp_path, client)) == []
     finally:
         tempfile.tempdir = None
 
@@ -398,8 +399,8 @@ def test_a_program_in_a_binary_is_rehearsed(client: Path, tmp_path: Path) -> Non
 
 
 def test_messages_of_a_hostile_client_end_a_connection_at_worst() -> None:
-    """`tools/hostile_client.py` sends 5,000 of them."""
-    assert attack(200, 0) == []
+    """They may be refused; the next client is still answered."""
+    assert attack(len(seeds(200)), 0) == []
 
 
 @pytest.mark.parametrize("line", ["R" * 501, "R3 " + "*a" * 21, "L1\n" * 10_001])
@@ -446,7 +447,7 @@ def test_without_a_thread_to_begin_with_that_is_said(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a sentence."""
-    _refuse_threads(monkeypatch, "door")
+    _refuse_threads(monkeypatch, "socket server")
     assert "no thread more" in sentence(check("--", client, binary))
 
 
@@ -482,7 +483,7 @@ def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
 
 def test_the_shim_is_small_and_knows_every_function() -> None:
     """Under 600 lines, and its tables have what the Python side has names for."""
-    source = (ROOT / "src" / "qnnmem" / "client" / "shim.c").read_text("utf-8")
+    source = (ROOT / "src" / "qnnmem" / "programs" / "shim.c").read_text("utf-8")
     assert len(source.splitlines()) < 600
     assert len(NAMES) == 72 + 8
     assert SHARED_BYTES == 24 + 16 * 1024 + 16 + 24 * 256 + 24 * (1 << 17)
@@ -491,7 +492,7 @@ def test_the_shim_is_small_and_knows_every_function() -> None:
 def test_the_page_has_every_rule_about_programs() -> None:
     """Title, consequence and cure stand in the reference."""
     page = (ROOT / "docs/reference/commands/check-client.md").read_text("utf-8")
-    for rule in client_rules().values():
+    for rule in rules(PROGRAM).values():
         assert f"### {rule.id}" in page
         assert rule.title in page
         assert rule.cure in page

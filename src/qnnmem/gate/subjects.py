@@ -15,6 +15,7 @@ from qnnmem.gate import log_subjects as log
 from qnnmem.gate import lpai_subjects as lpai
 from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
+from qnnmem.results.check import Baseline, CheckResult
 from qnnmem.results.fit import FitResult
 from qnnmem.results.footprint import Bill
 from qnnmem.results.sweep import SweepResult
@@ -28,8 +29,8 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
     "qnnmem.doctor/1": (log.ReadDiagnosis, log.log_subjects),
     "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
     "qnnmem.sweep/1": (SweepResult, htp.sweep_subjects),
-    "qnnmem.check/1": (check.ReadCheck, check.check_subjects),
-    "qnnmem.baseline/1": (check.ReadBaseline, check.baseline_subjects),
+    "qnnmem.check/1": (CheckResult, check.check_subjects),
+    "qnnmem.baseline/1": (Baseline, check.baseline_subjects),
 }
 # Results of several files: where each lies, and what it is.
 _SEVERAL = {

@@ -16,7 +16,8 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.kept_results import ResultCache
-from qnnmem.loader.onnx.fixed import MAX_VALUE_BYTES, InputValue
+from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
+from qnnmem.struct_types import ready
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__
 
@@ -70,7 +71,7 @@ def to_kept(value: object) -> dict[str, Any]:
 def from_kept(wanted: type[T], values: object) -> T | None:
     """A value of a type; None where a file or another machine holds something else."""
     try:
-        return msgspec.convert(values, wanted)
+        return msgspec.convert(values, ready(wanted))
     except (msgspec.ValidationError, RecursionError, UnicodeError):
         return None
 
@@ -103,7 +104,7 @@ def _weight_files(path: Path) -> Iterator[Path]:
     if is_composed(path):  # all is inside
         return
     from qnnmem.loader.onnx import read_guarded
-    from qnnmem.loader.onnx.stored import tensors
+    from qnnmem.loader.onnx.tensor import tensors
 
     names = {
         entry.value

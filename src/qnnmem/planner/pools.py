@@ -268,6 +268,11 @@ class MemoryPlan:
         return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
 
     @property
+    def by_estimate(self) -> str:
+        """What a verdict rests on, where that is not the model that will run."""
+        return f" by an {ProofScope.ESTIMATE.value}" if self.is_estimate else ""
+
+    @property
     def proof_words(self) -> str:
         """The proof as a part of a sentence."""
         return proof_words(self.proof, self.scratch_bytes, self.scratch.lower_bound)

@@ -8,10 +8,11 @@ from qnnmem.flags import with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.planner import Io, Pool
 from qnnmem.planner.memory import alike, pool_sizes
+from qnnmem.planner.tcm import too_many
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
-from qnnmem.report.planned import PlanReport, by_estimate
-from qnnmem.report.tcm import fatal_lines, too_many
+from qnnmem.report.planned import PlanReport
+from qnnmem.report.tcm import fatal_lines
 from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -62,7 +63,7 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
     """One line for each budget: whether it holds."""
     plan = report.plan
     in_time = "" if plan.search_missing else " in time"
-    by = by_estimate(plan)
+    by = plan.by_estimate
     for budget in plan.budgets:
         name = budget.pool.value
         many = name.endswith("s")
@@ -266,7 +267,7 @@ def _tcm(report: PlanReport) -> Iterator[str]:
         return
     spare = tcm.limit.value - tcm.need
     room = f"{spare:,} to spare" if spare >= 0 else f"{-spare:,} too many"
-    verdict = ("fits" if tcm.fits else "does not fit") + by_estimate(report.plan)
+    verdict = ("fits" if tcm.fits else "does not fit") + report.plan.by_estimate
     yield (
         f"TCM (aDSP direct mode, {tcm.limit.origin.value} limit): {verdict}, "
         f"constants and IO take {tcm.need:,} of {_bytes(tcm.limit.value)}, {room}; "

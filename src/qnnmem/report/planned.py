@@ -10,7 +10,6 @@ from qnnmem.planner import MemoryPlan, Pool
 from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.pools import held_types
 from qnnmem.planner.remedies import Remedies
-from qnnmem.results.proof import ProofScope
 from qnnmem.text import quote
 from qnnmem.units import Bytes
 
@@ -20,12 +19,6 @@ def search_missing() -> str:
     from qnnmem.planner.compiled_packing import why_not_compiled
 
     return f"the search ran in plain Python and did not finish; {why_not_compiled()}"
-
-
-def by_estimate(plan: MemoryPlan | None) -> str:
-    """What a verdict rests on, where that is not the model that will run."""
-    is_estimate = plan is not None and plan.is_estimate
-    return f" by an {ProofScope.ESTIMATE.value}" if is_estimate else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from qnnmem.client.ledger import in_words, listed
-from qnnmem.client.stacks import Stack
+from qnnmem.programs.ledger import in_words, listed
+from qnnmem.programs.stacks import Stack
+from qnnmem.programs.watch.summary import (
+    AliveAt,
+    FailedCall,
+    LiveHandle,
+    WatchReport,
+    of_programmer,
+)
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
-from qnnmem.watch.summary import AliveAt, FailedCall, LivingThing, WatchReport, of_programmer
 
 SCHEMA = "qnnmem.watch/1"
 _WIDE = 300
@@ -114,7 +120,7 @@ def _lines(report: WatchReport) -> Iterator[str]:
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
 
 
-def _left(title: str, things: tuple[LivingThing, ...]) -> Iterator[str]:
+def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
     if not things:
         return
     yield ""
@@ -260,7 +266,7 @@ def _moment(one: AliveAt) -> dict[str, int]:
     }
 
 
-def _thing(one: LivingThing) -> dict[str, Any]:
+def _thing(one: LiveHandle) -> dict[str, Any]:
     return {
         **{"kind": one.kind, "process": one.process, "handle": one.handle, "name": one.name},
         **{"bytes": one.bytes, "made_by": one.maker, "time_ns": one.time},

@@ -28,10 +28,8 @@ def describe(text: str) -> Meta:
     return Meta(description=text)
 
 
-class Result(Struct, frozen=True, kw_only=True, tag_field="schema"):
-    """Base of every result; the subclass has the schema's name as its tag."""
-
-    tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
+class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
+    """Base of everything with a schema; the subclass has the schema's name as its tag."""
 
     @property
     def summary(self) -> str:
@@ -39,17 +37,10 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="schema"):
         return ""
 
 
-class SourcedBytes(Struct, frozen=True):
-    """A size in bytes and where it comes from."""
+class Result(SchemaDocument, frozen=True, kw_only=True):
+    """Base of every result: a document that names the program that wrote it."""
 
-    bytes: Count
-    origin: Origin
-    source: str = ""
-
-    @classmethod
-    def of(cls, number: Sourced) -> Self:
-        """Take over a number of the domain."""
-        return cls(number.value, number.origin, number.source)
+    tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
 
 
 class SourcedNumber(Struct, frozen=True):

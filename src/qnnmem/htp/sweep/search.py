@@ -13,7 +13,7 @@ _SMALL = (0, 1, 3)  # places of the first compiles; with them a line is known
 _CONFIRMED = 4  # compiles that may follow predictions before the search halves the gap
 
 
-class Found(NamedTuple):
+class SearchPlace(NamedTuple):
     """Where the search ended."""
 
     place: int  # of the last value that meets the question, -1 for none
@@ -27,7 +27,7 @@ def last_that_meets(
     compiled: Callable[[int], SweepOutcome],
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
-) -> Found:
+) -> SearchPlace:
     """The last value that meets a question, if all smaller ones do."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
@@ -43,9 +43,9 @@ def last_that_meets(
             at, left = min(max(guess, good + 1), bad - 1), left - 1
         known[at] = compiled(at)
         if known[at].timed_out:  # neither yes nor no, and halving would wait as long again
-            return Found(good, first, halved, is_open=True)
+            return SearchPlace(good, first, halved, is_open=True)
         good, bad = (at, bad) if meets(known[at]) else (good, at)
-    return Found(good, first, halved)
+    return SearchPlace(good, first, halved)
 
 
 def _halfway(good: int, bad: int, count: int) -> int:

@@ -26,15 +26,17 @@ from qnnmem.report.page import (
 )
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
-from qnnmem.results import fit as fit_results
-from qnnmem.results import footprint
+from qnnmem.results.check import CheckResult
+from qnnmem.results.diff import DiffResult
+from qnnmem.results.fit import FitResult
+from qnnmem.results.footprint import Bill
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
-    "qnnmem.footprint/1": (footprint.Bill, htp.bill_section),
-    "qnnmem.fit/1": (fit_results.FitResult, htp.fit_section),
+    "qnnmem.footprint/1": (Bill, htp.bill_section),
+    "qnnmem.fit/1": (FitResult, htp.fit_section),
     "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
@@ -44,8 +46,8 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
     "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
     "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
-    "qnnmem.check/1": (gate_values.CheckValues, budgets.check_section),
-    "qnnmem.diff/1": (gate_values.DiffValues, budgets.diff_section),
+    "qnnmem.check/1": (CheckResult, budgets.check_section),
+    "qnnmem.diff/1": (DiffResult, budgets.diff_section),
     "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
     "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
     "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),
