@@ -14,7 +14,6 @@ from qnnmem.htp import provoke as recipes
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.provoke import Attempt, FailureKind, Provoked
-from qnnmem.report import provoke as report
 from qnnmem.results.schema import load_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
@@ -73,7 +72,7 @@ def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
     done = run("graph-limit", "--soc", "SM8650", "-o", tmp_path, "--json")
     assert done.stdout == (tmp_path / "graph-limit-SM8650.json").read_text("utf-8")
     values = json.loads(done.stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.provoked/1"))
     page = PAGE.read_text("utf-8")
     keys = [*values, *values["attempts"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ from qnnmem.htp.log import Cause
 from qnnmem.htp.provoke import FailureKind, Provoked, models, provoke
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.report import provoke as report
-from qnnmem.results.schema import load_schema
+from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
 SM8650, SM7325 = find_soc("SM8650"), find_soc("SM7325")
@@ -189,8 +190,8 @@ def test_a_record_satisfies_its_schema() -> None:
     import jsonschema
 
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_LIMIT))
-    values = report.as_values(found, "graph-limit-SM8650", "qnnmem 0")
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    values = json.loads(encode(found.record("graph-limit-SM8650")))
+    jsonschema.validate(values, load_schema("qnnmem.provoked/1"))
     assert (values["code"], values["cause"]) == (1002, "graph-limit")
     assert (values["need"], values["limit"]) == (3674152 << 10, 3584 * MIB)
     assert values["lines"] == [OVER_LIMIT]

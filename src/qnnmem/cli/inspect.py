@@ -45,12 +45,12 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
 
 
 def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
-    from qnnmem.loader.dlc import compose
-    from qnnmem.report import dlc as report
+    from qnnmem.loader.dlc.composed import compose, dlc_result
+    from qnnmem.report.dlc import render_text
+    from qnnmem.results.schema import encode
 
-    graphs = compose(path)
-    show = report.render_json if as_json else report.render_text
-    return show(graphs, str(path)), 0
+    result = dlc_result(compose(path), str(path))
+    return encode(result) if as_json else render_text(result), 0
 
 
 def _real(path: Path, as_json: bool) -> tuple[str, int]:

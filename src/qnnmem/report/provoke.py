@@ -1,20 +1,14 @@
-"""A provoked failure as text, and its record as JSON, schema `qnnmem.provoked/1`.
-
-The text says whether the library failed, with what, and what was tried.
-"""
+"""A provoked failure as text: whether the library failed, with what, and what was tried."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from qnnmem.flags import with_flags
 from qnnmem.htp.provoke import Provoked
-from qnnmem.results.schema import write_json
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
-SCHEMA = "qnnmem.provoked/1"
 _WIDE = 300
 _LINES = 12
 
@@ -55,55 +49,3 @@ def _said(provoked: Provoked) -> Iterator[str]:
         more = len(provoked.lines) - _LINES
         if more > 0:
             yield f"  … and {more} more lines in the record"
-
-
-def render_json(provoked: Provoked, stem: str, tool: str) -> str:
-    """One JSON object; `stem` names the files beside it."""
-    return write_json(as_values(provoked, stem, tool))
-
-
-def as_values(provoked: Provoked, stem: str, tool: str) -> dict[str, Any]:
-    """The object behind the JSON text."""
-    cause = provoked.log.cause
-    kind, soc = provoked.kind.value, provoked.soc.name
-    return {
-        "schema": SCHEMA,
-        "tool": tool,
-        "kind": kind,
-        "soc": soc,
-        "soc_model": provoked.soc.model_id,
-        "library": provoked.library,
-        "library_version": provoked.log.library_version,
-        "command": f"qnnmem provoke {kind} --soc {soc} -o .",
-        "as_expected": provoked.as_expected,
-        "stage": provoked.stage,
-        "code": provoked.code,
-        "sentence": with_flags(provoked.sentence),
-        "cause": None if cause is None else cause.cause.value,
-        "need": None if cause is None else cause.need,
-        "limit": None if cause is None else cause.limit,
-        "lines": list(provoked.lines),
-        "log_file": log_name(stem),
-        "input_file": input_name(provoked, stem),
-        "attempts": [
-            {"what": one.what, "outcome": one.outcome, "code": one.code}
-            for one in provoked.attempts
-        ],
-        "seconds": round(provoked.seconds, 3),
-        "peak_rss": provoked.peak_rss,
-    }
-
-
-def record_name(stem: str) -> str:
-    """File name of the record."""
-    return f"{stem}.json"
-
-
-def log_name(stem: str) -> str:
-    """File name of the whole log."""
-    return f"{stem}.log"
-
-
-def input_name(provoked: Provoked, stem: str) -> str:
-    """File name of the input that the library failed on."""
-    return f"{stem}.{provoked.input_name.rpartition('.')[2]}"

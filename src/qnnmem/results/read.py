@@ -25,6 +25,10 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.fit/1": "fit.FitResult",
     "qnnmem.fits/1": "fit.FitsResult",
     "qnnmem.footprint/1": "footprint.Bill",
+    "qnnmem.inspect-dlc/1": "dlc.DlcResult",
+    "qnnmem.place/1": "place.PlaceResult",
+    "qnnmem.provoked/1": "provoked.ProvokedResult",
+    "qnnmem.socs/1": "socs.SocsResult",
     "qnnmem.sweep/1": "sweep.SweepResult",
 }
 

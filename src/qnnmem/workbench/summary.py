@@ -79,7 +79,7 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.check-client/1": lambda result: str(result["verdict"]),
     "qnnmem.watch/1": lambda result: str(result["verdict"]),
     "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
-    "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
+    "qnnmem.inspect-dlc/1": _of_type,
     "qnnmem.inspect/1": _inspect,
     "qnnmem.inspect-htp/1": _inspect,
     "qnnmem.qmem/1": lambda result: str(result["advice"]),

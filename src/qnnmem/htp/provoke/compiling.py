@@ -9,7 +9,8 @@ from qnnmem.errors import CannotTell
 from qnnmem.htp.compile import Compiled, CompileFailure
 from qnnmem.htp.provoke import models
 from qnnmem.htp.provoke.logged_library import LoggedLibrary, kept_lines
-from qnnmem.htp.provoke.value import Attempt, FailureKind, Provoked
+from qnnmem.htp.provoke.provoked import FailureKind, Provoked
+from qnnmem.results.provoked import Attempt
 from qnnmem.targets.socs import MIB
 
 _GIB = 1 << 30

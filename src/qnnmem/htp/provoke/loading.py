@@ -9,8 +9,9 @@ from qnnmem.htp.bill.loading import Loaded
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.provoke import models
 from qnnmem.htp.provoke.logged_library import LoggedLibrary, kept_lines
-from qnnmem.htp.provoke.value import Attempt, FailureKind, Provoked
+from qnnmem.htp.provoke.provoked import FailureKind, Provoked
 from qnnmem.qnn.codes import code_name
+from qnnmem.results.provoked import Attempt
 from qnnmem.targets.socs import Soc, pd_budget
 
 _GIB = 1 << 30

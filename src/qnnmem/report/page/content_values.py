@@ -1,44 +1,10 @@
-"""What the page reads of files that were taken apart: DLC files and context binaries of HTP."""
+"""What the page reads of context binaries of HTP."""
 
 from __future__ import annotations
 
 import msgspec
 
 from qnnmem.report.page.values import Count, Loose
-
-
-class DlcTensor(Loose, frozen=True):
-    """A tensor of a graph."""
-
-    name: str
-    type: str
-    data_type: str
-    dimensions: tuple[Count, ...]
-    bytes: Count
-    stored_bytes: Count = 0
-
-
-class DlcOp(Loose, frozen=True):
-    """A node of a graph."""
-
-    name: str
-    type: str
-
-
-class DlcGraph(Loose, frozen=True):
-    """A graph of a DLC."""
-
-    name: str
-    tensors: tuple[DlcTensor, ...]
-    ops: tuple[DlcOp, ...]
-
-
-class DlcValues(Loose, frozen=True):
-    """`qnnmem.inspect-dlc/1`."""
-
-    file: str
-    graphs: tuple[DlcGraph, ...]
-    tool: str = ""
 
 
 class BinaryTensor(Loose, frozen=True):

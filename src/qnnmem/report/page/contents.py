@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from qnnmem.report.page.content_values import BinaryGraph, BinaryValues, DlcGraph, DlcValues
+from qnnmem.report.page.content_values import BinaryGraph, BinaryValues
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Cell, Html, details, lines, table, tag
+from qnnmem.results.dlc import DlcGraph, DlcResult
 from qnnmem.text import counted
 
 _MOST = 50  # graphs that are shown
@@ -16,7 +17,7 @@ _SIDES = {"QNN_TENSOR_TYPE_APP_WRITE": "input", "QNN_TENSOR_TYPE_APP_READ": "out
 _TENSORS = ("", "tensor", "type", "shape")
 
 
-def dlc_section(found: DlcValues) -> PageSection:
+def dlc_section(found: DlcResult) -> PageSection:
     """Graphs of a DLC: operators, inputs and outputs, bytes that are stored."""
     body = [
         *(part for graph in found.graphs[:_MOST] for part in _dlc_graph(graph)),

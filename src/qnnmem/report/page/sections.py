@@ -28,8 +28,10 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
+from qnnmem.results.dlc import DlcResult
 from qnnmem.results.fit import FitResult
 from qnnmem.results.footprint import Bill
+from qnnmem.results.place import PlaceResult
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
@@ -38,7 +40,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.footprint/1": (Bill, htp.bill_section),
     "qnnmem.fit/1": (FitResult, htp.fit_section),
     "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
-    "qnnmem.place/1": (values.PlaceValues, settings.place_section),
+    "qnnmem.place/1": (PlaceResult, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
@@ -50,7 +52,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
     "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
     "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
-    "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),
+    "qnnmem.inspect-dlc/1": (DlcResult, contents.dlc_section),
 }
 # The description of a binary does not name its file.
 _UNNAMED = (lpai.binary_section, contents.htp_binary_section)

@@ -141,47 +141,6 @@ class ReadSourcedBytes(Loose, frozen=True):
     source: str = ""
 
 
-class PlacedDomain(Loose, frozen=True):
-    """A process domain and what is in it."""
-
-    contexts: list[Count]  # places in the list of all
-    used: Count
-    left: Count
-
-
-class Placing(Loose, frozen=True):
-    """Contexts in an order."""
-
-    domains: list[PlacedDomain]
-    too_large: list[Count] = []
-
-
-class PlaceLimit(Loose, frozen=True):
-    """A limit and where it comes from."""
-
-    value: Count
-    origin: str = ""
-    source: str = ""
-
-
-class PlacedContext(Loose, frozen=True):
-    """A context binary."""
-
-    file: str
-    need_high: PlaceLimit | None = None
-
-
-class PlaceValues(Loose, frozen=True):
-    """`qnnmem.place/1`."""
-
-    answer: str
-    budget: PlaceLimit
-    given: Placing
-    best: Placing
-    contexts: list[PlacedContext]
-    tool: str = ""
-
-
 class QmemWay(Loose, frozen=True):
     """What one way of preparing and executing costs."""
 

@@ -1,13 +1,16 @@
-"""What a provoked failure is: the kind, what was tried, what the library said."""
+"""A provoked failure: the kind, what was tried, what the library said, and its record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from qnnmem.errors import Words
+from qnnmem.flags import with_flags
 from qnnmem.htp.log import Cause, CompileLog
 from qnnmem.qnn.codes import code_name
+from qnnmem.results.provoked import Attempt, ProvokedResult
 from qnnmem.targets.socs import Soc
 
 
@@ -22,22 +25,13 @@ class FailureKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One thing that was tried on the way."""
-
-    what: str
-    outcome: str  # done, refused, crashed, timeout or memory
-    code: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Provoked:
     """What the library did with the crafted input."""
 
     kind: FailureKind
     soc: Soc
     library: str  # package and version
-    stage: str  # compile or load
+    stage: Literal["compile", "load"]
     attempts: tuple[Attempt, ...]  # the last one is the one recorded
     sentence: Words
     code: int | None = None
@@ -65,3 +59,28 @@ class Provoked:
         if self.kind is FailureKind.BAD_BINARY:
             return bool(self.code)
         return self.failed and any(r.cause is Cause(self.kind.value) for r in self.log.refusals)
+
+    def record(self, stem: str) -> ProvokedResult:
+        """The result as it is written; `stem` names the files beside it."""
+        cause = self.log.cause
+        return ProvokedResult(
+            kind=self.kind.value,
+            soc=self.soc.name,
+            soc_model=self.soc.model_id,
+            library=self.library,
+            library_version=self.log.library_version,
+            command=f"qnnmem provoke {self.kind.value} --soc {self.soc.name} -o .",
+            as_expected=self.as_expected,
+            stage=self.stage,
+            code=self.code,
+            sentence=with_flags(self.sentence),
+            cause=None if cause is None else cause.cause.value,
+            need=None if cause is None else cause.need,
+            limit=None if cause is None else cause.limit,
+            lines=self.lines,
+            log_file=f"{stem}.log",
+            input_file=f"{stem}.{self.input_name.rpartition('.')[2]}",
+            attempts=self.attempts,
+            seconds=round(self.seconds, 3),
+            peak_rss=self.peak_rss,
+        )
