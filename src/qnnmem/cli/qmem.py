@@ -11,7 +11,8 @@ from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.options.htp import QmemOptions
 
 if TYPE_CHECKING:
-    from qnnmem.htp.qmem.model import QmemResult
+    from qnnmem.errors import Words
+    from qnnmem.results.qmem import QmemResult
 
 
 @click.command(cls=RecordingCommand)
@@ -41,6 +42,8 @@ def qmem(
     """
     from pathlib import Path
 
+    from msgspec.structs import replace
+
     from qnnmem.cli.compiler import need_compiler, need_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -63,20 +66,22 @@ def qmem(
     if chosen is not None and is_model(path):
         need_compiler(path, (chosen,), wanted)
     with ProgressBar(f"reading {path.name}") as bar:
-        result = qmem_of_file(
+        made = qmem_of_file(
             path, chosen, wanted, run=options.run, misuse=options.misuse, progress=bar.say
         )
-    if isinstance(result, CompileFailure):
-        write(say_failure(result, "table", as_json=as_json), None, force=False)
-        return failure_code(result)
-    write(_render(result, file, as_json, verbose), target, force, verdict(result))
+    if isinstance(made, CompileFailure):
+        write(say_failure(made, "table", as_json=as_json), None, force=False)
+        return failure_code(made)
+    result = replace(made.result, file=file)
+    text = _render(result, made.no_run, as_json, verbose)
+    write(text, target, force, verdict(result))
     return 0 if result.run is None or result.run.agrees else 1
 
 
-def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:
-    from qnnmem.report import qmem as report
-    from qnnmem.version import __version__
+def _render(result: QmemResult, no_run: Words, as_json: bool, verbose: bool) -> str:
+    from qnnmem.report.qmem import render_text
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file, recorded_args, verbose=verbose)
+        return encode(result)
+    return render_text(result, recorded_args, no_run=no_run, verbose=verbose)

@@ -28,6 +28,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.inspect-dlc/1": "dlc.DlcResult",
     "qnnmem.place/1": "place.PlaceResult",
     "qnnmem.provoked/1": "provoked.ProvokedResult",
+    "qnnmem.qmem/1": "qmem.QmemResult",
     "qnnmem.socs/1": "socs.SocsResult",
     "qnnmem.sweep/1": "sweep.SweepResult",
 }

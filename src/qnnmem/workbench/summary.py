@@ -82,7 +82,7 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.inspect-dlc/1": _of_type,
     "qnnmem.inspect/1": _inspect,
     "qnnmem.inspect-htp/1": _inspect,
-    "qnnmem.qmem/1": lambda result: str(result["advice"]),
+    "qnnmem.qmem/1": _of_type,
 }
 
 

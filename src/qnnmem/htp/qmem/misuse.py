@@ -24,15 +24,8 @@ from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.results.qmem import LibraryAnswer, Misuse
 from qnnmem.units import round_up
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryAnswer:
-    """What libQnnHtp did: the code of the call in question, or the signal that ended it."""
-
-    code: int | None = None
-    signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +37,21 @@ class MisuseRow:
     code: int  # of the contract; 0: reported only
     finding: Finding
     library: LibraryAnswer | None = None  # None: not asked
+
+    @property
+    def result(self) -> Misuse:
+        """The row as it is written."""
+        finding = self.finding
+        return Misuse(
+            id=self.id,
+            what=self.what,
+            code=self.code,
+            rule=finding.rule,
+            sentence=finding.sentence,
+            cure=finding.cure,
+            source=finding.source,
+            library=self.library,
+        )
 
 
 class _Stage:

@@ -13,7 +13,7 @@ from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
 from qnnmem.htp.qmem.elements import numpy_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoMode
+from qnnmem.htp.qmem.layer import Compute
 from qnnmem.htp.qmem.memory import ALIGNMENT, HtpMemDescriptor, HtpMemType, SharedBuffer
 from qnnmem.htp.qmem.rpcmem import (
     RPCMEM_DEFAULT_FLAGS,
@@ -24,6 +24,7 @@ from qnnmem.htp.qmem.rpcmem import (
 )
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.text import quote
 from qnnmem.units import round_up
 

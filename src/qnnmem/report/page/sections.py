@@ -32,6 +32,7 @@ from qnnmem.results.dlc import DlcResult
 from qnnmem.results.fit import FitResult
 from qnnmem.results.footprint import Bill
 from qnnmem.results.place import PlaceResult
+from qnnmem.results.qmem import QmemResult
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
@@ -41,7 +42,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.fit/1": (FitResult, htp.fit_section),
     "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (PlaceResult, settings.place_section),
-    "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
+    "qnnmem.qmem/1": (QmemResult, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from qnnmem.provenance import Sourced
 from qnnmem.report.page.charts import Bar, bars, curves, mark
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
-from qnnmem.report.page.values import (
-    QmemValues,
-    QmemWay,
-    ReadSourcedBytes,
-)
 from qnnmem.results.place import Placement, PlaceResult
+from qnnmem.results.qmem import QmemChoice, QmemResult, QmemRow
 from qnnmem.results.sweep import SweepResult, SweptSetting
 
 _DRAWN = (
@@ -123,14 +120,14 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
     )
 
 
-def qmem_section(qmem: QmemValues) -> PageSection:
+def qmem_section(qmem: QmemResult) -> PageSection:
     """The four ways in a table."""
     head = (
         *("prepared", "executed", "reserved at load", "at first inference"),
         *("copied in", "copied out", "shared memory", "left in the process domain"),
     )
     rows = [_way(row, qmem.recommended) for row in qmem.rows]
-    layer = f"; the IO layer is {qmem.io_layer}" if qmem.io_layer else ""
+    layer = f"; the IO layer is {qmem.io_layer}"
     body = [
         tag("p", qmem.advice, class_="answer"),
         table(head, rows, "Bytes of each way; the recommended one is bold"),
@@ -140,9 +137,9 @@ def qmem_section(qmem: QmemValues) -> PageSection:
     return PageSection(f"Raw and memhandle IO of {file_name(qmem.file)}", lines(body))
 
 
-def _way(row: QmemWay, best: dict[str, str]) -> tuple[Html | str, ...]:
-    words = (row.prepared, row.executed)
-    is_best = words == (best.get("prepared"), best.get("executed"))
+def _way(row: QmemRow, best: QmemChoice) -> tuple[Html | str, ...]:
+    is_best = (row.prepared, row.executed) == (best.prepared, best.executed)
+    words = (row.prepared.value, row.executed.value)
     names = [tag("strong", word) if is_best else word for word in words]
     return (
         *names,
@@ -160,7 +157,7 @@ def _way(row: QmemWay, best: dict[str, str]) -> tuple[Html | str, ...]:
     )
 
 
-def _number(one: ReadSourcedBytes | None) -> Html:
+def _number(one: Sourced | None) -> Html:
     if one is None:
         return tag("span", "-", class_="faint")
-    return lines([tag("span", f"{one.bytes:,}", title=one.source), mark(one.origin)])
+    return lines([tag("span", f"{one.value:,}", title=one.source), mark(one.origin.value)])

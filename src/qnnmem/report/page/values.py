@@ -133,41 +133,6 @@ class InspectValues(Loose, frozen=True):
     qnnmem: InspectedPart
 
 
-class ReadSourcedBytes(Loose, frozen=True):
-    """A number and where it comes from."""
-
-    bytes: Count
-    origin: str = ""
-    source: str = ""
-
-
-class QmemWay(Loose, frozen=True):
-    """What one way of preparing and executing costs."""
-
-    prepared: str
-    executed: str
-    reserved_at_load: ReadSourcedBytes
-    reserved_at_first_inference: ReadSourcedBytes
-    copied_in: ReadSourcedBytes
-    copied_out: ReadSourcedBytes
-    shared_memory: ReadSourcedBytes
-    process_domain_left: ReadSourcedBytes | None = None
-
-
-class QmemValues(Loose, frozen=True):
-    """`qnnmem.qmem/1`."""
-
-    file: str
-    rows: list[QmemWay]
-    tool: str = ""
-    advice: str = ""
-    soc: str | None = None
-    io_layer: str = ""
-    recommended: dict[str, str] = {}
-    traps: list[str] = []
-    process_domain_budget: ReadSourcedBytes | None = None
-
-
 class LogEvidence(Loose, frozen=True):
     """A line of a log."""
 
