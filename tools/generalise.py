@@ -37,10 +37,10 @@ from doctor_cases import (
     read_cases,
 )
 
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.results.incident import Incident
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "benchmarks" / "unseen-logs.md"

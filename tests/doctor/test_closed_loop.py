@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.kb.stored import cases
 from qnnmem.doctor.logs.source import Stream
+from qnnmem.results.incident import Incident
 
 TOOLS = Path(__file__).parents[2] / "tools"
 LPAI = {case.id: case for case in cases() if case.id.startswith("lpai-")}

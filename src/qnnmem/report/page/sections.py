@@ -28,6 +28,7 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
+from qnnmem.results.doctor import DoctorResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
@@ -37,7 +38,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.sweep/1": (values.SweepValues, settings.sweep_section),
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
-    "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
+    "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
