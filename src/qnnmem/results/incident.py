@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from qnnmem.results.result import Count, describe, one_of
+from qnnmem.struct_types import ready
 
 _ENCODER = msgspec.json.Encoder()
 _NOT_PLAIN = re.compile(r"[^ -~]+")
@@ -192,11 +193,11 @@ def to_json_bytes(value: object) -> bytes:
 def from_json(data: bytes) -> Incident:
     """The incident that `to_json` wrote."""
     try:
-        return msgspec.json.decode(data, type=Incident)
+        return msgspec.json.decode(data, type=ready(Incident))
     except msgspec.DecodeError:  # half a surrogate pair, as above
         import json
 
-        return msgspec.convert(json.loads(data), Incident)
+        return msgspec.convert(json.loads(data), ready(Incident))
 
 
 def _escaped(match: re.Match[str]) -> str:
