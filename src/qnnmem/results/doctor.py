@@ -48,6 +48,8 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     files: Annotated[tuple[str, ...], describe("The logs.")] = ()
     groups: Annotated[
         tuple[IncidentGroup, ...] | UnsetType,
-        describe("With --group-by: incidents counted by what they have in common."),
+        describe("Incidents counted by what they have in common, where a group was asked for."),
     ] = UNSET
-    host: Annotated[HostResult | UnsetType, describe("With --host: checks of the machine.")] = UNSET
+    host: Annotated[
+        HostResult | UnsetType, describe("Checks of the machine, where they were asked for.")
+    ] = UNSET
