@@ -27,6 +27,10 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.host/1": "host.HostResult",
     "qnnmem.kb/1": "kb.KbResult",
     "qnnmem.kb-check/1": "kb.KbCheckResult",
+    "qnnmem.fit/1": "fit.FitResult",
+    "qnnmem.fits/1": "fit.FitsResult",
+    "qnnmem.footprint/1": "footprint.Bill",
+    "qnnmem.sweep/1": "sweep.SweepResult",
 }
 
 

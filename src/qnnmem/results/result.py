@@ -40,24 +40,16 @@ def one_of(*values: str | bool) -> Meta:
 class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
     """Base of everything with a schema; the subclass has the schema's name as its tag."""
 
+    @property
+    def summary(self) -> str:
+        """One line for a history of results; empty where a result has none."""
+        return ""
+
 
 class Result(SchemaDocument, frozen=True, kw_only=True):
     """Base of every result: a document that names the program that wrote it."""
 
     tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
-
-
-class SourcedBytes(Struct, frozen=True):
-    """A size in bytes and where it comes from."""
-
-    bytes: Count
-    origin: Origin
-    source: str = ""
-
-    @classmethod
-    def of(cls, number: Sourced) -> Self:
-        """Take over a number of the domain."""
-        return cls(number.value, number.origin, number.source)
 
 
 class SourcedNumber(Struct, frozen=True):
