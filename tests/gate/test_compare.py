@@ -52,8 +52,13 @@ def fit(answer: str, soc: str = "SM8650", pd: int = 10, file: str = "a.bin") -> 
 
 def incident(cause: str, missing: int | None = None) -> dict[str, Any]:
     """An incident of the doctor."""
-    words = {"stage": "graph", "cause": cause, "cause_meaning": "too large", "verdict": "cause"}
-    return words | {"shortage_bytes": missing}
+    return {
+        **{"stage": "graph", "cause": cause, "cause_meaning": "too large", "verdict": "cause"},
+        **{"is_memory": True, "confidence": "high", "entry": None, "title": "", "remedies": []},
+        **{"collect_next": [], "candidates": [], "file": "run.log", "first_line": 1},
+        **{"last_line": 1, "last_file": "run.log", "process": None, "producer": None, "count": 1},
+        **{"evidence": [], "quantities": {}, "shortage_bytes": missing},
+    }
 
 
 def doctor(*incidents: dict[str, Any]) -> dict[str, Any]:
@@ -358,6 +363,8 @@ def test_a_failure_that_was_not_there_is_worse() -> None:
     assert compare_results(doctor(), old).worse
     assert not compare_results(old, doctor()).worse
     assert sizes(compare_results(old, new)) == {"missing: map_budget": (10, 20)}
+    with pytest.raises(UsageError, match="than any memory has"):
+        compare_results(old, doctor(incident("map_budget", 10**400)))
 
 
 def test_what_fix_came_to_is_compared() -> None:

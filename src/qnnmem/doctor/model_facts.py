@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from qnnmem.doctor.backend import ALL, HTP, LPAI, backend_of
-from qnnmem.doctor.incident import Incident, ModelNumbers, ModelPart
 from qnnmem.errors import NoCompiler, QnnMemError
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.incident import Incident, ModelNumbers, ModelPart
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from qnnmem.report.page.markup import Html, lines, size, table, tag, text
 from qnnmem.text import counted
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.incident import Incident
     from qnnmem.fix.run import FixResult
     from qnnmem.planner import MemoryPlan
     from qnnmem.results.footprint import Bill
+    from qnnmem.results.incident import Incident
 
 _MOST_BOXES = 1500  # of a picture: what a notebook keeps should stay small
 _MOST_LINES = 12

@@ -29,6 +29,7 @@ from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
 from qnnmem.results.dlc import DlcResult
+from qnnmem.results.doctor import DoctorResult
 from qnnmem.results.fit import FitResult
 from qnnmem.results.footprint import Bill
 from qnnmem.results.place import PlaceResult
@@ -43,7 +44,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (PlaceResult, settings.place_section),
     "qnnmem.qmem/1": (QmemResult, settings.qmem_section),
-    "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
+    "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
