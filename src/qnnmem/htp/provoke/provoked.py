@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from qnnmem.errors import Words
-from qnnmem.flags import with_flags
+from qnnmem.errors import Setting, Words
+from qnnmem.flags import flag, with_flags
 from qnnmem.htp.log import Cause, CompileLog
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.provoked import Attempt, ProvokedResult
@@ -62,14 +62,14 @@ class Provoked:
 
     def record(self, stem: str) -> ProvokedResult:
         """The result as it is written; `stem` names the files beside it."""
-        cause = self.log.cause
+        cause, soc = self.log.cause, flag(Setting("soc", self.soc.name))
         return ProvokedResult(
             kind=self.kind.value,
             soc=self.soc.name,
             soc_model=self.soc.model_id,
             library=self.library,
             library_version=self.log.library_version,
-            command=f"qnnmem provoke {self.kind.value} --soc {self.soc.name} -o .",
+            command=f"qnnmem provoke {self.kind.value} {soc} -o .",
             as_expected=self.as_expected,
             stage=self.stage,
             code=self.code,
