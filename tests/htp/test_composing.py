@@ -18,9 +18,9 @@ from command_line import exit_code, run, sentence
 
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import installed
-from qnnmem.htp.as_qnn import difference_notes
 from qnnmem.htp.composing import ComposedModel, compose_onnx, composed_model
 from qnnmem.htp.library import library_there
+from qnnmem.htp.plan_difference import difference_notes
 from qnnmem.htp.worker.far import check_reply
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.loader.dlc import as_model

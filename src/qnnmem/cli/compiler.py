@@ -59,7 +59,7 @@ def need_compiler(
 def warn(path: Path, options: CompileOptions) -> None:
     """Says on the side what the file tells before a compile that may take long."""
     from qnnmem.cli.stderr import note
-    from qnnmem.htp.compile.foresight import foreseen
+    from qnnmem.htp.compile.preflight import foreseen
     from qnnmem.loader.onnx.backend_mark import other_backend_note
 
     if other := other_backend_note(path, "htp"):

@@ -52,7 +52,7 @@ def fit(
         need_soc(Path(files[0]), None)
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.fit import check_pools, fit_result
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.results.several import worst_code

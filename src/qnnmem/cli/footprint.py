@@ -54,7 +54,7 @@ def footprint(
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 

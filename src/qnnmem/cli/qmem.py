@@ -52,7 +52,7 @@ def qmem(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.report.qmem import verdict

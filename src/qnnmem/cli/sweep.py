@@ -56,7 +56,7 @@ def sweep(
     if options.soc is None:
         raise MissingSoc(model)
     from qnnmem.cli.output import check_free, write
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.sweep import Question
     from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
@@ -124,7 +124,7 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
     """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
     from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.sweep.axes import check_settings
+    from qnnmem.htp.sweep.rows import check_settings
     from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "sweep")
@@ -226,8 +226,7 @@ def _compilers(task: _Task, stack: ExitStack) -> tuple[str, list[Callable[[], Po
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.workers import cluster_library, libraries_of_workers
     from qnnmem.htp.sweep import options_of, show
-    from qnnmem.htp.sweep.cluster import ClusterCompiler
-    from qnnmem.htp.sweep.compiler import LibraryCompiler
+    from qnnmem.htp.sweep.compiler import ClusterCompiler, LibraryCompiler
     from qnnmem.htp.worker import Worker
 
     path, soc, base, places = task.path, task.soc, task.base, task.places

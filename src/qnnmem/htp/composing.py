@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import LoadError
+from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.htp.compile.model import model_source
-from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import Worker
 from qnnmem.loader.dlc.composed import as_graphs
