@@ -125,7 +125,7 @@ ONLY_IN = {
         ),
     ),
     "rich": ("qnnmem.cli",),
-    "click": ("qnnmem.cli", "qnnmem.workbench.job_child"),
+    "click": ("qnnmem.cli",),
     "starlette": ("qnnmem.workbench",),
     "uvicorn": ("qnnmem.workbench",),
 }

@@ -12,8 +12,8 @@ import pytest
 from fix_samples import wide_picture
 
 from qnnmem import scratch_folder
-from qnnmem.cli.fix_output import FixFolder, fix_folder
 from qnnmem.errors import OutputError
+from qnnmem.verbs.fix_folder import FixFolder, fix_folder
 
 TOOL = Path(__file__).parents[2] / "tools" / "kill_fix.py"
 posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
