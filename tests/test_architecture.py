@@ -31,6 +31,7 @@ BASE = {
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "native_parts",
     "installation",
+    "struct_types",
     *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
@@ -61,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "quiet_onnxruntime": set(),
     "notebook": set(),  # finds the renderer by name, when one is asked for
     "installation": set(),
+    "struct_types": set(),
     "scratch_folder": {"errors", "whole_file"},
     "whole_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},
@@ -77,9 +79,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": BASE,
     "planner": {"ir", "targets", "results", "options"} | BASE,
     "qnn": BASE,
-    "lpai": {"planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
-    "programs": {"lpai", "qnn", "results"} | BASE,
-    "htp": {"planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
+    # Rules, regions, handles and leaks: for whatever runs under the contract.
+    "contract": {"qnn"} | BASE,
+    "lpai": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
+    "programs": {"contract", "lpai", "qnn", "results"} | BASE,
+    "htp": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
     "doctor": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor"}
     | {"results", "options"}
@@ -89,11 +93,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"planner", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
-    | {"gate", "results"}
+    | {"contract", "gate", "results"}
     | BASE,
     # What each verb does, for every door.
     "verbs": {"planner", "ir", "qnn", "loader", "lpai", "htp", "programs", "doctor", "fix"}
-    | {"targets", "gate", "report", "results", "options"}
+    | {"contract", "targets", "gate", "report", "results", "options"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
     "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,
