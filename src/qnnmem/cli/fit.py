@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.fit import Fit
-    from qnnmem.report.fit_table import FitRow
+    from qnnmem.report.fit import FitRow
+    from qnnmem.results.fit import FitResult
     from qnnmem.verbs.fit import FitRequest
 
 
@@ -49,8 +50,8 @@ def fit(
         need_soc(Path(files[0]), None)
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
-    from qnnmem.htp.fit import exit_code
-    from qnnmem.report.fit_table import code_of_all
+    from qnnmem.htp.fit import fit_result
+    from qnnmem.results.several import worst_code
     from qnnmem.verbs.fit import fit_request
 
     target = None if output is None else Path(output)
@@ -60,14 +61,13 @@ def fit(
     found = named_files(files, _is_judged, "HTP model")
     say_verdict("\n".join(found.left_out))
     if len(files) == 1 and files == found.files:
-        answers = _fits(Path(files[0]), request)
-        text = _render(answers, files[0], as_json, verbose)
-        write(text, target, force, _verdict(answers))
-        return exit_code(answers)
+        result = fit_result(_fits(Path(files[0]), request), files[0])
+        write(_render(result, as_json, verbose), target, force, _verdict(result))
+        return result.exit_code
     rows = _fit_all(found.files, request._replace(tries=0))
     write(_render_all(rows, as_json, verbose), target, force, _verdict_on_files(rows))
     say_refused(rows)
-    return code_of_all(rows)
+    return worst_code(row.exit_code for row in rows)
 
 
 def _is_judged(path: Path) -> bool:
@@ -87,12 +87,12 @@ def _fit_all(files: Sequence[str], request: FitRequest) -> list[FitRow]:
 
     from qnnmem.cli.files import refused
     from qnnmem.errors import CannotTell, OutOfTime, QnnMemError
-    from qnnmem.report.fit_table import FileFits
+    from qnnmem.htp.fit import fit_result
 
     rows: list[FitRow] = []
     for file in files:
         try:
-            rows.append(FileFits(file, _fits(Path(file), request, one_of_many=True)))
+            rows.append(fit_result(_fits(Path(file), request, one_of_many=True), file))
         except (CannotTell, OutOfTime) as exc:
             rows.append(refused(file, exc, exc.exit_code))
         except QnnMemError as exc:
@@ -109,31 +109,32 @@ def _fits(path: Path, request: FitRequest, *, one_of_many: bool = False) -> tupl
         return fit_file(path, request, verb_call(bar), one_of_many=one_of_many)
 
 
-def _verdict(answers: tuple[Fit, ...]) -> str:
+def _verdict(result: FitResult) -> str:
     from qnnmem.report.fit import verdict_on_all
 
-    return verdict_on_all(answers)
+    return verdict_on_all(result)
 
 
-def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -> str:
-    from qnnmem.report import fit as report
-    from qnnmem.version import __version__
+def _render(result: FitResult, as_json: bool, verbose: bool) -> str:
+    from qnnmem.report.fit import render_text
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file, verbose=verbose, given=recorded_args("fix"))
+        return encode(result)
+    return render_text(result, verbose=verbose, given=recorded_args("fix"))
 
 
 def _verdict_on_files(rows: Sequence[FitRow]) -> str:
-    from qnnmem.report.fit_table import verdict_on_files
+    from qnnmem.report.fit import verdict_on_files
 
     return verdict_on_files(rows)
 
 
 def _render_all(rows: Sequence[FitRow], as_json: bool, verbose: bool) -> str:
-    from qnnmem.report import fit_table
-    from qnnmem.version import __version__
+    from qnnmem.report.fit import render_all
+    from qnnmem.results.fit import FitsResult
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return fit_table.render_json(rows, f"qnnmem {__version__}")
-    return fit_table.render_all(rows, verbose=verbose)
+        return encode(FitsResult.of(rows))
+    return render_all(rows, verbose=verbose)

@@ -13,7 +13,7 @@ from qnnmem.options.htp import FootprintOptions
 _KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
 
 if TYPE_CHECKING:
-    from qnnmem.htp.bill import Bill
+    from qnnmem.results.footprint import Bill
 
 
 @click.command(cls=RecordingCommand)
@@ -41,6 +41,8 @@ def footprint(
     """
     from pathlib import Path
 
+    from msgspec.structs import replace
+
     from qnnmem.verbs.compiler import need_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -56,11 +58,11 @@ def footprint(
     with ProgressBar(f"reading {path.name}") as bar:
         call = verb_call(bar)
         found = bill_file(path, options, call)
-    bill = found.bill
-    if isinstance(bill, CompileFailure):
-        write(say_failure(bill, "bill", call.flags, as_json=as_json), None, force=False)
-        return failure_code(bill)
-    text = _render(bill, file, as_json, found.is_compiled, found.is_kept, verbose)
+    if isinstance(found.bill, CompileFailure):
+        write(say_failure(found.bill, "bill", call.flags, as_json=as_json), None, force=False)
+        return failure_code(found.bill)
+    bill = replace(found.bill, file=file, from_cache=found.is_kept)
+    text = _render(bill, as_json, found.is_compiled, verbose)
     write(text, target, force, _verdict(bill))
     return bill_exit_code(bill)
 
@@ -71,18 +73,15 @@ def _verdict(bill: Bill) -> str:
     return verdict(bill)
 
 
-def _render(
-    bill: Bill, file: str, as_json: bool, compiled: bool, is_kept: bool, verbose: bool
-) -> str:
+def _render(bill: Bill, as_json: bool, compiled: bool, verbose: bool) -> str:
     from qnnmem.report import bill as report
-    from qnnmem.results.result import TOOL
-    from qnnmem.results.schema import write_json
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})
+        return encode(bill)
     if compiled:
-        following = report.next_prepare(bill, file, recorded_args("prepare"))
+        following = report.next_prepare(bill, recorded_args("prepare"))
     else:
-        following = report.next_look(bill, file, recorded_args())
-    following = f"{_KEPT}\n\n{following}" if is_kept else following
-    return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)
+        following = report.next_look(bill, recorded_args())
+    following = f"{_KEPT}\n\n{following}" if bill.from_cache is True else following
+    return report.render_text(bill, compiled=compiled, next_step=following, verbose=verbose)

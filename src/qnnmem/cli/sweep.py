@@ -67,17 +67,24 @@ def _render(task: SweepTask, ran: SweepRun, call: VerbCall, *, as_json: bool, ve
     """The rows in either form, with options that this verb has."""
     from functools import partial
 
-    from qnnmem.report import sweep as report
-    from qnnmem.results.result import TOOL
+    from qnnmem.htp.sweep import sweep_result
+    from qnnmem.report.sweep import render_text
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.refusal import explained_row
 
     explain = partial(explained_row, path=task.path, soc=task.soc, base=task.base, flags=call.flags)
-    given, broken = (task.model, task.soc.name), ran.interrupted is not None
+    soc, broken = task.soc.name, ran.interrupted is not None
     if as_json:
-        rows = tuple(map(explain, ran.rows))
-        return report.render_json(rows, ran.largest, *given, ran.library, TOOL, broken)
-    return report.render_text(
-        *(ran.rows, ran.largest, *given),
+        result = sweep_result(
+            *(map(explain, ran.rows), ran.largest),
+            file=task.model,
+            soc=soc,
+            library=ran.library,
+            interrupted=broken,
+        )
+        return encode(result)
+    return render_text(
+        *(ran.rows, ran.largest, task.model, soc),
         verbose=verbose,
         say=lambda row: explain(row).result.reason,
         interrupted=broken,

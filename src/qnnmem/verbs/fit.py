@@ -170,7 +170,7 @@ def fit_file(
     """Return the answer for each SoC; a binary is read, a model is compiled."""
     from dataclasses import replace
 
-    from qnnmem.htp.fit.stored import fit_stored
+    from qnnmem.htp.fit.model import fit_stored
     from qnnmem.loader import dims_in
     from qnnmem.loader.file_kind import check_kind
 
@@ -200,9 +200,9 @@ def _model_fits(path: Path, wish: FitRequest, call: VerbCall) -> tuple[Fit, ...]
     from contextlib import ExitStack
 
     from qnnmem.deadline import Deadline
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.fit.many import fit_all
+    from qnnmem.htp.fit.model import fit_all
     from qnnmem.htp.fit.nearby import with_suggestions
     from qnnmem.verbs.compiler import need_compiler
     from qnnmem.verbs.refusal import explained

@@ -12,8 +12,8 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.incident import Incident
     from qnnmem.fix.from_log import LogWish
+    from qnnmem.results.incident import Incident
     from qnnmem.verbs.fix import FixTask
 
 _MOST = 10_000  # incidents that are looked at

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.options.htp import FootprintOptions
+    from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs.listener import VerbCall
 
@@ -39,7 +39,7 @@ def bill_file(path: Path, options: FootprintOptions, call: VerbCall) -> FileBill
 
 def bill_exit_code(bill: Bill) -> int:
     """Return 3 where a size or an output is missing."""
-    return 0 if bill.ram is not None and bill.missing is None else 3
+    return 0 if bill.total is not None and not bill.missing_outputs else 3
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
@@ -62,10 +62,10 @@ def _compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
     """The bill of a model, or why the library made none; and whether it was kept."""
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import MeasuredModel, measure
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.results.footprint import Bill
     from qnnmem.verbs.compiler import need_compiler
 
     target = compile_target(path, soc)

@@ -38,7 +38,7 @@ def say_failure(
 
 def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fit:
     """Return a fit with the doctor's reading, and with remedies as options of the verb."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from qnnmem.htp.fit.nearby import nearby
 
@@ -58,11 +58,13 @@ def explained_row(
     """Return a row of a sweep with remedies as options of the verb."""
     from dataclasses import replace
 
+    from msgspec import structs
+
     from qnnmem.htp.sweep import options_of
 
     asked = Asked(path, soc, options_of(row.point, base))
     return replace(
-        row, result=replace(row.result, reason=own_words(row.result.reason, flags, asked))
+        row, result=structs.replace(row.result, reason=own_words(row.result.reason, flags, asked))
     )
 
 
@@ -70,7 +72,7 @@ def explained_largest(
     one: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> Largest:
     """Return the end of a search of a sweep with remedies as options of the verb."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from qnnmem.htp.sweep import options_of
 

@@ -35,9 +35,10 @@ def _plan(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _footprint(file: str, options: Any, call: VerbCall) -> Answer:
+    from msgspec.structs import replace
+
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.report.bill import as_values
-    from qnnmem.results.schema import write_json
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.compiler import need_soc
     from qnnmem.verbs.footprint import bill_exit_code, bill_file
 
@@ -45,8 +46,8 @@ def _footprint(file: str, options: Any, call: VerbCall) -> Answer:
     found = bill_file(Path(file), options, call)
     if isinstance(found.bill, CompileFailure):
         return _failed(found.bill, "bill", call)
-    values = {**as_values(found.bill, file, TOOL), "from_cache": found.is_kept}
-    return write_json(values), bill_exit_code(found.bill)
+    bill = replace(found.bill, file=file, from_cache=found.is_kept)
+    return encode(bill), bill_exit_code(bill)
 
 
 def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
@@ -56,14 +57,14 @@ def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
 
 
 def _fit(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.htp.fit import exit_code
-    from qnnmem.report.fit import render_json
+    from qnnmem.htp.fit import fit_result
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.compiler import need_soc
     from qnnmem.verbs.fit import fit_file, fit_request
 
     need_soc(Path(file), next(iter(options.soc), None))
-    answers = fit_file(Path(file), fit_request(options), call)
-    return render_json(answers, file, TOOL), exit_code(answers)
+    result = fit_result(fit_file(Path(file), fit_request(options), call), file)
+    return encode(result), result.exit_code
 
 
 def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
@@ -80,15 +81,23 @@ def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _sweep(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.report.sweep import render_json
+    from qnnmem.htp.sweep import sweep_result
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.refusal import explained_row
     from qnnmem.verbs.sweep import run_sweep, sweep_exit_code, sweep_task
 
     task = sweep_task(file, options)
     ran = run_sweep(task, call)
     rows = tuple(explained_row(row, task.path, task.soc, task.base, call.flags) for row in ran.rows)
-    text = render_json(rows, ran.largest, task.model, task.soc.name, ran.library, TOOL, False)
-    return text, sweep_exit_code(ran.rows, task.question)
+    result = sweep_result(
+        rows,
+        ran.largest,
+        file=task.model,
+        soc=task.soc.name,
+        library=ran.library,
+        interrupted=False,
+    )
+    return encode(result), sweep_exit_code(ran.rows, task.question)
 
 
 def _fix(file: str, options: Any, call: VerbCall) -> Answer:
