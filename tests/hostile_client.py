@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy
 
+from qnnmem.contract.leaks import separate
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.programs.check.client_server import ClientServer
 from qnnmem.programs.check.client_session import ClientSession
 from qnnmem.programs.functions import NAMES

@@ -32,6 +32,7 @@ from hostile_programs import CANARY, hostile_binaries
 from small_files import onnx_seeds
 
 from qnnmem.child import limit_memory
+from qnnmem.contract.rules import rules
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import pack
@@ -39,7 +40,6 @@ from qnnmem.lpai.net_run.device import Device
 from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.rules import rules
 from qnnmem.qnn.codes import codes
 
 Answer = tuple[str, str]  # how it ended, and why it failed

@@ -79,9 +79,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": BASE,
     "planner": {"ir", "targets", "results", "options"} | BASE,
     "qnn": BASE,
-    "lpai": {"planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
-    "programs": {"lpai", "qnn", "results"} | BASE,
-    "htp": {"planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
+    # Rules, regions, handles and leaks: for whatever runs under the contract.
+    "contract": {"qnn"} | BASE,
+    "lpai": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
+    "programs": {"contract", "lpai", "qnn", "results"} | BASE,
+    "htp": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
     "doctor": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor"}
     | {"results", "options"}
@@ -91,11 +93,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     | BASE,
     # Renderers may name result values, wherever those live.
     "report": {"planner", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
-    | {"gate", "results"}
+    | {"contract", "gate", "results"}
     | BASE,
     # What each verb does, for every door.
     "verbs": {"planner", "ir", "qnn", "loader", "lpai", "htp", "programs", "doctor", "fix"}
-    | {"targets", "gate", "report", "results", "options"}
+    | {"contract", "targets", "gate", "report", "results", "options"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
     "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,

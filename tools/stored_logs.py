@@ -83,7 +83,7 @@ def lpai() -> None:
     sys.path.append(str(ROOT / "tests"))
     from lpai_failures import FAILURES, SOURCE, good_run, record
 
-    from qnnmem.lpai.runtime.leaks import separate
+    from qnnmem.contract.leaks import separate
 
     kept = [one for one in read(CASES) if one["id"][:5] != "lpai-"]
     with separate():  # clients that make mistakes free nothing

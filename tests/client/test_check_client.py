@@ -30,6 +30,7 @@ from killed_client import problems as killed_problems
 from seeds import seeds
 
 from qnnmem import lpai
+from qnnmem.contract.rules import PROGRAM, rules
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime import program_trial
@@ -38,7 +39,6 @@ from qnnmem.programs.check.calls_context import ClientSystem
 from qnnmem.programs.check.client_run import ClientOptions, _excuse, check_client
 from qnnmem.programs.check.client_session import ClientSession, Handle
 from qnnmem.programs.check.execution_limits import ExecutionLimits, limited_memory
-from qnnmem.programs.check.rules import client_rules
 from qnnmem.programs.check.suppressions import Suppression, read_suppressions
 from qnnmem.programs.functions import NAMES
 from qnnmem.programs.process_memory import SHARED_BYTES, ProcessMemory, Unreadable
@@ -283,9 +283,9 @@ def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
     session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
     system = ClientSystem(lpai.SystemContext.create())
     system.system.free()
-    session.handles[1] = Handle("system context", system, SimpleNamespace(pid=7))  # type: ignore[arg-type]
+    session.handles.add(1, Handle("system context", system, SimpleNamespace(pid=7)))  # type: ignore[arg-type]
     _excuse(session, {7})
-    assert session.handles == {}
+    assert len(session.handles) == 0
 
 
 def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
@@ -492,7 +492,7 @@ def test_the_shim_is_small_and_knows_every_function() -> None:
 def test_the_page_has_every_rule_about_programs() -> None:
     """Title, consequence and cure stand in the reference."""
     page = (ROOT / "docs/reference/commands/check-client.md").read_text("utf-8")
-    for rule in client_rules().values():
+    for rule in rules(PROGRAM).values():
         assert f"### {rule.id}" in page
         assert rule.title in page
         assert rule.cure in page

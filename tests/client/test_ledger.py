@@ -50,6 +50,8 @@ def test_the_file_has_its_size_and_is_closed_to_others(ledger: Ledger, tmp_path:
     assert found.st_size == LEDGER_BYTES == FUNCTIONS + 128 * 24
     assert found.st_mode & 0o777 == 0o600
     assert not os.get_inheritable(ledger._file)
+    start = struct.unpack("<6Q", (tmp_path / "ledger").read_bytes()[:48])
+    assert start == (os.getpid(), 0, 0, 0, 0, 0)
     with pytest.raises(FileExistsError):
         Ledger(tmp_path)
 

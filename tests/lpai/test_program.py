@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -459,7 +460,7 @@ def test_a_hanging_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatc
         graph.node[1].CopyFrom(endless)
         graph.initializer.append(numpy_helper.from_array(np.array(1 << 62), "trips"))
 
-    assert "did not finish within 2 s" in refusal(bench, changed(small(bench), change))
+    assert re.search(r"did not finish within \d+ s", refusal(bench, changed(small(bench), change)))
 
 
 def test_a_crashing_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
