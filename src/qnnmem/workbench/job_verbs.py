@@ -68,6 +68,8 @@ def _fit(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
+    from msgspec.structs import replace
+
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.results.schema import encode
     from qnnmem.verbs.compiler import need_soc
