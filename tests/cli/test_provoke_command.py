@@ -13,7 +13,9 @@ from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.provoke import Attempt, FailureKind, Provoked
+from qnnmem.htp.provoke import FailureKind, Provoked
+from qnnmem.htp.provoke.provoked import record_of
+from qnnmem.results.provoked import Attempt
 from qnnmem.results.schema import load_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
@@ -26,17 +28,16 @@ def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) 
     """Give what a recipe would find."""
     refusals = () if cause is None else (Refusal(cause, "a line"),)
     attempt = Attempt("a try", "refused" if code else "done", code)
-    return Provoked(
+    record = record_of(
         *(kind, soc, "onnxruntime-qnn 2.7.0", "compile", (attempt,), "because"),
+        input_name="model.onnx",
         code=code,
         log=CompileLog("v2.51.0.1", refusals=refusals),
         lines=("a line",) if code else (),
-        log_text=b"whole log\xff",
-        input_name="model.onnx",
-        input_bytes=b"model",
         seconds=1.5,
         peak_rss=1 << 20,
     )
+    return Provoked(record, b"whole log\xff", b"model")
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.provoke import Provoked
-    from qnnmem.results.provoked import ProvokedResult
 
 _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 
@@ -72,22 +71,22 @@ def provoke(
             check_free(folder / f"{stem}.{ending}", force)
         with ProgressBar(f"provoking {kind}") as bar:
             found = provoke_failure(wanted, chosen, time_limit_s=time_limit, progress=bar.say)
-        record = found.record(stem)
-        if found.failed:
-            _store(found, record, folder, stem, force)
-    write(encode(record) if as_json else render_text(found), None, force=False)
-    if not found.failed:
+        record = found.record
+        if record.failed:
+            _store(found, folder / f"{stem}.json", force)
+    write(encode(record) if as_json else render_text(record), None, force=False)
+    if not record.failed:
         return 1
-    return 0 if found.as_expected else 3
+    return 0 if record.as_expected else 3
 
 
-def _store(found: Provoked, record: ProvokedResult, folder: Path, stem: str, force: bool) -> None:
+def _store(found: Provoked, place: Path, force: bool) -> None:
     """Record, log and input: all of them or none."""
     from qnnmem.cli.stderr import note
     from qnnmem.results.schema import encode
     from qnnmem.whole_file import shown, write_together
 
-    place = folder / f"{stem}.json"
+    record, folder = found.record, place.parent
     contents = {
         folder / record.log_file: found.log_text,
         folder / record.input_file: found.input_bytes,

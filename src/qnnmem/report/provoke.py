@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.flags import with_flags
-from qnnmem.htp.provoke import Provoked
+from qnnmem.qnn.codes import code_name
+from qnnmem.results.provoked import ProvokedResult
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -13,39 +13,39 @@ _WIDE = 300
 _LINES = 12
 
 
-def render_text(provoked: Provoked) -> str:
+def render_text(record: ProvokedResult) -> str:
     """The whole report; text of the library is made safe to print."""
-    return "\n".join([verdict(provoked), *_facts(provoked), *_said(provoked)]) + "\n"
+    return "\n".join([verdict(record), *_facts(record), *_said(record)]) + "\n"
 
 
-def verdict(provoked: Provoked) -> str:
+def verdict(record: ProvokedResult) -> str:
     """The first line."""
-    kind, soc = provoked.kind.value, provoked.soc.name
-    why = shorten(with_flags(provoked.sentence), _WIDE)
-    if not provoked.failed:
+    kind, soc = record.kind, record.soc
+    why = shorten(record.sentence, _WIDE)
+    if not record.failed:
         return f"the library did not fail: no {kind} on {soc}, {why}"
     code = ""
-    if provoked.code is not None:
-        code = f" with {provoked.code} ({provoked.code_name})"
-    if provoked.as_expected:
-        return f"{kind} on {soc}: the library failed to {provoked.stage}{code}"
-    return f"the library failed to {provoked.stage}{code}, but not of {kind}: {why}"
+    if record.code is not None:
+        code = f" with {record.code} ({code_name(record.code)})"
+    if record.as_expected:
+        return f"{kind} on {soc}: the library failed to {record.stage}{code}"
+    return f"the library failed to {record.stage}{code}, but not of {kind}: {why}"
 
 
-def _facts(provoked: Provoked) -> Iterator[str]:
-    yield f"why: {shorten(with_flags(provoked.sentence), 2 * _WIDE)}"
-    for attempt in provoked.attempts:
+def _facts(record: ProvokedResult) -> Iterator[str]:
+    yield f"why: {shorten(record.sentence, 2 * _WIDE)}"
+    for attempt in record.attempts:
         code = "" if attempt.code is None else f", code {attempt.code}"
         yield f"tried: {shorten(attempt.what, _WIDE)}: {attempt.outcome}{code}"
-    peak = "" if provoked.peak_rss is None else f", {format_size(provoked.peak_rss)} of host memory"
-    made = provoked.log.library_version or "unknown version"
-    yield f"library: {provoked.library}, QAIRT {shorten(made)}; {provoked.seconds:.1f} s{peak}"
+    peak = "" if record.peak_rss is None else f", {format_size(record.peak_rss)} of host memory"
+    made = record.library_version or "unknown version"
+    yield f"library: {record.library}, QAIRT {shorten(made)}; {record.seconds:.1f} s{peak}"
 
 
-def _said(provoked: Provoked) -> Iterator[str]:
-    if provoked.lines:
+def _said(record: ProvokedResult) -> Iterator[str]:
+    if record.lines:
         yield "the library said:"
-        yield from (f"  {shorten(line, _WIDE)}" for line in provoked.lines[:_LINES])
-        more = len(provoked.lines) - _LINES
+        yield from (f"  {shorten(line, _WIDE)}" for line in record.lines[:_LINES])
+        more = len(record.lines) - _LINES
         if more > 0:
             yield f"  … and {more} more lines in the record"

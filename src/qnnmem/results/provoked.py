@@ -41,3 +41,8 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
     ]
     seconds: Annotated[float, Meta(ge=0)]
     peak_rss: Annotated[Count | None, describe("Peak memory of the process in bytes.")]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the library failed at all."""
+        return self.attempts[-1].outcome != "done" or bool(self.code)

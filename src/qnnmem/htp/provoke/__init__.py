@@ -11,10 +11,9 @@ from qnnmem.htp.provoke.logged_library import LoggedLibrary
 from qnnmem.htp.provoke.provoked import FailureKind, Provoked
 from qnnmem.htp.provoke.recipes import bad_binary, graph_limit, host_memory, op_over_vtcm, pd_full
 from qnnmem.htp.worker import Worker
-from qnnmem.results.provoked import Attempt
 from qnnmem.targets.socs import Soc
 
-__all__ = ["Attempt", "FailureKind", "Provoked", "provoke"]
+__all__ = ["FailureKind", "Provoked", "provoke"]
 
 TIME_LIMIT_S = 120.0
 

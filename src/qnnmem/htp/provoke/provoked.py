@@ -1,15 +1,14 @@
-"""A provoked failure: the kind, what was tried, what the library said, and its record."""
+"""A provoked failure: its record, and the files that lie beside it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from qnnmem.errors import Setting, Words
 from qnnmem.flags import flag, with_flags
 from qnnmem.htp.log import Cause, CompileLog
-from qnnmem.qnn.codes import code_name
 from qnnmem.results.provoked import Attempt, ProvokedResult
 from qnnmem.targets.socs import Soc
 
@@ -24,63 +23,61 @@ class FailureKind(Enum):
     BAD_BINARY = "bad-binary"
 
 
-@dataclass(frozen=True, slots=True)
-class Provoked:
+class Provoked(NamedTuple):
     """What the library did with the crafted input."""
 
-    kind: FailureKind
-    soc: Soc
-    library: str  # package and version
-    stage: Literal["compile", "load"]
-    attempts: tuple[Attempt, ...]  # the last one is the one recorded
-    sentence: Words
-    code: int | None = None
-    log: CompileLog = field(default_factory=CompileLog)
-    lines: tuple[str, ...] = ()  # those that matter
-    log_text: bytes = b""  # the whole log without paths of this machine
-    input_name: str = ""
-    input_bytes: bytes = b""
-    seconds: float = 0.0
-    peak_rss: int | None = None
+    record: ProvokedResult
+    log_text: bytes  # the whole log without paths of this machine
+    input_bytes: bytes
 
-    @property
-    def code_name(self) -> str:
-        """QNN's name of the code."""
-        return "" if self.code is None else code_name(self.code)
 
-    @property
-    def failed(self) -> bool:
-        """Whether the library failed at all."""
-        return self.attempts[-1].outcome != "done" or bool(self.code)
+def record_of(
+    kind: FailureKind,
+    soc: Soc,
+    library: str,
+    stage: Literal["compile", "load"],
+    attempts: Sequence[Attempt],
+    sentence: Words,
+    *,
+    input_name: str,
+    code: int | None = None,
+    log: CompileLog | None = None,
+    lines: Sequence[str] = (),
+    seconds: float = 0.0,
+    peak_rss: int | None = None,
+) -> ProvokedResult:
+    """The record of what the library did; the last attempt is the one recorded."""
+    log = log or CompileLog()
+    cause, option = log.cause, flag(Setting("soc", soc.name))
+    stem = f"{kind.value}-{soc.name}"
+    return ProvokedResult(
+        kind=kind.value,
+        soc=soc.name,
+        soc_model=soc.model_id,
+        library=library,
+        library_version=log.library_version,
+        command=f"qnnmem provoke {kind.value} {option} -o .",
+        as_expected=_is_expected(kind, attempts, code, log),
+        stage=stage,
+        code=code,
+        sentence=with_flags(sentence),
+        cause=None if cause is None else cause.cause.value,
+        need=None if cause is None else cause.need,
+        limit=None if cause is None else cause.limit,
+        lines=tuple(lines),
+        log_file=f"{stem}.log",
+        input_file=f"{stem}.{input_name.rpartition('.')[2]}",
+        attempts=tuple(attempts),
+        seconds=round(seconds, 3),
+        peak_rss=peak_rss,
+    )
 
-    @property
-    def as_expected(self) -> bool:
-        """Whether it failed for the reason that was to be shown."""
-        if self.kind is FailureKind.BAD_BINARY:
-            return bool(self.code)
-        return self.failed and any(r.cause is Cause(self.kind.value) for r in self.log.refusals)
 
-    def record(self, stem: str) -> ProvokedResult:
-        """The result as it is written; `stem` names the files beside it."""
-        cause, soc = self.log.cause, flag(Setting("soc", self.soc.name))
-        return ProvokedResult(
-            kind=self.kind.value,
-            soc=self.soc.name,
-            soc_model=self.soc.model_id,
-            library=self.library,
-            library_version=self.log.library_version,
-            command=f"qnnmem provoke {self.kind.value} {soc} -o .",
-            as_expected=self.as_expected,
-            stage=self.stage,
-            code=self.code,
-            sentence=with_flags(self.sentence),
-            cause=None if cause is None else cause.cause.value,
-            need=None if cause is None else cause.need,
-            limit=None if cause is None else cause.limit,
-            lines=self.lines,
-            log_file=f"{stem}.log",
-            input_file=f"{stem}.{self.input_name.rpartition('.')[2]}",
-            attempts=self.attempts,
-            seconds=round(self.seconds, 3),
-            peak_rss=self.peak_rss,
-        )
+def _is_expected(
+    kind: FailureKind, attempts: Sequence[Attempt], code: int | None, log: CompileLog
+) -> bool:
+    """Whether it failed for the reason that was to be shown."""
+    if kind is FailureKind.BAD_BINARY:
+        return bool(code)
+    failed = attempts[-1].outcome != "done" or bool(code)
+    return failed and any(refusal.cause is Cause(kind.value) for refusal in log.refusals)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from qnnmem.errors import CannotTell, Words
 from qnnmem.htp.bill.loading import Loaded
@@ -11,7 +12,7 @@ from qnnmem.htp.compile import Compiled, CompileFailure
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.provoke import models
 from qnnmem.htp.provoke.logged_library import LoggedLibrary, kept_lines
-from qnnmem.htp.provoke.provoked import FailureKind, Provoked
+from qnnmem.htp.provoke.provoked import FailureKind, Provoked, record_of
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.provoked import Attempt
 from qnnmem.targets.socs import MIB, Soc, pd_budget
@@ -58,17 +59,18 @@ def host_memory(library: LoggedLibrary) -> Provoked:
     low, high = _LEAST_LIMIT, _MOST_LIMIT
     found = _in_space(library, low)
     tried = [found]
-    while tried[0].failed and high - low > _LIMIT_STEP:
+    while tried[0].record.failed and high - low > _LIMIT_STEP:
         middle = (low + high) // 2
         tried.append(_in_space(library, middle))
-        if tried[-1].failed:
+        if tried[-1].record.failed:
             low = middle
-            if tried[-1].as_expected or not found.as_expected:
+            if tried[-1].record.as_expected or not found.record.as_expected:
                 found = tried[-1]
         else:
             high = middle
-    others = [one for trial in tried if trial is not found for one in trial.attempts]
-    return replace(found, attempts=(*others, *found.attempts))
+    others = [one for trial in tried if trial is not found for one in trial.record.attempts]
+    record = replace(found.record, attempts=(*others, *found.record.attempts))
+    return found._replace(record=record)
 
 
 def _in_space(library: LoggedLibrary, limit: int) -> Provoked:
@@ -86,22 +88,21 @@ def _of_compile(
     tried: Sequence[Attempt],
 ) -> Provoked:
     failed = isinstance(result, CompileFailure)
-    return Provoked(
+    record = record_of(
         kind,
         library.soc,
         library.name,
         "compile",
-        tuple(tried),
+        tried,
         result.why if isinstance(result, CompileFailure) else "it compiled",
+        input_name="model.onnx",
         code=result.code if isinstance(result, CompileFailure) else None,
         log=result.log,
         lines=kept_lines(result.outcome, said=failed),
-        log_text=library.log_text(),
-        input_name="model.onnx",
-        input_bytes=model,
         seconds=result.outcome.seconds,
         peak_rss=result.outcome.peak_rss,
     )
+    return Provoked(record, library.log_text(), model)
 
 
 def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
@@ -148,22 +149,21 @@ def _of_load(
         ]
     else:
         tried = [Attempt(names[-1], outcome.kind, outcome.code)]
-    return Provoked(
+    record = record_of(
         kind,
         library.soc,
         library.name,
         "load",
-        tuple(tried),
+        tried,
         _why(library.soc, tried[-1], loaded),
+        input_name="model.bin",
         code=tried[-1].code or None,
         log=loaded.log,
         lines=kept_lines(outcome, said=True),
-        log_text=library.log_text(),
-        input_name="model.bin",
-        input_bytes=binary,
         seconds=outcome.seconds,
         peak_rss=outcome.peak_rss,
     )
+    return Provoked(record, library.log_text(), binary)
 
 
 def _why(soc: Soc, last: Attempt, loaded: Loaded) -> Words:
