@@ -10,14 +10,13 @@ from typing import Any, NoReturn
 
 from qnnmem.arguments import expect
 from qnnmem.contract.leaks import Resource
+from qnnmem.contract.regions import ClientBuffer, Holding, holders
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.binary_memory import check_binary_memory
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import (
     CREATE,
     INVALID_CONFIG,
@@ -27,7 +26,7 @@ from qnnmem.lpai.runtime.context_config import (
 )
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.holdings import Holding, holders
+from qnnmem.lpai.runtime.memory_checks import check_binary_memory
 from qnnmem.lpai.runtime.program_trial import try_programs
 from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.lpai.runtime.shared_memory import SharedMemory

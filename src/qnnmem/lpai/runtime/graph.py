@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qnnmem.caller import current_caller
+from qnnmem.contract.regions import ClientBuffer, Holding, holders
 from qnnmem.contract.rules import asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
 from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
@@ -26,7 +26,7 @@ from qnnmem.lpai.runtime.graph_config import (
     check_frame_rate,
 )
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
-from qnnmem.lpai.runtime.graph_memory import (
+from qnnmem.lpai.runtime.memory_checks import (
     Pools,
     check_plan,
     check_pools,
@@ -36,7 +36,6 @@ from qnnmem.lpai.runtime.graph_memory import (
     overrun,
     own_pool,
 )
-from qnnmem.lpai.runtime.holdings import Holding, holders
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.planner import Io, Pool

@@ -6,12 +6,12 @@ from dataclasses import fields
 from typing import Any
 
 from qnnmem.contract.leaks import of_process
+from qnnmem.contract.regions import ClientBuffer
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API, data_type
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.qnn.binary_info import (
     ApiVersion,
     BinaryInfo,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from qnnmem.contract.regions import ClientBuffer
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Mem, custom, custom_property
 from qnnmem.lpai.runtime.graph import Graph

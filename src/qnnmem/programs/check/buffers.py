@@ -12,8 +12,8 @@ from itertools import pairwise
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.errors import QnnMemError
-from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.programs.process_memory import ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Trace
 
@@ -52,29 +52,26 @@ class Answers:
     """
 
     def __init__(self) -> None:
-        self._gone: dict[tuple[int, int], Trace] = {}
+        self._gone: dict[Extent, Trace] = {}
         self._bytes = 0
         self.releases = 0  # so far
 
     def release(self, address: int, size: int, trace: Trace) -> list[int]:
         """It is not the client's any more; what is to be freed now, oldest first."""
         self.releases += 1
-        self._gone[address, address + size] = trace
+        self._gone[Extent(address, address + size)] = trace
         self._bytes += size
         freed = []
         while self._bytes > _MOST_GONE_BYTES or len(self._gone) > _MOST_GONE:
-            start, end = next(iter(self._gone))
-            del self._gone[start, end]
-            self._bytes -= end - start
-            freed.append(start)
+            oldest = next(iter(self._gone))
+            del self._gone[oldest]
+            self._bytes -= oldest.end - oldest.start
+            freed.append(oldest.start)
         return freed
 
     def freeing(self, pointer: int) -> Trace | None:
         """Where what a pointer points to was freed; None where it points elsewhere."""
-        for (start, end), trace in self._gone.items():
-            if start <= pointer < end:
-                return trace
-        return None
+        return next((t for extent, t in self._gone.items() if extent.holds(pointer)), None)
 
 
 class ClientBuffers:
@@ -137,7 +134,7 @@ class ClientBuffers:
             address,
             _aligned(array, room),
             readonly=not writable,
-            address_space=self._memory,  # exec replaces it, so it outlives no program
+            space=self._memory,  # exec replaces it, so it outlives no program
         )
         gone = None if block is not None else self._memory.freed_block_at(address)
         if gone is not None:
@@ -171,9 +168,8 @@ class ClientBuffers:
 
     def _sharing(self, start: int, size: int) -> Iterator[ForeignMemory]:
         """Buffers that share a byte with a range."""
-        for buffer in self._known.values():
-            if start < buffer.address + buffer.size and buffer.address < start + size:
-                yield buffer
+        freed = Extent(start, start + size, self._memory)
+        return (buffer for buffer in self._known.values() if buffer.extent.overlap(freed))
 
     def _is_closed(self, buffer: ForeignMemory) -> bool:
         """Whether it is there and cannot be read: that may change again."""
@@ -190,10 +186,7 @@ class ClientBuffers:
         """How the buffer that an address lies in was freed, if it was."""
         with self._lock:
             for buffer in reversed(self._known.values()):
-                inside = address is not None and buffer.address <= address < buffer.address + max(
-                    buffer.size, 1
-                )
-                if inside and buffer.freed:
+                if address is not None and buffer.freed and buffer.extent.holds(address):
                     return buffer, self._freed[id(buffer)]
         return None
 

@@ -8,10 +8,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
-from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom, custom
 from qnnmem.lpai.runtime.system_context import SystemContext

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
-from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.system_context import io_tensors

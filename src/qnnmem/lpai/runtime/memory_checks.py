@@ -1,4 +1,7 @@
-"""The pools of a graph: whether they lie apart from everything else, are there and are intact."""
+"""Memory that a client hands over for a while: pools of a graph and a persistent binary.
+
+Whether it is of the right type, lies apart from everything else, is still there and intact.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.regions import ClientBuffer, Holder, Holding, holders
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
+from qnnmem.lpai.runtime.context_config import CREATE, INVALID_CONFIG, ContextConfig
 from qnnmem.lpai.runtime.heap import Heap
-from qnnmem.lpai.runtime.holdings import Holder, Holding, holders
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.qnn.enums import MemType
@@ -111,3 +114,58 @@ def lies_in(start: int, end: int, view: NDArray[Any]) -> bool:
     """Whether addresses from start to end are all of bytes of a view."""
     first: int = view.__array_interface__["data"][0]
     return first <= start and end <= first + view.size
+
+
+def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextConfig) -> MemType:
+    """The type of memory that the model is in; DDR where nobody says anything."""
+    if buffer.is_freed:
+        sentence = "the buffer of the binary was freed before the context was made"
+        backend.fail(5005, _binary_finding("B1", sentence, buffer))
+    given, said = buffer.mem_type, config.model_mem_type
+    if given is not None and given not in backend.profile.mem_types:
+        mode = backend.profile.mode.value
+        sentence = f"the binary is in {given.name}, which {mode} mode does not have"
+        rule = "T3" if given is MemType.TCM else "R14"
+        backend.fail(1000, _binary_finding(rule, sentence, buffer))
+    if given is not None and said is not None and given != said:
+        sentence = (
+            f"the binary is said to be in {said.name}, but its memory came from the "
+            f"{given.name} heap"
+        )
+        backend.fail(INVALID_CONFIG, _binary_finding("T5", sentence, buffer))
+    if given not in (None, MemType.DDR) and said is None:
+        sentence = f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE does not say so"
+        backend.note(_binary_finding("T5", sentence, buffer))
+    if config.persistent_binary:
+        _note_alignment(backend, buffer)
+        _check_binary_apart(backend, buffer)
+    return given or said or MemType.DDR
+
+
+def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
+    """A block of a heap that stays in place is allocated as every other buffer is.
+
+    Where Python puts a `bytes` that was read from a file is not for the client to choose.
+    """
+    if buffer.allocation is None:
+        return
+    if backend.alignment_queried_at is not None:  # who never asks hears it of the pools
+        backend.check_alignment_query(buffer, "binary", CREATE)
+    align = backend.profile.start_alignment
+    off = buffer.address % align
+    if off:
+        sentence = (
+            f"the binary starts at {buffer.address:#x}, {off} bytes past a multiple of {align}"
+        )
+        backend.note(_binary_finding("R3", sentence, buffer))
+
+
+def _check_binary_apart(backend: Backend, buffer: ClientBuffer) -> None:
+    for held in holders.touching(buffer):
+        if held.what != "binary":  # it is only read: several contexts may share one
+            sentence = f"the binary shares bytes with {held.label}"
+            backend.fail(5000, _binary_finding("X8", sentence, buffer))
+
+
+def _binary_finding(rule: str, sentence: str, buffer: ClientBuffer) -> Finding:
+    return finding(rule, sentence, call=CREATE, buffer="binary", address=buffer.address)

@@ -23,7 +23,7 @@ BASE = {
 }
 
 
-class AddressRoom:
+class AddressSpace:
     """First fit: a buffer goes to the lowest aligned address between those that are there."""
 
     def __init__(self, base: int, capacity: int | None) -> None:
@@ -74,7 +74,7 @@ class AddressRoom:
         return address
 
 
-class TcmRoom(AddressRoom):
+class TcmSpace(AddressSpace):
     """A pool of fixed size for a fixed number of allocations, with the documented messages.
 
     It is registered, with a line of its own, by the first allocation, and again by the first one
@@ -104,7 +104,7 @@ class TcmRoom(AddressRoom):
 
 
 @cache
-def process_tcm() -> TcmRoom:
+def process_tcm() -> TcmSpace:
     """The documented pool; a process has one, whoever allocates from it."""
     facts = tcm_pool()
-    return TcmRoom(facts.size.value, facts.max_allocations.value)
+    return TcmSpace(facts.size.value, facts.max_allocations.value)
