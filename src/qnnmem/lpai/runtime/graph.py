@@ -272,6 +272,11 @@ class Graph:
 
         self.undisturbed(lambda: self._with_state(bring_back))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether executions were asked for that are not over."""
+        return self._in_flight > 0
+
     # What it holds
 
     def holdings(self) -> Iterable[Holding]:
@@ -312,7 +317,7 @@ class Graph:
         self._clear_state()
 
     def _change(self, configs: Iterable[Config | None]) -> None:
-        state = GraphState(*self._need, self.is_finalized, self._in_flight > 0)
+        state = GraphState(*self._need, self.is_finalized, self.is_busy)
         changes = check_configs(self._backend, state, configs)
         self._check_apart(changes)
         if changes.persistent is not None:
