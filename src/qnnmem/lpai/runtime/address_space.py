@@ -24,7 +24,7 @@ BASE = {
 
 
 class AddressSpace:
-    """First fit: a buffer goes to the lowest aligned address between those that are there."""
+    """First-fit allocator of simulated addresses."""
 
     def __init__(self, base: int, capacity: int | None) -> None:
         self._base, self.capacity = base, capacity
@@ -41,19 +41,19 @@ class AddressSpace:
 
     @property
     def count(self) -> int:
-        """Buffers that are there."""
+        """Number of buffers."""
         with self._lock:
             self._take_back()
             return len(self._taken)
 
     def take(self, size: int, align: int, _log: Log) -> int | None:
-        """An address with so many bytes, or None where there is no room."""
+        """Return a free address, or None if there is no room."""
         with self._lock:
             self._take_back()
             return self._place(size, align)
 
     def give(self, address: int) -> None:
-        """The bytes at an address are free again."""
+        """Free the bytes at an address."""
         # It may be called when Python collects garbage, also while the lock is held.
         self._returned.append(address)
 

@@ -32,7 +32,7 @@ class Backend:
         self.profile = profile or make_profile()
         self.log: Log = _silent if log is None else log
         self.findings = FindingLog()
-        self.alignment_queried_at: int | None = None  # a serial number: before it nobody could know
+        self.alignment_queried_at: int | None = None  # serial number of the first query
         self.is_freed = False
         self._made = Resource("backend", "L1", "the backend made at {at}", of_process())
 
@@ -81,7 +81,7 @@ class Backend:
             self.note(found)
 
     def disown(self) -> None:
-        """Its owner is gone, and is not blamed for what it left behind."""
+        """Do not count it as a leak: its owner gave up."""
         self._made.freed()
 
     def track(self) -> None:

@@ -55,7 +55,7 @@ class Context:
         self._in_order: dict[str, bool] = {}
         self._registered: dict[int, Resource] = {}  # by the id of the handle
         self._binary: ClientBuffer | None = None
-        self._binary_was_told = False  # that it is gone is said once
+        self._binary_was_told = False  # its loss is reported once
         self.model_mem_type = config.model_mem_type or MemType.DDR
         self._made: Resource | None = None
         self._head_sum = self._whole_sum = 0
@@ -199,7 +199,7 @@ class Context:
         self.compiled = replace(self.compiled, constants=self.constants)
 
     def _note_binary(self, call: str) -> None:
-        """What nothing executed since could notice."""
+        """Report a binary that was freed or changed and that no execution has reported."""
         binary = self._binary
         if binary is None or self._binary_was_told:
             return
@@ -233,7 +233,7 @@ class Context:
         return (Holding("binary", "", self._binary, self),)
 
     def lends(self, _start: int, _end: int) -> bool:
-        """Nothing of a binary is for anybody else."""
+        """Return False: a binary has no inputs or outputs."""
         return False
 
     def _watch(self, buffer: ClientBuffer) -> None:

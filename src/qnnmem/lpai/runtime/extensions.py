@@ -40,7 +40,7 @@ class Extensions:
             backend.fail(1000, finding("T3", sentence))
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
-        """Room for the binary or one IO tensor."""
+        """Allocate the binary or one IO tensor."""
         found = allocate_io(
             self.mem_type, size, label, ddr=self._ddr, tcm=self._tcm, log=self._backend.log
         )
@@ -49,18 +49,18 @@ class Extensions:
         return found
 
     def allocate_pool(self, size: int, label: str) -> HeapBuffer:
-        """Room for scratch or persistent."""
+        """Allocate scratch or persistent."""
         profile = self._backend.profile
         rounded = round_up(size, profile.size_alignment)
         return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
 
     def broken_guards(self) -> list[str]:
-        """Buffers past whose ends something was written."""
+        """Return the buffers with broken guard zones."""
         buffers = (*self._ddr.live, *self._tcm.buffers)
         return [f"{side} {b.name[:80]!r}" for b in buffers for side in b.guards_broken()]
 
     def free_tcm(self) -> None:
-        """Give the pool back what this run has of it; others in the process need it."""
+        """Free what this run has of the TCM pool, which the process shares."""
         self._tcm.free()
 
     def _no_room(self, size: int, label: str) -> NoReturn:
@@ -114,7 +114,7 @@ class TcmPool:
         return self._heap.live
 
     def allocate(self, size: int, label: str = "") -> HeapBuffer | None:
-        """Room for `size` bytes, or None with a logged error when the pool has no room."""
+        """Allocate `size` bytes; return None and log an error if the pool is full."""
         rounded = round_up(size, self.size_alignment)
         try:
             return self._heap.allocate(rounded, self.start_alignment, label)
@@ -128,7 +128,7 @@ class TcmPool:
 
 
 def parse_mem_type(text: str, log: Log) -> MemType:
-    """The type meant by the word in a configuration file; any other word is UNDEFINED."""
+    """Return the memory type that a configuration file names; UNDEFINED for another word."""
     found = _WORDS.get(text, MemType.UNDEFINED)
     if found is MemType.UNDEFINED:
         log(LogLevel.ERROR, "Invalid memory type")

@@ -44,8 +44,8 @@ class IoCheck:
         self._backend, self._compiled, self._shared = backend, compiled, shared
         self._model_mem_type, self._graph = model_mem_type, graph
         self.names = frozenset((*compiled.inputs, *compiled.outputs))
-        self._unasked: set[str] = set()  # tensors that R1 was said of
-        self._apart: object = None  # where everything lay when it was last found apart
+        self._unasked: set[str] = set()  # tensors that R1 was reported for
+        self._apart: object = None  # the extents of the last check that passed
 
     def resolve(
         self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
@@ -75,7 +75,7 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Nothing lies on what is still needed; asked again only when something moved."""
+        """Fail if tensors overlap what is still needed; checked again only after a change."""
         places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:
@@ -97,7 +97,7 @@ class IoCheck:
         self._apart = now
 
     def _note_partly(self, read: _Places, written: _Places) -> None:
-        """One buffer for input and output may be meant; two that overlap are a wrong offset.
+        """Report partial overlaps: a wrong offset, other than one buffer for input and output.
 
         Inputs may be windows of one buffer: they are only read.
         """
@@ -108,7 +108,7 @@ class IoCheck:
                 self._backend.note(found)
 
     def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
-        """No input or output lies on memory that a graph or a context was given for itself."""
+        """Fail if an input or output lies on memory that a graph or a context holds."""
         for name, user in given.items():
             if user.owner is None:
                 continue
@@ -125,7 +125,7 @@ class IoCheck:
                 self._fail("X8", sentence, what, extent.start, cure=cure)
 
     def check_kept(self, given: Iterable[tuple[str, UserBuffer]]) -> None:
-        """Nothing was freed while the graph executed."""
+        """Fail if a buffer was freed while the graph executed."""
         for name, user in given:
             if user.owner is not None and user.owner.is_freed:
                 sentence = f"{name[:80]!r} was freed while the graph executed"
@@ -172,7 +172,7 @@ class IoCheck:
             self._fail("R4", sentence, what, buffer.address, exact, given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
-        """Model and IO are in one type of memory."""
+        """Fail if model and IO are in different types of memory."""
         if given is not self._model_mem_type:
             model = self._model_mem_type.name
             self._fail("T6", f"{what} is in {given.name}, but the model is in {model}", what)

@@ -64,7 +64,7 @@ class HeapBuffer:
 
     @property
     def freed(self) -> bool:
-        """Whether the room was given back."""
+        """Whether it was freed."""
         return self.allocation.freed
 
     @property
@@ -86,7 +86,7 @@ class HeapBuffer:
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:
-        """Give the room back; the bytes are poisoned and must not be used any more."""
+        """Free the buffer; its bytes are poisoned and must not be used any more."""
         self.heap.release(self)
         self.allocation.freed = True
         self.array[:] = POISON
@@ -211,7 +211,7 @@ class Heap:
                 self._freed_bytes -= self._freed.popleft().size
 
     def abandon_with(self, owner: object) -> Callable[[], object]:
-        """Give all room back when Python drops the owner: nobody could free it any more."""
+        """Free all buffers when Python drops the owner: nothing else could free them."""
         ending = weakref.finalize(owner, _give_all, self._room, self._held)
         ending.atexit = False
         return ending
@@ -237,7 +237,7 @@ class Heap:
 
 
 def _collect_dropped(pool: TcmSpace) -> None:
-    """Heaps that were dropped, but are not collected yet, hold the pool; most are young."""
+    """Collect heaps that were dropped but still hold the pool; most are young."""
     for generation in range(3):
         if pool.count:
             gc.collect(generation)
