@@ -10,7 +10,7 @@ from qnnmem.flags import with_flags
 from qnnmem.htp.worker.outcome import signal_name
 from qnnmem.provenance import Sourced
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.results.qmem import CopyTime, Misuse, QmemResult, QmemRow, QmemRun, RanRow
+from qnnmem.results.qmem import CopyTime, MisuseAnswer, QmemResult, QmemRow, QmemRun, RanRow
 from qnnmem.text import shorten
 
 _WIDE = 200
@@ -140,7 +140,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
         yield "note: 1000, the library for x86 registers no memory; what is not the same is ours"
 
 
-def _answer(row: Misuse) -> str:
+def _answer(row: MisuseAnswer) -> str:
     """What the library did, in a word or two."""
     answer = row.library
     if answer is None:

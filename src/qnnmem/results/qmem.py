@@ -121,7 +121,7 @@ class LibraryAnswer(Struct, frozen=True):
     signal: Difference | None = None
 
 
-class Misuse(Struct, frozen=True, kw_only=True):
+class MisuseAnswer(Struct, frozen=True, kw_only=True):
     """One mistake and both answers."""
 
     id: str
@@ -154,7 +154,7 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
     traps: tuple[str, ...] = ()
     flags: tuple[QmemFlag, ...] = ()
     run: QmemRun | None = None
-    misuses: tuple[Misuse, ...] = ()
+    misuses: tuple[MisuseAnswer, ...] = ()
     missing: Annotated[
         str, describe("Which outputs of the model the binary lacks; empty where it has all.")
     ] = ""

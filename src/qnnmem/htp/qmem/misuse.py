@@ -25,7 +25,7 @@ from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
-from qnnmem.results.qmem import LibraryAnswer, Misuse
+from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
 Call = dict[str, Any]
@@ -44,10 +44,10 @@ class MisuseRow:
     library: LibraryAnswer | None = None  # None: not asked
 
     @property
-    def result(self) -> Misuse:
+    def result(self) -> MisuseAnswer:
         """The row as it is written."""
         finding = self.finding
-        return Misuse(
+        return MisuseAnswer(
             id=self.id,
             what=self.what,
             code=self.code,

@@ -21,7 +21,7 @@ from qnnmem.htp.qmem import qmem_of
 from qnnmem.htp.qmem.misuse import MisuseRow, obstacle_to_misuse, try_misuses
 from qnnmem.htp.qmem.run import obstacle, run_rows
 from qnnmem.htp.worker import Worker
-from qnnmem.results.qmem import IoMode, Misuse, QmemResult
+from qnnmem.results.qmem import IoMode, MisuseAnswer, QmemResult
 from qnnmem.targets.socs import Soc
 from qnnmem.text import quote
 
@@ -74,7 +74,7 @@ def qmem_of_file(
     return QmemTable(structs.replace(qmem, run=ran, misuses=_written(made)))
 
 
-def _written(rows: tuple[MisuseRow, ...]) -> tuple[Misuse, ...]:
+def _written(rows: tuple[MisuseRow, ...]) -> tuple[MisuseAnswer, ...]:
     return tuple(row.result for row in rows)
 
 
