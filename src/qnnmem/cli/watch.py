@@ -13,9 +13,8 @@ from qnnmem.errors import UsageError
 from qnnmem.options.parsers import seconds
 
 if TYPE_CHECKING:
-    from qnnmem.programs.watch.fail_each import FailedRun
-    from qnnmem.programs.watch.summary import WatchReport
     from qnnmem.programs.watch.watch_run import WatchOptions
+    from qnnmem.results.programs import FailedRun, WatchResult
 
 _MOST_DIAGNOSES = 20
 _FORMS = ("text", "json", "perfetto")
@@ -157,42 +156,39 @@ def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bo
     from qnnmem.cli.output import say_verdict, write_stream
     from qnnmem.programs.watch.summary import summarize, with_diagnoses
     from qnnmem.programs.watch.trace import read_trace
-    from qnnmem.report.watch import verdict
 
     report = summarize(read_trace(trace), trace)
     report = with_diagnoses(report, _diagnoses(report))
     target = None if output is None else Path(output)
     write_stream(_rendered(report, form, trace), target, force)
     if target is not None:
-        say_verdict(verdict(report))
-    if not report.called and not report.not_checked:
-        return 2
-    if report.findings or report.not_checked:
-        return 1 if report.findings else 3
+        say_verdict(report.verdict)
     # The code in a trace is one of a program that ran once, somewhere.
-    return report.end.exit_code if is_run else 0
+    is_clean = report.called and not report.findings and not report.not_checked
+    return 0 if is_clean and not is_run else report.verb_code
 
 
-def _rendered(report: WatchReport, form: str, trace: Path) -> Iterator[str]:
+def _rendered(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
     from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report import watch as written
     from qnnmem.report.watch_perfetto import render_perfetto
+    from qnnmem.results.schema import encode
 
     if form == "perfetto":
         yield from render_perfetto(report, read_trace(trace))
     elif form == "json":
-        yield written.render_json(report)
+        yield encode(report.bounded())
     else:
         yield written.render_text(report)
 
 
-def _diagnoses(report: WatchReport) -> Iterator[str]:
+def _diagnoses(report: WatchResult) -> Iterator[str]:
     """What the doctor makes of the log lines of each failed call."""
     from qnnmem.cli.refusal import reading_of
 
     known: dict[tuple[str, ...], str] = {}
-    for one in report.failures:
-        lines = tuple(text for _, text in one.log) if one.is_finding else ()
+    for call in report.failed_calls:
+        lines = tuple(line.text for line in call.log) if call.finding else ()
         if lines and lines not in known and len(known) < _MOST_DIAGNOSES:
             known[lines] = reading_of(lines)
         yield known.get(lines, "")
@@ -206,12 +202,13 @@ def _fail_each(
     from qnnmem.programs.watch.fail_each import fail_each
     from qnnmem.programs.watch.injections import read_code
     from qnnmem.report import fail_each as written
+    from qnnmem.results.schema import encode
 
     name, _, code = meant.partition("=")
     report = fail_each(options, number_of(name), read_code(code or "1002"), most_runs, _say)
-    text = written.render_json(report) if form == "json" else written.render_text(report)
-    write(text, None if output is None else Path(output), force, written.verdict(report))
-    return 1 if report.findings else 3 if report.unseen else 0
+    text = encode(report) if form == "json" else written.render_text(report)
+    write(text, None if output is None else Path(output), force, report.verdict)
+    return report.verb_code
 
 
 def _say(run: FailedRun) -> None:

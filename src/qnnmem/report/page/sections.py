@@ -19,7 +19,6 @@ from qnnmem.report.page import (
     lint,
     lpai,
     plan,
-    program_values,
     programs,
     settings,
     values,
@@ -31,6 +30,7 @@ from qnnmem.results.diff import DiffResult
 from qnnmem.results.doctor import DoctorResult
 from qnnmem.results.fit import FitResult
 from qnnmem.results.footprint import Bill
+from qnnmem.results.programs import ClientResult, FailEachResult, WatchResult
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
@@ -43,9 +43,9 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
-    "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
-    "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
-    "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
+    "qnnmem.check-client/1": (ClientResult, programs.client_section),
+    "qnnmem.watch/1": (WatchResult, programs.watch_section),
+    "qnnmem.fail-each/1": (FailEachResult, programs.fail_each_section),
     "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
     "qnnmem.check/1": (CheckResult, budgets.check_section),
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
