@@ -32,7 +32,7 @@ class Frame(Struct, frozen=True):
     ] = ""
     line: Annotated[Count, describe("Line in that file; 0 where it is not known.")] = 0
     module: Annotated[str, Meta(max_length=4096), describe("Program or shared object.")] = ""
-    offset: Annotated[int, describe("Address inside of that.")] = 0
+    offset: Annotated[Count, describe("Address inside of that.")] = 0
     # It is read while the program is here: whoever gets the frame later, in a file from elsewhere,
     # must not open what that names.
     source: Annotated[
@@ -74,7 +74,7 @@ def _near(name: str) -> str:
 class NotChecked(Struct, frozen=True):
     """Part of a program that the verdict knows nothing of."""
 
-    what: Annotated[str, describe("In words.")]
+    what: Annotated[str, Meta(max_length=1000), describe("In words.")]
     calls: Annotated[Count, describe("How many calls; 0 where nobody knows.")] = 0
     process: Annotated[Count, describe("Of which process; 0 for several.")] = 0
     thread: Annotated[Count, describe("Of which thread; 0 for several.")] = 0
@@ -227,7 +227,7 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
     stack: CallStack = ()
 
 
-class LogLine(Struct, frozen=True):
+class LoggedLine(Struct, frozen=True):
     """A line of QNN's log."""
 
     level: Annotated[int, describe("1 error, 2 warning, larger: less serious.")] = 0
@@ -249,7 +249,9 @@ class FailedCall(Struct, frozen=True, kw_only=True):
     time_ns: Annotated[Count, describe("Of the first, since the start.")] = 0
     place: Place = ""
     stack: CallStack = ()
-    log: Annotated[tuple[LogLine, ...], describe("What QNN logged while the first one ran.")] = ()
+    log: Annotated[
+        tuple[LoggedLine, ...], describe("What QNN logged while the first one ran.")
+    ] = ()
     diagnosis: Annotated[
         str | None, describe("What the doctor makes of those lines; null for nothing.")
     ] = None

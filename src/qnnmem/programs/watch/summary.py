@@ -32,7 +32,7 @@ from qnnmem.results.programs import (
     FailedCall,
     Frame,
     LiveHandle,
-    LogLine,
+    LoggedLine,
     NotChecked,
     Stack,
     WatchedLibrary,
@@ -192,7 +192,7 @@ class _Reading:
         self.end: ProgramEnd | None = None
         self.log_lines = 0
         self._failed: dict[
-            tuple[str, int, int, bool], tuple[CallSeen, int, tuple[LogLine, ...]]
+            tuple[str, int, int, bool], tuple[CallSeen, int, tuple[LoggedLine, ...]]
         ] = {}
         self._logs: dict[tuple[int, int], deque[LogSeen]] = {}
 
@@ -227,7 +227,7 @@ class _Reading:
         elif len(self._failed) < _MOST_FAILURES:
             lines = self._logs.get((call.process, call.thread), ())
             during = (one for one in lines if call.begin <= one.time <= call.end)
-            log = tuple(LogLine(one.level, one.text) for one in during)
+            log = tuple(LoggedLine(one.level, one.text) for one in during)
             self._failed[key] = call, 1, log
 
     def failures(self) -> Iterator[FailedCall]:
