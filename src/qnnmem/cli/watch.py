@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from qnnmem.programs.watch.watch_run import WatchOptions
     from qnnmem.results.programs import FailedRun, WatchResult
 
-_MOST_DIAGNOSES = 20
 _FORMS = ("text", "json", "perfetto")
 
 
@@ -154,18 +153,14 @@ def _watch(options: WatchOptions, form: str, output: str | None, force: bool) ->
 
 def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bool) -> int:
     from qnnmem.cli.output import say_verdict, write_stream
-    from qnnmem.programs.watch.summary import summarize, with_diagnoses
-    from qnnmem.programs.watch.trace import read_trace
+    from qnnmem.verbs.watch import read_watched, watch_exit_code
 
-    report = summarize(read_trace(trace), trace)
-    report = with_diagnoses(report, _diagnoses(report))
+    report = read_watched(trace)
     target = None if output is None else Path(output)
     write_stream(_rendered(report, form, trace), target, force)
     if target is not None:
         say_verdict(report.verdict)
-    # The code in a trace is one of a program that ran once, somewhere.
-    is_clean = report.called and not report.findings and not report.not_checked
-    return 0 if is_clean and not is_run else report.verb_code
+    return watch_exit_code(report, is_run=is_run)
 
 
 def _rendered(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
@@ -180,18 +175,6 @@ def _rendered(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
         yield encode(report.bounded())
     else:
         yield written.render_text(report)
-
-
-def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """What the doctor makes of the log lines of each failed call."""
-    from qnnmem.cli.refusal import reading_of
-
-    known: dict[tuple[str, ...], str] = {}
-    for call in report.failed_calls:
-        lines = tuple(line.text for line in call.log) if call.finding else ()
-        if lines and lines not in known and len(known) < _MOST_DIAGNOSES:
-            known[lines] = reading_of(lines)
-        yield known.get(lines, "")
 
 
 def _fail_each(

@@ -41,7 +41,7 @@ class Frame(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """File and line, or where in which object."""
+        """File and line, or function and offset in its module."""
         if self.line:
             return f"{_near(self.file)}:{self.line}"
         inside = f"{Path(self.module).name}+{self.offset:#x}"
@@ -49,7 +49,7 @@ class Frame(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Place and source, as findings have it."""
+        """Place and source line."""
         return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
 
 
@@ -64,7 +64,7 @@ Sentence = Annotated[str, describe("The answer in one line.")]
 
 
 def _near(name: str) -> str:
-    """A file as it is reached from the working folder."""
+    """Return a file name relative to the working folder."""
     try:
         return name.removeprefix(str(Path.cwd()) + os.sep)
     except OSError:

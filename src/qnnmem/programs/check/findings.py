@@ -1,4 +1,4 @@
-"""What a run found: broken rules with the places in the program, each told once and counted."""
+"""Findings of a run with their places in the program, each reported once and counted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None
 
 
 def _key(one: ClientFinding) -> FindingKey:
-    """Equal for findings that are one mistake."""
+    """Equal for findings of the same mistake."""
     # One call may leave several handles behind.
     made = one.other.place if one.other is not None and one.other.what == MADE else ""
     return one.rule, one.call, one.place, one.buffer, made
@@ -73,7 +73,7 @@ class FindingList:
         self.left_out = 0
 
     def add(self, one: ClientFinding) -> None:
-        """Keep a finding; one that is new is said at once."""
+        """Keep a finding; report it at once if it is new."""
         with self._lock:
             key = _key(one)
             before = self._found.get(key)
@@ -87,6 +87,6 @@ class FindingList:
         self._say(one)
 
     def all(self) -> tuple[ClientFinding, ...]:
-        """Everything so far."""
+        """Return all findings so far."""
         with self._lock:
             return tuple(self._found.values())

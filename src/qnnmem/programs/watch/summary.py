@@ -1,4 +1,4 @@
-"""What a trace says: who lived how long, what failed and what was left behind."""
+"""Summary of a trace: lifetimes of handles, failed calls and leaks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _INTERPRETER = re.compile(
 
 
 def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchResult:
-    """Read a trace; the path is for what is wrong with it."""
+    """Summarize a trace; errors name the path."""
     reading = _Reading()
     head: TraceHead | None = None
     for line in lines:
@@ -178,12 +178,12 @@ def amount(kind: str, number: int) -> str:
 
 
 def _settled(call: CallSeen) -> int:
-    """When it counts: a handle is free as soon as that begins, and made when that is done."""
+    """Return when a call takes effect: a free when it begins, a creation when it ends."""
     return call.begin if call.function in FREES else call.end
 
 
 class _Reading:
-    """What has to be kept of the lines of a trace."""
+    """Collects what the summary needs from the lines of a trace."""
 
     def __init__(self) -> None:
         self.stacks: dict[int, Stack] = {}
@@ -231,7 +231,7 @@ class _Reading:
             self._failed[key] = call, 1, log
 
     def failures(self) -> Iterator[FailedCall]:
-        """Calls that failed, by when the first of their kind did."""
+        """Yield failed calls in the order of the first of each kind."""
         for call, count, log in self._failed.values():
             stack = self.stacks.get(call.place, ())
             yield FailedCall(
@@ -249,7 +249,7 @@ class _Reading:
 
 
 class _Life:
-    """Handles as they come and go."""
+    """Follows handles from creation to free."""
 
     def __init__(self, stacks: dict[int, Stack]) -> None:
         self._stacks = stacks
@@ -337,13 +337,13 @@ class _Life:
 
 
 def place_of(stack: Stack) -> str:
-    """File and line of the call, or where in which object."""
+    """Return file and line of a call, or function and offset."""
     frame = of_program(of_programmer(stack), "")
     return "" if frame is None else frame.place
 
 
 def of_programmer(stack: Stack) -> Stack:
-    """A stack without the frames of a Python interpreter, which are the same for every line."""
+    """Return a stack without the frames of a Python interpreter."""
     kept = tuple(one for one in stack if not _INTERPRETER.match(PurePath(one.module).name))
     if kept or not stack:
         return kept
