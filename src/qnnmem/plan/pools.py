@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
@@ -57,7 +57,7 @@ class PoolOptions:
 
     io: Io
     align: Align | None  # of start and size; None: 64, for a buffer CSV as the file says
-    bits: int | None  # width of floating-point elements; None: as in the model
+    bits: Literal[8, 16, 32] | None  # width of floating-point elements; None: as in the model
     states: tuple[StatePair, ...]
     inplace: bool
     reorder: bool

@@ -11,7 +11,6 @@ from qnnmem.gate.changes import PoolChange
 from qnnmem.gate.checked import BROKEN, NOT_READ, OPEN, BudgetRun, CheckedModel, CheckedPool
 from qnnmem.gate.pools import LPAI, TOTAL
 from qnnmem.report.diff import signed, subject_values
-from qnnmem.report.planned import by_estimate
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.tcm import too_many
 from qnnmem.results.schema import write_json
@@ -91,7 +90,7 @@ def answer(model: CheckedModel) -> str:
     """The answer about one model in a few words."""
     if model.refusal:
         return f"{REFUSALS[model.refusal][0]}: {model.why}"
-    by = by_estimate(model.plan)
+    by = "" if model.plan is None else model.plan.proof.basis
     if model.broken:
         return f"{_TITLES[BROKEN]}{by}"
     if model.grown:

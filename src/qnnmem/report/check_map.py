@@ -6,20 +6,18 @@ import re
 from collections.abc import Iterable
 
 from qnnmem.gate.checked import CheckedModel
-from qnnmem.lpai.tcm import judge_plan
-from qnnmem.report.plan_svg import render_svg
-from qnnmem.report.planned import PlanReport
-from qnnmem.results.result import TOOL
+from qnnmem.plan.planned_file import PlannedFile
+from qnnmem.report.plan_picture import render_svg
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 120
 
 
-def plan_report(model: CheckedModel) -> PlanReport:
+def planned_file(model: CheckedModel) -> PlannedFile:
     """The plan of a model as renderers of plans take it."""
     if model.plan is None:
         raise ValueError(f"{model.name} was not planned")
-    return PlanReport(model.plan, judge_plan(model.plan), model.file, TOOL, model.seconds)
+    return PlannedFile(model.plan, model.file, model.seconds)
 
 
 def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
@@ -30,7 +28,7 @@ def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
         if model.plan is not None:
             name = _file(model.name, taken)
             taken.add(name)
-            found[model.name] = name, render_svg(plan_report(model))
+            found[model.name] = name, render_svg(planned_file(model).result)
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qnnmem.gate.checked import BudgetRun, CheckedModel
 from qnnmem.report.check import PoolRow, answer, pool_rows, reasons, size, verdict
-from qnnmem.report.check_map import plan_report
+from qnnmem.report.check_map import planned_file
 from qnnmem.report.diff import signed
 from qnnmem.report.doctor_markdown import block, escape
 from qnnmem.report.plan import map_lines
@@ -63,7 +63,7 @@ def _map(model: CheckedModel, drawing: str) -> Iterator[str]:
     yield ""
     yield from (f"- {escape(one)}" for one in reasons(model))
     yield ""
-    yield from block(map_lines(plan_report(model)))
+    yield from block(map_lines(planned_file(model)))
     if drawing:
         yield from ("", f"As a drawing: `{escape(drawing)}` among the files of this run.")
     yield from ("", "</details>")

@@ -14,7 +14,7 @@ from qnnmem.lpai.preparation import Prepared
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
-from qnnmem.report.planned import search_missing
+from qnnmem.plan.planned_file import search_missing_note
 from qnnmem.report.sizes import size_column
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.text import counted, shorten
@@ -58,7 +58,7 @@ def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
     """What the user should know: of the request, of each model, of what is not installed."""
     said = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
-    return [*said, search_missing()] if missing else said
+    return [*said, search_missing_note()] if missing else said
 
 
 def error_lines(errors: Sequence[QuantizeError]) -> list[str]:

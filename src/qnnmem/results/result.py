@@ -20,6 +20,7 @@ TOOL = f"qnnmem {__version__}"
 # No memory is larger, and every reader of JSON keeps such a number exact.
 MAX_COUNT = 1 << 53
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Positive = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Difference = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 
