@@ -15,7 +15,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends libatomic1 gcc libc6-dev \
     && pip install --no-cache-dir --constraint /src/constraints.txt "/src[${EXTRAS}]" \
     && useradd --create-home user \
-    && su user -c 'python -c "from qnnmem.plan.compiled_packing import is_compiled; is_compiled()"' \
+    && su user -c 'python -c "from qnnmem.planner.compiled_packing import is_compiled; is_compiled()"' \
     && apt-get purge -y --auto-remove gcc libc6-dev \
     && rm -rf /src /var/lib/apt/lists/*
 

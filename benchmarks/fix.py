@@ -109,8 +109,8 @@ def one(name: str, seconds: float) -> dict[str, Any]:
 
     from qnnmem.fix.lpai import fix_for_lpai
     from qnnmem.fix.remedy import FixCase
-    from qnnmem.load.onnx import read_shaped
-    from qnnmem.plan import PoolOptions
+    from qnnmem.loader.onnx import read_shaped
+    from qnnmem.planner import PoolOptions
 
     (entry,) = (entry for entry in models.read_entries() if entry.id == name)
     path = entry.target(models.CACHE)

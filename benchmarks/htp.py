@@ -78,7 +78,7 @@ def one(entry: Any, path: Path) -> dict[str, Any]:
     """Both sides in turns, on the same model with its dimensions fixed."""
     from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
     from qnnmem.htp.worker import Worker
-    from qnnmem.load.onnx import executable
+    from qnnmem.loader.onnx import executable
     from qnnmem.targets.socs import find_soc
 
     soc = find_soc(SOC)

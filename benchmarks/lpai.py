@@ -63,7 +63,7 @@ def measure(quick: bool) -> Iterator[dict[str, Any] | None]:
 def one(entry: Any, path: Path) -> dict[str, Any]:
     """Time and memory of one model on each side."""
     from qnnmem import lpai
-    from qnnmem.load.onnx import executable
+    from qnnmem.loader.onnx import executable
     from qnnmem.lpai.binary import write
 
     shapes = {name: tuple(shape) for name, shape in entry.shapes.items()}

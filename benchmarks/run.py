@@ -27,10 +27,10 @@ from pathlib import Path
 import shapes
 
 from qnnmem import __version__, load
-from qnnmem.plan import Buffer, Infeasible, Plan, Problem, plan_problem
-from qnnmem.plan.compiled_packing import is_compiled
-from qnnmem.plan.greedy import neighbours, orders, place
-from qnnmem.plan.instance import arrange
+from qnnmem.planner import Buffer, Infeasible, Plan, Problem, plan_problem
+from qnnmem.planner.compiled_packing import is_compiled
+from qnnmem.planner.greedy import neighbours, orders, place
+from qnnmem.planner.instance import arrange
 from qnnmem.units import Bytes
 
 HERE = Path(__file__).resolve().parent

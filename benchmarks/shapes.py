@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from qnnmem.ir import Span
-from qnnmem.plan import Buffer, Problem
+from qnnmem.planner import Buffer, Problem
 from qnnmem.units import Align, Bytes, Step
 
 KINDS = ("uniform", "short", "heavy", "chain", "cut", "mixed")

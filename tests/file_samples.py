@@ -87,7 +87,7 @@ LOG = b"06-01 12:00:00.000  1  1 I app: started\n06-01 12:00:01.000  1  1 I app:
 TFLITE = G((T("a", (1, 4)), T("b", (1, 4))), (0,), (1,), (O("ABS", (0,), (1,)),))
 _PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."
 
-# Kind as `qnnmem.load.file_kind` names it, the name such a file has, and how it is made.
+# Kind as `qnnmem.loader.file_kind` names it, the name such a file has, and how it is made.
 SAMPLES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("onnx", "model.onnx", _onnx),
     ("epcontext", "model_ctx.onnx", _epcontext),

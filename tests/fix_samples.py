@@ -12,8 +12,8 @@ from qnnmem.fix.graph.settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.run import FixResult
-from qnnmem.load.onnx import read_shaped
-from qnnmem.plan import PoolOptions
+from qnnmem.loader.onnx import read_shaped
+from qnnmem.planner import PoolOptions
 
 
 def wide_picture(path: Path, width: int = 8, rows: int = 16) -> Path:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qnnmem.ir.span import Span
-from qnnmem.plan.bounds import load_bound
-from qnnmem.plan.instance import Instance, arrange
-from qnnmem.plan.problem import Buffer, Problem
+from qnnmem.planner.bounds import load_bound
+from qnnmem.planner.instance import Instance, arrange
+from qnnmem.planner.problem import Buffer, Problem
 from qnnmem.units import Bytes, Step
 
 DATA = Path(__file__).parents[1] / "benchmarks" / "data"

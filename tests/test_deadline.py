@@ -16,8 +16,8 @@ import qnnmem
 from qnnmem.child import ChildProcess
 from qnnmem.deadline import Deadline, ask_deadline, enforced_s, not_in_time
 from qnnmem.errors import LoadError, NotInTime, OutOfTime
-from qnnmem.load.dlc.model import as_model
-from qnnmem.load.onnx import well_formed
+from qnnmem.loader.dlc.model import as_model
+from qnnmem.loader.onnx import well_formed
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
 
@@ -103,9 +103,9 @@ def test_a_child_has_no_more_time_than_the_answer() -> None:
     """Whatever its own limit is; and its own where nothing is enforced."""
     assert enforced_s() == math.inf
     with Deadline.after(5.0).enforced():
-        with ChildProcess("qnnmem.load.dlc.program", 60.0) as child:
+        with ChildProcess("qnnmem.loader.dlc.program", 60.0) as child:
             assert 4 < child.time_limit_s <= 5
-        with ChildProcess("qnnmem.load.dlc.program", 2.0) as child:
+        with ChildProcess("qnnmem.loader.dlc.program", 2.0) as child:
             assert child.time_limit_s == 2.0
 
 

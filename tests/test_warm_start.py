@@ -17,7 +17,7 @@ from qnnmem.errors import UsageError
 
 warm_start = pytest.importorskip("warm_start", reason="needs Linux", exc_type=ImportError)
 WarmProcess = warm_start.WarmProcess
-PROGRAM = "qnnmem.load.onnx.trial.program"
+PROGRAM = "qnnmem.loader.onnx.trial.program"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with /proc to look at")
 
 

@@ -23,7 +23,7 @@ HERE = platform.machine()
 USE = "import sys; from pathlib import Path; from qnnmem.client.build import build_objects, SHIM;"
 USE += "from qnnmem.watch.observer import OBSERVER; from qnnmem.errors import UsageError\n"
 USE += "from qnnmem.doctor.logs.compiled_search import TEXTS\n"
-USE += "from qnnmem.plan.compiled_packing import PACKING\n"
+USE += "from qnnmem.planner.compiled_packing import PACKING\n"
 USE += (
     "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER, TEXTS, PACKING)]\n"
 )

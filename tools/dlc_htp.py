@@ -24,7 +24,7 @@ from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions, HtpPrecision, quantize_request
 from qnnmem.htp.compile.model import ModelSource
 from qnnmem.htp.worker import Worker
-from qnnmem.load.onnx import executable
+from qnnmem.loader.onnx import executable
 from qnnmem.targets.socs import Soc, find_soc
 
 PARTS = ("weights", "io", "op_data", "ddr_tensors", "spill_fill", "vtcm")

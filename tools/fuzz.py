@@ -75,13 +75,17 @@ def warm_up() -> None:
     from importlib import import_module
 
     from qnnmem.cli.verbs import VERBS
-    from qnnmem.plan.compiled_packing import is_compiled
+    from qnnmem.planner.compiled_packing import is_compiled
 
     for verb in VERBS:
         import_module(f"qnnmem.cli.{verb.replace('-', '_')}")
     for name in ("numpy", "onnx.checker", "onnx.helper", "onnx.numpy_helper", "onnxruntime"):
         import_module(name)
-    for name in ("qnnmem.doctor.diagnose", "qnnmem.report.doctor", "qnnmem.load.onnx.passes.build"):
+    for name in (
+        "qnnmem.doctor.diagnose",
+        "qnnmem.report.doctor",
+        "qnnmem.loader.onnx.passes.build",
+    ):
         import_module(name)
     is_compiled()  # builds the search once
     gc.collect()

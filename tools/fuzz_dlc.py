@@ -2,7 +2,7 @@
 
     python tools/fuzz_dlc.py --cases 5000 --seed 0
 
-The files of `tests/load/dlc` are cut, have bytes changed, moved or doubled; half of the damage
+The files of `tests/loader/dlc` are cut, have bytes changed, moved or doubled; half of the damage
 leaves the archive whole, whose checksums the vendor's reader does not look at. A case is good when
 the file is planned or refused in one sentence, within the time limit of the reader, and nothing is
 left behind: no file and no process. The same seed makes the same cases. Exit code 1 when one
@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ROOT / "tests" / "load" / "dlc"
+FILES = ROOT / "tests" / "loader" / "dlc"
 _LONGEST = 1500  # of a sentence
 _QUOTED = re.compile(r"'[^']*'|\d[\d,.]*")
 
@@ -59,8 +59,8 @@ def damaged(data: bytes, dice: random.Random, *, in_place: bool) -> bytes:
 def tried(path: Path) -> tuple[str, str]:
     """What became of a file, and what is wrong with that."""
     from qnnmem.errors import QnnMemError
-    from qnnmem.load import load
-    from qnnmem.plan import plan_model
+    from qnnmem.loader import load
+    from qnnmem.planner import plan_model
 
     try:
         plan_model(load(path), time_limit=0.5)

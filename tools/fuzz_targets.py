@@ -114,7 +114,7 @@ def sound(*names: str) -> Beside:
 
 
 def _guard(path: Path) -> None:
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     read_guarded(path)
 

@@ -36,9 +36,9 @@ from mutation import (
 from mutation_seeds import SEEDS, TFLITE, Flat
 
 import qnnmem
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.plan import render_text
-from qnnmem.report.plan_json import render_json
-from qnnmem.report.planned import PlanReport
+from qnnmem.results.schema import encode
 from qnnmem.units import Align
 
 # Of 20 mutants. An ONNX file that parses costs a child process, some hundred times a CSV's time.
@@ -208,11 +208,11 @@ def _load_and_plan(path: Path, index: int) -> None:
     wrong = qnnmem.verify(result.scratch)
     if wrong is not None:
         raise AssertionError(f"a plan that does not hold: {wrong}")
-    report = PlanReport(result, None, str(path), "mutate", 0.0)
+    report = PlannedFile(result, str(path))
     shown = render_text(report)
     if not shown.replace("\n", "").isprintable():
         raise AssertionError("a control character in the text report")
-    json.loads(render_json(report))
+    json.loads(encode(report.result))
 
 
 def _options(rng: random.Random, model: qnnmem.Model) -> qnnmem.PoolOptions:

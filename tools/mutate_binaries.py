@@ -45,7 +45,7 @@ from qnnmem.lpai.binary.layout import (
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.lpai.inspect import binary_info
 from qnnmem.lpai.tcm import judge_binary
-from qnnmem.plan import Io, PoolOptions, plan_model
+from qnnmem.planner import Io, PoolOptions, plan_model
 from qnnmem.report.inspect import render_text
 from qnnmem.units import Bytes, Offset
 

@@ -89,8 +89,8 @@ def in_own_process(name: str, given: argparse.Namespace) -> None:
 
 def tried(entry: models.Entry, path: Path, seed: int) -> dict[str, Any]:
     """All that is found out about one model."""
-    from qnnmem.load.onnx import executable, read
-    from qnnmem.plan import plan_model
+    from qnnmem.loader.onnx import executable, read
+    from qnnmem.planner import plan_model
 
     found: dict[str, Any] = {"id": entry.id, "seed": seed}
     shapes = {name: tuple(shape) for name, shape in entry.shapes.items()}
@@ -121,8 +121,8 @@ def read_back(found: dict[str, Any], source: Path, scratch: Path, plan: Any) -> 
     """The model through both doors, compared with each other."""
     from qnnmem.htp.as_qnn import difference_notes
     from qnnmem.htp.composing import compose_onnx
-    from qnnmem.load.dlc import as_model, compose
-    from qnnmem.plan import plan_model
+    from qnnmem.loader.dlc import as_model, compose
+    from qnnmem.planner import plan_model
     from qnnmem.targets.socs import find_soc
 
     try:
@@ -237,7 +237,7 @@ def plain(name: str) -> str:
 
 def executed(found: dict[str, Any], source: Path, scratch: Path, seed: int) -> None:
     """Run the graph in planned memory, and the source in onnxruntime."""
-    import qnnmem.load.dlc as door
+    import qnnmem.loader.dlc as door
     from qnnmem import lpai
     from qnnmem.quiet_onnxruntime import exact_session
 

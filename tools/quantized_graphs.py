@@ -89,7 +89,7 @@ def in_own_process(name: str, precision: str, given: argparse.Namespace) -> None
 
 def tried(entry: models.Entry, precision: str, given: argparse.Namespace) -> dict[str, Any]:
     """What is found out about one model."""
-    from qnnmem.load.dlc import compose
+    from qnnmem.loader.dlc import compose
     from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 
     found: dict[str, Any] = {"id": entry.id, "precision": precision, "seed": given.seed}
@@ -129,7 +129,7 @@ def quantized_model(
     import onnx
 
     from qnnmem.htp.native.quantize import quantize
-    from qnnmem.load.onnx import executable
+    from qnnmem.loader.onnx import executable
 
     shapes = {name: tuple(shape) for name, shape in entry.shapes.items()}
     path = entry.target(given.cache)

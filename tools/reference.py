@@ -32,7 +32,7 @@ import qnnmem
 from qnnmem import errors
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
-from qnnmem.load.file_kind import KINDS
+from qnnmem.loader.file_kind import KINDS
 from qnnmem.qnn.codes import codes
 from qnnmem.results.read import result_types
 from qnnmem.results.schema import schema_file, schema_name, schema_of

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from qnnmem.errors import QnnMemError
-from qnnmem.load.tflite import decode_file, read
-from qnnmem.load.tflite.schema import RawGraph
+from qnnmem.loader.tflite import decode_file, read
+from qnnmem.loader.tflite.schema import RawGraph
 
 SIZES = (2, 3, 100, 1000)
 _FEW = 10

@@ -20,7 +20,7 @@ from qnnmem.native_parts import (
     elf_machine,
     listed_object,
 )
-from qnnmem.plan.compiled_packing import PACKING
+from qnnmem.planner.compiled_packing import PACKING
 from qnnmem.watch.observer import OBSERVER
 
 PARTS = (SHIM, OBSERVER, TEXTS, PACKING)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     )
     from qnnmem.finding import Finding
     from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
-    from qnnmem.load import load
+    from qnnmem.loader import load
     from qnnmem.lpai.tcm import TcmVerdict, judge_tcm
-    from qnnmem.plan import (
+    from qnnmem.planner import (
         Buffer,
         Infeasible,
         Io,
@@ -71,8 +71,8 @@ __all__ = [
     "verify",
 ]
 
-# Imported when first used, so that the command line starts at once. `load` and `plan` are folders
-# that can be called.
+# Imported at first use, so that the command line starts at once. No module may be named `load` or
+# `plan`: importing it would replace the function of that name.
 _HOMES = {
     "qnnmem.errors": (
         "CannotTell",
@@ -92,10 +92,10 @@ _HOMES = {
         "Span",
         "Tensor",
     ),
-    "qnnmem.load": ("load",),
+    "qnnmem.loader": ("load",),
     "qnnmem.lpai": ("lpai",),
     "qnnmem.lpai.tcm": ("TcmVerdict", "judge_tcm"),
-    "qnnmem.plan": (
+    "qnnmem.planner": (
         "Buffer",
         "Infeasible",
         "Io",

@@ -14,7 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from qnnmem.gate.task import BudgetTask
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
 
 _MARK = "qnn_budget"
 _LINE = (
@@ -51,7 +51,7 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
         from qnnmem.gate.check_lpai import plan_task
         from qnnmem.gate.pools import LPAI
-        from qnnmem.load.file_kind import kind_of_file
+        from qnnmem.loader.file_kind import kind_of_file
 
         if model is None:
             mark = request.node.get_closest_marker(_MARK)

@@ -13,7 +13,7 @@ from command_line import exit_code, run, sentence
 from file_samples import SAMPLES, sample, write_samples
 
 from qnnmem.cli.verbs import VERBS
-from qnnmem.load.file_kind import HEAD, KINDS, kind_of_bytes
+from qnnmem.loader.file_kind import HEAD, KINDS, kind_of_bytes
 
 FEW = {"empty", "onnx", "htp", "elf"}  # for a verb that starts a process each time
 FOLDER = Path(__file__).parents[2] / "examples"

@@ -14,7 +14,7 @@ from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.lpai.inspect import binary_info
-from qnnmem.plan import PoolOptions, plan_model
+from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.units import Bytes, Offset
 
 run = verb("inspect")

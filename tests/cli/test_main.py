@@ -204,7 +204,7 @@ def test_a_process_that_goes_on_can_collect_its_garbage(monkeypatch: pytest.Monk
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     """Ctrl-C is answered with one word and the exit code shells expect."""
     program = (
-        "import qnnmem.cli, qnnmem.load.dlc, sys\n"
+        "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def interrupted(*a, **k): raise KeyboardInterrupt\n"
         "qnnmem.load = interrupted\n"
         f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
@@ -219,7 +219,7 @@ def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
 def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
     """An unexpected exception is one sentence with an exit code of its own, never a traceback."""
     program = (
-        "import qnnmem.cli, qnnmem.load.dlc, sys\n"
+        "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def broken(*a, **k): raise RuntimeError('two\\nlines\\x1b[31m')\n"
         "qnnmem.load = broken\n"
         f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
@@ -244,7 +244,7 @@ def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
 def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) -> None:
     """With QNNMEM_TRACEBACK=1 the sentence comes after the traceback, without it alone."""
     program = (
-        "import qnnmem.cli, qnnmem.errors, qnnmem.load.dlc, sys\n"
+        "import qnnmem.cli, qnnmem.errors, qnnmem.loader.dlc, sys\n"
         f"def broken(*a, **k): raise {raised}\n"
         "qnnmem.load = broken\n"
         f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"

@@ -35,7 +35,7 @@ def test_every_verb_that_needs_a_soc_says_so_before_it_reads(
     def read(*_given: object, **_named: object) -> None:
         raise AssertionError("the model was read")
 
-    monkeypatch.setattr("qnnmem.load.onnx.read_guarded", read)
+    monkeypatch.setattr("qnnmem.loader.onnx.read_guarded", read)
     monkeypatch.setattr("qnnmem.htp.binary.read.read_context", read)
     monkeypatch.setattr("qnnmem.htp.library.find_library", read)
     assert isinstance(run(*words).exception, MissingSoc)

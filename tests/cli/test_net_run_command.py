@@ -29,7 +29,7 @@ from qnnmem.lpai.runtime.descriptors import CoreAffinityCfg, PerfCfg
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.heap import HeapBuffer
-from qnnmem.plan import Io
+from qnnmem.planner import Io
 from qnnmem.qnn.enums import ClientPerfType, CoreAffinity, Priority
 
 Array = NDArray[Any]

@@ -25,7 +25,7 @@ from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.program import arrange
-from qnnmem.plan import PoolOptions, plan_model
+from qnnmem.planner import PoolOptions, plan_model
 
 run = verb("net-run", "--backend", "libQnnLpai.so", "--use_native_input_files")
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

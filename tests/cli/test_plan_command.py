@@ -7,9 +7,9 @@ import os
 import re
 import shlex
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import onnx.parser
@@ -17,9 +17,9 @@ import pytest
 from command_line import exit_code, sentence, verb
 from command_line import run as command
 
-from qnnmem.load.csv import read as read_csv
+from qnnmem import planner
+from qnnmem.loader.csv import read as read_csv
 from qnnmem.report.page.sections import section_of
-from qnnmem.report.plan_json import SCHEMA
 from qnnmem.results.schema import load_schema
 from qnnmem.units import Bytes
 
@@ -74,7 +74,7 @@ def test_json_satisfies_the_schema(tmp_path: Path) -> None:
     """What the command prints as JSON is what the schema describes."""
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
-        jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+        jsonschema.Draft202012Validator(load_schema("qnnmem.plan/1")).validate(values)
         assert values["input"] == str(path)
 
 
@@ -111,15 +111,14 @@ def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the search could not tell in time, neither yes nor no is claimed."""
-    plan_package = sys.modules["qnnmem.plan"]  # qnnmem.plan itself is the function
-    honest = plan_package.plan_model
+    honest = planner.plan_model
 
-    def interrupted(*args: object, **options: object) -> object:
+    def interrupted(*args: Any, **options: Any) -> object:
         made = honest(*args, **options)
         budget = replace(made.budgets[0], need=Bytes(200), at_least=Bytes(50))
         return replace(made, budgets=(budget,))
 
-    monkeypatch.setattr(plan_package, "plan_model", interrupted)
+    monkeypatch.setattr(planner, "plan_model", interrupted)
     result = run(buffers(tmp_path), "--capacity", "100")
     assert exit_code(result) == 3
     assert result.stdout.startswith("cannot tell: ")
@@ -626,7 +625,7 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     for text in (done.stdout, judged, small, run(path, "--bits", "8", "--format", "c").stdout):
         assert "minimal" not in text
     found = json.loads(run(path, "--bits", "8", "--format", "json").stdout)
-    jsonschema.validate(found, load_schema(SCHEMA))
+    jsonschema.validate(found, load_schema("qnnmem.plan/1"))
     assert found["proof"] == "estimate before quantization"
     page = str(section_of(found, "plan.json").body)
     assert page.count("estimate before quantization") >= 2  # of scratch, and of TCM

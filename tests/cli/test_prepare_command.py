@@ -13,7 +13,7 @@ from command_line import sentence, verb
 from qnnmem.errors import FloatModel, Setting
 from qnnmem.lpai.binary import unpack
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.plan import Io
+from qnnmem.planner import Io
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>

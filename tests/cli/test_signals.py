@@ -20,7 +20,7 @@ LOG = Path(__file__).parents[2] / "examples" / "graph_limit.log"
 # `work` takes the place of reading the model, in the middle of `qnnmem plan -o out.txt`.
 PROGRAM = """
 import os, signal, sys, tempfile, time
-import qnnmem, qnnmem.cli, qnnmem.load.dlc  # its first import would put it back
+import qnnmem, qnnmem.cli, qnnmem.loader.dlc  # its first import would put it back
 def send(name): os.kill(os.getpid(), getattr(signal, name))
 {work}
 qnnmem.load = work

@@ -19,7 +19,7 @@ from qnnmem.fix.parts.manifest import part_models
 from qnnmem.fix.parts.partition import plan_part
 from qnnmem.fix.parts.remedy import parts_at
 from qnnmem.fix.planned import deployed
-from qnnmem.plan import PoolOptions
+from qnnmem.planner import PoolOptions
 
 ROOT = Path(__file__).parents[2]
 _SHAPES = 4096  # bytes of constants that only say shapes, which the planner does not store

@@ -33,7 +33,7 @@ from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.provoke import models
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.kept_results import ResultCache
-from qnnmem.load.onnx import read_shaped
+from qnnmem.loader.onnx import read_shaped
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc

@@ -21,8 +21,8 @@ from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.kept_results import ResultCache
-from qnnmem.load.onnx import read_shaped
-from qnnmem.plan import PoolOptions
+from qnnmem.loader.onnx import read_shaped
+from qnnmem.planner import PoolOptions
 
 
 @pytest.fixture

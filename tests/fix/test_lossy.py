@@ -29,9 +29,9 @@ from qnnmem.fix.proof.border import ModelBorder, resized
 from qnnmem.fix.proof.prove import Proof, inputs_of, prove
 from qnnmem.fix.recipe import Recipe, apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
-from qnnmem.load.onnx import read_shaped
+from qnnmem.loader.onnx import read_shaped
 from qnnmem.lpai.quantize import classify
-from qnnmem.plan import PoolOptions
+from qnnmem.planner import PoolOptions
 
 Array = numpy.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
 from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import Worker
-from qnnmem.load.onnx import read_shaped
+from qnnmem.loader.onnx import read_shaped
 from qnnmem.targets.socs import find_soc
 
 needs_library = pytest.mark.skipif(

@@ -22,10 +22,10 @@ from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.rewrite import rewrite
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.ir.lifetime import lifetimes
-from qnnmem.load.onnx import read_shaped
-from qnnmem.load.onnx.passes.build import build
-from qnnmem.load.onnx.typed import write_typed
-from qnnmem.plan import PoolOptions
+from qnnmem.loader.onnx import read_shaped
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.loader.onnx.typed import write_typed
+from qnnmem.planner import PoolOptions
 from qnnmem.units import round_up
 
 GRAPHS = 240

@@ -13,9 +13,9 @@ from qnnmem.deadline import ask_deadline
 from qnnmem.fix import run
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.load.onnx import read_shaped
-from qnnmem.load.onnx.graph import live
-from qnnmem.plan import PoolOptions
+from qnnmem.loader.onnx import read_shaped
+from qnnmem.loader.onnx.graph import live
+from qnnmem.planner import PoolOptions
 
 
 class LongWalks:

@@ -26,7 +26,7 @@ from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
 from qnnmem.qnn.tensor import ScaleOffset
 from qnnmem.targets.socs import find_soc
 
-FILES = Path(__file__).parents[1] / "load" / "dlc"
+FILES = Path(__file__).parents[1] / "loader" / "dlc"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "qmem-graphs.md"
 SM8650 = find_soc("SM8650")
 PARTS = ("weights", "io", "op_data", "ddr_tensors", "spill_fill", "vtcm", "ram")

@@ -23,9 +23,9 @@ from qnnmem.htp.composing import ComposedModel, compose_onnx, composed_model
 from qnnmem.htp.library import library_there
 from qnnmem.htp.worker.far import check_reply
 from qnnmem.ir import DType, Model, Op, Tensor
-from qnnmem.load.dlc import as_model
-from qnnmem.load.dlc.translate import translate
-from qnnmem.plan import PoolOptions, plan_model
+from qnnmem.loader.dlc import as_model
+from qnnmem.loader.dlc.translate import translate
+from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.quiet_onnxruntime import exact_session
 from qnnmem.targets.socs import find_soc

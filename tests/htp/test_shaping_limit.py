@@ -15,7 +15,7 @@ from qnnmem.errors import OutOfTime
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.load.onnx.trial import child
+from qnnmem.loader.onnx.trial import child
 from qnnmem.targets.socs import find_soc
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

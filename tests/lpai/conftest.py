@@ -21,7 +21,7 @@ from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.program import arrange
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome, UserBuffer
-from qnnmem.plan import Pool, PoolOptions, plan_model
+from qnnmem.planner import Pool, PoolOptions, plan_model
 
 Array = NDArray[Any]
 DTYPES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool"}

@@ -20,7 +20,7 @@ from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.binary import map_file, pack, unpack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
-from qnnmem.plan import Io, PlacedBuffer, Pool, PoolOptions, plan_model
+from qnnmem.planner import Io, PlacedBuffer, Pool, PoolOptions, plan_model
 from qnnmem.units import Align, Bytes, Offset, Step
 
 TOOL = Path(__file__).parents[2] / "tools" / "mutate_binaries.py"

@@ -20,7 +20,7 @@ from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import MALFORMED_BINARY, check_device, pack, unpack
 from qnnmem.lpai.binary.layout import assemble, take_apart
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
-from qnnmem.plan import PlacedBuffer, PoolOptions, plan_model
+from qnnmem.planner import PlacedBuffer, PoolOptions, plan_model
 from qnnmem.units import Bytes, Offset
 
 TOOL = Path(__file__).parents[2] / "tools" / "mutate_binaries.py"

@@ -15,7 +15,7 @@ from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.lpai.inspect import SCHEMA, binary_info, data_type
-from qnnmem.plan import Io, PoolOptions, plan_model
+from qnnmem.planner import Io, PoolOptions, plan_model
 from qnnmem.qnn.enums import DataType
 from qnnmem.report.inspect import render_json
 from qnnmem.results.schema import load_schema

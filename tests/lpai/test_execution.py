@@ -23,7 +23,7 @@ from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.execution import UserBuffer
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.system_context import io_tensors
-from qnnmem.plan import Io, Pool
+from qnnmem.planner import Io, Pool
 from qnnmem.qnn.enums import GraphOption, GraphProperty, MemType, TensorMemType
 from qnnmem.units import round_up
 

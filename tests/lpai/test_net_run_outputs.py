@@ -13,7 +13,7 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree, ResultWriter
-from qnnmem.plan import plan_model
+from qnnmem.planner import plan_model
 from qnnmem.whole_file import write_whole
 
 

@@ -58,7 +58,7 @@ def test_a_crash_of_the_quantized_model_names_the_operator(
     def crash(path: Path, **_: object) -> None:
         raise LoadError(path, "a trial run crashed")
 
-    monkeypatch.setattr("qnnmem.load.onnx.read_with_graph", crash)
+    monkeypatch.setattr("qnnmem.loader.onnx.read_with_graph", crash)
     with pytest.raises(LoadError) as refused:
         lpai.prepare(
             path, lpai.PrepareOptions(quantize=8, allow_float=allow_float, time_limit_s=60)

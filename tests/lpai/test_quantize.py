@@ -15,7 +15,7 @@ from qnnmem import load
 from qnnmem.child import ChildProcess
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.ir import DType, Model
-from qnnmem.load.onnx import executable
+from qnnmem.loader.onnx import executable
 from qnnmem.lpai import quantize
 from qnnmem.lpai.quantize import (
     Encoding,

@@ -17,7 +17,7 @@ from qnnmem.lpai.runtime.allocations import GUARD_BYTES
 from qnnmem.lpai.runtime.heap import POISON, HeapBuffer
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
-from qnnmem.plan import PlacedBuffer, Pool
+from qnnmem.planner import PlacedBuffer, Pool
 from qnnmem.units import Bytes, Offset
 
 

@@ -89,7 +89,7 @@ def test_threads_that_share_a_session_get_their_own_results(bench: Any, tmp_path
 
 def test_io_in_buffers_of_the_session_is_shared_as_safely(bench: Any, tmp_path: Path) -> None:
     """The same where inputs and outputs are outside scratch."""
-    from qnnmem.plan import Io
+    from qnnmem.planner import Io
 
     wrong: list[str] = []
     with bench.open(bench.context(doubling(bench, io=Io.OUTSIDE)), tmp_path) as session:

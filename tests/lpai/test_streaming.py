@@ -13,7 +13,7 @@ from qnnmem import lpai
 from qnnmem.errors import QnnError
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.execution import UserBuffer
-from qnnmem.plan import Io
+from qnnmem.planner import Io
 
 Array = NDArray[Any]
 Open = Callable[[str], lpai.Session]

@@ -23,7 +23,7 @@ from qnnmem.lpai.tcm import (
     judge_tcm,
     request_of,
 )
-from qnnmem.plan import PoolOptions, plan_model
+from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import MemType
 from qnnmem.targets import tcm_pool

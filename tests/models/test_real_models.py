@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from qnnmem import lpai
 from qnnmem.errors import QnnError
 from qnnmem.ir import Model
-from qnnmem.load import kind_of, load
-from qnnmem.load.onnx import read_with_graph
+from qnnmem.loader import kind_of, load
+from qnnmem.loader.onnx import read_with_graph
 from qnnmem.lpai.binary import pack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions, plan_model, verify
+from qnnmem.planner import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions, plan_model, verify
 from qnnmem.qnn.enums import GraphOption, MemType
 from qnnmem.units import Align, Bytes, Offset, round_up
 

@@ -20,7 +20,7 @@ from qnnmem.lpai.binary import unpack, write
 from qnnmem.lpai.client_plan import of_context, read_client_plan
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.selftest.models import binary
-from qnnmem.plan import Io, plan_model
+from qnnmem.planner import Io, plan_model
 from qnnmem.report.c_client import render_client
 
 ROOT = Path(__file__).resolve().parents[2]

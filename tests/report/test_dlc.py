@@ -15,7 +15,7 @@ from qnnmem.qnn.package import package_folder
 from qnnmem.report.dlc import render_text
 from qnnmem.results.schema import load_schema
 
-FILES = Path(__file__).parents[1] / "load" / "dlc"
+FILES = Path(__file__).parents[1] / "loader" / "dlc"
 reads_dlc = pytest.mark.skipif(
     package_folder(["libQnnSystem.so"]) is None,
     reason="needs libQnnSystem of onnxruntime-qnn",

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from qnnmem.ir import Span
-from qnnmem.plan import PlacedBuffer, Pool
-from qnnmem.report.plan_map import FREE, OTHER, draw_map
+from qnnmem.planner import PlacedBuffer, Pool
+from qnnmem.report.plan import FREE, OTHER, draw_map
 from qnnmem.units import Bytes, Offset, Step
 
 

@@ -34,7 +34,8 @@ def graph(
 )
 def test_a_verdict_says_by_how_much(model: int, io: int, words: str) -> None:
     """Bytes to spare, bytes too many, or too many allocations."""
-    assert verdict_words(judge_tcm(Bytes(model), [Bytes(1)] * io, Align(64))) == words
+    verdict = judge_tcm(Bytes(model), [Bytes(1)] * io, Align(64))
+    assert verdict_words(verdict.answer) == words
 
 
 def test_a_binary_of_one_graph_is_not_judged_twice() -> None:

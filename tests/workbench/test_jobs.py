@@ -289,7 +289,7 @@ def test_a_child_that_is_killed_is_said_in_a_sentence(served: Served) -> None:
 @pytest.mark.htp
 def test_a_dlc_is_planned_and_compiled_as_it_is(served: Served) -> None:
     """With the settings that the library takes for one; those of ONNX models are not offered."""
-    file = Path(__file__).parents[1] / "load" / "dlc" / "quantized8.dlc"
+    file = Path(__file__).parents[1] / "loader" / "dlc" / "quantized8.dlc"
     planned = served.read("net.dlc", file.read_bytes())
     assert planned["state"] == "done", planned
     [there] = [

@@ -217,7 +217,7 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
 def _is_checked(path: Path) -> bool:
     """Whether a file in a folder is a model or a binary."""
     from qnnmem.errors import QnnMemError
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     try:
         return kind_of_file(path).name in _KINDS

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def need_soc(path: Path, soc: str | None) -> None:
     """Raise MissingSoc for a model, before anything is imported or read that takes long."""
     from qnnmem.errors import MissingSoc
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     if soc is None and kind_of_file(path).name in ("onnx", "dlc") and not _may_hold_context(path):
         raise MissingSoc(path)
@@ -60,7 +60,7 @@ def warn(path: Path, options: CompileOptions) -> None:
     """Says on the side what the file tells before a compile that may take long."""
     from qnnmem.cli.stderr import note
     from qnnmem.htp.compile.foresight import foreseen
-    from qnnmem.load.onnx.fixed_for import other_backend_note
+    from qnnmem.loader.onnx.fixed_for import other_backend_note
 
     if other := other_backend_note(path, "htp"):
         note(f"note: {other}")

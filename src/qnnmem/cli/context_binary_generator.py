@@ -144,7 +144,7 @@ def _checked(flags: dict[str, Any]) -> tuple[bool, list[Path], Path]:
     """Which backend, the model files, and the file to write; everything else is refused."""
     from pathlib import Path
 
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
 
     for name, reason in _REFUSED.items():
         if flags[name] is not None:
@@ -304,8 +304,8 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
 
 def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
     """Graphs of model libraries, planned."""
-    from qnnmem.load.dlc import compose_trusted
-    from qnnmem.load.dlc.draft import NotTranslated
+    from qnnmem.loader.dlc import compose_trusted
+    from qnnmem.loader.dlc.draft import NotTranslated
     from qnnmem.lpai.preparation import prepare_composed
 
     graphs = [graph for path in models for graph in compose_trusted(path)]

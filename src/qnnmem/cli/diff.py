@@ -107,14 +107,14 @@ def _name(word: str) -> str:
 
 def _open_names(path: Path) -> set[str]:
     """Dimensions and tensors that an ONNX model has; none for any other file."""
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     if kind_of_file(path).name != "onnx":
         return set()
-    from qnnmem.load.onnx.graph import all_names
-    from qnnmem.load.onnx.inputs import named_dims
-    from qnnmem.load.onnx.passes.guard import guard
-    from qnnmem.load.onnx.passes.read import read
+    from qnnmem.loader.onnx.graph import all_names
+    from qnnmem.loader.onnx.inputs import named_dims
+    from qnnmem.loader.onnx.passes.guard import guard
+    from qnnmem.loader.onnx.passes.read import read
 
     graph = guard(read(path)).proto.graph
     return {*named_dims(graph), *all_names(graph)}

@@ -126,7 +126,7 @@ class _Wish(NamedTuple):
 def _is_judged(path: Path) -> bool:
     """Whether a file in a folder is a model or a context binary for HTP."""
     from qnnmem.errors import QnnMemError
-    from qnnmem.load.file_kind import kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import kind_of_file, kinds_for
 
     try:
         return kind_of_file(path).name in kinds_for("fit")
@@ -157,8 +157,8 @@ def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, .
     from dataclasses import replace
 
     from qnnmem.htp.fit.stored import fit_stored
-    from qnnmem.load.dims import dims_in
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.dims import dims_in
+    from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "fit")
     limit = wish.options.time_limit_s

@@ -27,7 +27,7 @@ def named_models(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_onnx(path: Path) -> bool:
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     try:
         return kind_of_file(path).name == "onnx"
@@ -133,7 +133,7 @@ def fix_one(task: FixTask) -> FixRow:
     from qnnmem.cli.files import refused
     from qnnmem.cli.fix_task import fix_file
     from qnnmem.errors import CannotTell
-    from qnnmem.load.dims import dims_in
+    from qnnmem.loader.dims import dims_in
     from qnnmem.report.fix import as_values
     from qnnmem.report.fix_table import FixedFile
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
-    from qnnmem.load.onnx.fixed import InputValue
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix_next import Command
 
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
@@ -219,9 +219,9 @@ def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None)
     from time import monotonic
 
     from qnnmem.fix.remedy import FixCase
-    from qnnmem.load import kind_of
-    from qnnmem.load.onnx import read_shaped
-    from qnnmem.plan import PoolOptions
+    from qnnmem.loader import kind_of
+    from qnnmem.loader.onnx import read_shaped
+    from qnnmem.planner import PoolOptions
 
     if kind_of(path) != "onnx":
         raise UsageError(f"{path} is no ONNX model; only those can be changed")
@@ -253,7 +253,7 @@ def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
     """Data of the user; each sample is read once, so that a damaged one is said before the work."""
     from qnnmem.calibration import find_samples, read_sample
     from qnnmem.fix.proof.prove import inputs_of
-    from qnnmem.load.onnx.typed import write_typed
+    from qnnmem.loader.onnx.typed import write_typed
 
     inputs = inputs_of(write_typed(model))
     found = find_samples(place, inputs)
@@ -278,7 +278,7 @@ def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]
 
 def _limits(given: tuple[Budgets, ...]) -> dict[str, Bytes] | None:
     """Budgets by pool; which pools there are, the planner says."""
-    from qnnmem.plan.pools import as_limits
+    from qnnmem.planner.pools import as_limits
 
     found: dict[str, Bytes] = {}
     for name, size in (pair for budgets in given for pair in budgets):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
@@ -68,7 +68,7 @@ def footprint(
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if target is not None:

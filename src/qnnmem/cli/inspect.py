@@ -31,7 +31,7 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.load.file_kind import check_kind, kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import check_kind, kind_of_file, kinds_for
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
@@ -45,7 +45,7 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
 
 
 def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
-    from qnnmem.load.dlc import compose
+    from qnnmem.loader.dlc import compose
     from qnnmem.report import dlc as report
 
     graphs = compose(path)
@@ -56,7 +56,7 @@ def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.read import read_context
-    from qnnmem.load.file_kind import KINDS, wrong_kind
+    from qnnmem.loader.file_kind import KINDS, wrong_kind
     from qnnmem.report import context as report
 
     try:

@@ -16,8 +16,8 @@ from qnnmem.errors import UsageError
 if TYPE_CHECKING:
     from qnnmem.htp.composing import ComposedModel
     from qnnmem.ir import Model
-    from qnnmem.load.onnx.fixed import InputValue
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.planner import MemoryPlan
 
 _MOST = 4
 # None where nothing is remembered, as on the command line.
@@ -66,8 +66,8 @@ def graphs_of(
     trust: bool = False,
 ) -> FileGraphs:
     """Every graph of a file, or the one with a name; `trust` lets a model library be executed."""
-    from qnnmem.load import dlc, kind_of
-    from qnnmem.load.file_kind import is_library
+    from qnnmem.loader import dlc, kind_of
+    from qnnmem.loader.file_kind import is_library
 
     library = is_library(path, trust=trust)
     kind = "library" if library else kind_of(path)
@@ -88,7 +88,7 @@ def graphs_of(
 
 def _as_qnn(path: Path, sizes: Sizes, graph: str | None, say: Callable[[str], None]) -> FileGraphs:
     from qnnmem.htp.composing import compose_onnx
-    from qnnmem.load.dlc import as_model, named_graph
+    from qnnmem.loader.dlc import as_model, named_graph
     from qnnmem.targets.socs import find_soc
 
     source = load_model(path, *sizes)

@@ -275,7 +275,7 @@ def _binary(flags: dict[str, Any]) -> Path:
 
 
 def _made_inputs(flags: dict[str, Any]) -> RandomInputs | SampleInputs | None:
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
 
     ways = [w for w in ("--input_list", "--random-inputs", "--inputs") if flags[_name(w)]]

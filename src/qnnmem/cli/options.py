@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
 
 _MAX_DIM = 1 << 40
 _FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @

@@ -91,7 +91,7 @@ def place(
 def _is_context(path: Path) -> bool:
     """Whether a file in a folder is a context binary of HTP, or a model that holds one."""
     from qnnmem.errors import QnnMemError
-    from qnnmem.load.file_kind import kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import kind_of_file, kinds_for
 
     try:
         return kind_of_file(path).name in kinds_for("place")
@@ -105,7 +105,7 @@ def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, 
     from qnnmem.htp.bill.stored import stored_bill
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.place import resident
-    from qnnmem.load.file_kind import KINDS, check_kind, kinds_for, wrong_kind
+    from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
 
     found, models = [], set()
     for path in paths:

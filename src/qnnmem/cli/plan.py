@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -17,10 +17,9 @@ from qnnmem.units import Bytes
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.ir import Model
-    from qnnmem.load.onnx.fixed import InputValue
-    from qnnmem.plan import MemoryPlan, Pool
-    from qnnmem.report.plan_table import Row
-    from qnnmem.report.planned import PlanReport
+    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.planner import MemoryPlan, Pool
+    from qnnmem.planner.planned_file import PlannedFile, PlanRow
 
 _TCM = "tcm"
 _ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
@@ -72,7 +71,7 @@ def plan(
     """
     from qnnmem.cli.files import STDIN, named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
-    from qnnmem.report.plan_table import exit_code
+    from qnnmem.planner.planned_file import plans_result
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -95,17 +94,17 @@ def plan(
             )
         if len(reports) == 1:
             _show(reports[0], form, target, force=force, verbose=verbose)
-            return reports[0].exit_code
-        rows: list[Row] = [*reports]
+            return reports[0].result.exit_code
+        rows: list[PlanRow] = [*reports]
     else:
         rows = _plan_all(found.files, wish)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
     say_refused(rows)
-    return exit_code(rows)
+    return plans_result(rows).exit_code
 
 
 def _show(
-    report: PlanReport, form: str, target: Path | None, *, force: bool, verbose: bool
+    report: PlannedFile, form: str, target: Path | None, *, force: bool, verbose: bool
 ) -> None:
     from qnnmem.cli.output import write
 
@@ -131,7 +130,7 @@ class _Wish(NamedTuple):
     capacity: Bytes | None
     time_limit: float
     seed: int
-    seen_as: str | None
+    seen_as: Literal["qnn"] | None
     graph: str | None
     trust: bool
 
@@ -139,7 +138,7 @@ class _Wish(NamedTuple):
 def _is_model(path: Path) -> bool:
     """Whether a file in a folder is to be planned."""
     from qnnmem.bounded_file import read_head
-    from qnnmem.load.csv import is_header
+    from qnnmem.loader.csv import is_header
 
     suffix = path.suffix.lower()
     if suffix != ".csv":
@@ -150,12 +149,12 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
+def _plan_all(files: Sequence[str], wish: _Wish) -> list[PlanRow]:
     """A row for each file."""
     from qnnmem.cli.files import refused
 
     _budgets(wish)  # what is wrong for every file is said once
-    rows: list[Row] = []
+    rows: list[PlanRow] = []
     for file in files:
         try:
             rows += _plan_file(file, wish, one_of_many=True)
@@ -164,14 +163,14 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
     return rows
 
 
-def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[PlanReport]:
+def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[PlannedFile]:
     """A plan for each graph in a file."""
     from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:
-            from qnnmem.load.dims import dims_in
+            from qnnmem.loader.dims import dims_in
 
             wish = wish._replace(dims=dims_in(path, wish.dims))
         return _plan(path, file, wish, bar, one_of_many=one_of_many)
@@ -179,7 +178,7 @@ def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[Pla
 
 def _plan(
     path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool
-) -> list[PlanReport]:
+) -> list[PlannedFile]:
     budgets, tcm = _budgets(wish)
     sizes = dict(wish.dims), dict(wish.shapes), dict(wish.values)
     models = graphs_of(
@@ -211,7 +210,7 @@ def _plan(
 
 
 def _planned(model: Model, wish: _Wish, budgets: dict[Pool, Bytes], bar: ProgressBar) -> MemoryPlan:
-    from qnnmem.plan import PoolOptions, plan_model
+    from qnnmem.planner import PoolOptions, plan_model
 
     options = PoolOptions(
         io=wish.io,
@@ -245,7 +244,7 @@ def _now() -> float:
 
 def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
     """Budgets of pools, and the one of TCM, which is no pool of a plan."""
-    from qnnmem.plan import Pool
+    from qnnmem.planner import Pool
 
     pools = {pool.value: pool for pool in Pool}
     chosen: dict[str, Bytes] = {}
@@ -265,18 +264,15 @@ def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
 
 def _report(
     result: MemoryPlan, file: str, seconds: float, wish: _Wish, tcm: Bytes | None, graph: str
-) -> PlanReport:
+) -> PlannedFile:
     from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.provenance import Origin, Sourced
-    from qnnmem.report.planned import PlanReport
-    from qnnmem.version import __version__
 
     asked = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
-    return PlanReport(
+    return PlannedFile(
         result,
-        judge_plan(result),
         file,
-        f"qnnmem {__version__}",
         seconds,
         (*_given(wish), *(("--graph", graph) if graph else ())),
         None if asked is None else judge_plan(result, asked),
@@ -286,12 +282,12 @@ def _report(
     )
 
 
-def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressBar) -> PlanReport:
+def _with_remedies(report: PlannedFile, model: Model, wish: _Wish, bar: ProgressBar) -> PlannedFile:
     """The report, with what makes pools smaller that are too large."""
     from dataclasses import replace
 
     from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.plan.remedies import Shortage, find_remedies, shortages
+    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
 
     def tcm_need(plan: MemoryPlan) -> int:
         verdict = judge_plan(plan)
@@ -308,71 +304,73 @@ def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressB
     return replace(report, remedies=found)
 
 
-def _write_png(report: PlanReport, target: Path, force: bool) -> None:
+def _write_png(report: PlannedFile, target: Path, force: bool) -> None:
     from qnnmem.cli.output import say_verdict
     from qnnmem.cli.stderr import note
-    from qnnmem.report.plan_png import render_png
+    from qnnmem.report.plan_picture import render_png
     from qnnmem.whole_file import shown, write_whole
 
-    write_whole(target, render_png(report), force=force)
+    write_whole(target, render_png(report.result), force=force)
     note(f"Wrote {shown(target)}")
     say_verdict(_verdict([report]))
 
 
-def _render(report: PlanReport, form: str, verbose: bool) -> str:
+def _render(report: PlannedFile, form: str, verbose: bool) -> str:
     from qnnmem.report.c_header import render_c
     from qnnmem.report.plan import render_answer, render_text
-    from qnnmem.report.plan_json import render_json
+    from qnnmem.results.schema import encode
 
     if form == "csv":
         return _csv(report.plan)
     if form == "c":
         return render_c(report)
     if form == "svg":
-        from qnnmem.report.plan_svg import render_svg
+        from qnnmem.report.plan_picture import render_svg
 
-        return render_svg(report)
+        return render_svg(report.result)
     if form == "perfetto":
         from qnnmem.report.perfetto import render_perfetto
 
         return render_perfetto(report)
     if form == "json":
-        return render_json(report)
+        return encode(report.result)
     return render_text(report) if verbose else render_answer(report)
 
 
-def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
+def _render_all(rows: Sequence[PlanRow], form: str, verbose: bool) -> str:
+    from qnnmem.planner.planned_file import plans_result
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
+    from qnnmem.results.schema import encode
     from qnnmem.results.several import RefusedFile
-    from qnnmem.version import __version__
 
     if form == "json":
-        return plan_table.render_json(rows, f"qnnmem {__version__}")
+        return encode(plans_result(rows))
     if form == "csv":
-        return plan_table.render_csv(rows)
+        return plan_table.render_csv(plan_table.rows_of(rows))
     table = plan_table.render_text(rows)
     planned = (row for row in rows if not isinstance(row, RefusedFile))
     return "\n".join([table, *map(render_text, planned)]) if verbose else table
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _verdict(rows: Sequence[PlanRow]) -> str:
     """What was asked and answered, for those who do not see the result."""
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import allocation_lines, budget_lines
-    from qnnmem.report.plan_table import crowded_lines, verdict
-    from qnnmem.report.planned import PlanReport
+    from qnnmem.report.plan_table import crowded_lines, rows_of, verdict
 
-    if len(rows) == 1 and isinstance(rows[0], PlanReport):
-        return "\n".join([*budget_lines(rows[0]), *allocation_lines(rows[0])])
-    return "\n".join([verdict(rows), *crowded_lines(rows)])
+    if len(rows) == 1 and isinstance(rows[0], PlannedFile):
+        return "\n".join([*budget_lines(rows[0]), *allocation_lines(rows[0].result)])
+    results = rows_of(rows)
+    return "\n".join([verdict(results), *crowded_lines(results)])
 
 
 def _csv(result: MemoryPlan) -> str:
     from dataclasses import replace
 
     from qnnmem.ir import FixedBuffer
-    from qnnmem.load.csv import write
-    from qnnmem.plan import Pool
+    from qnnmem.loader.csv import write
+    from qnnmem.planner import Pool
 
     if result.model.format == "csv":
         offsets = {buffer.name: buffer.offset for buffer in result.buffers}

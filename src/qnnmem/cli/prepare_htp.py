@@ -14,7 +14,7 @@ from qnnmem.units import Bytes, parse_size
 if TYPE_CHECKING:
     from qnnmem.htp.compile import Compiled, CompileOptions
     from qnnmem.htp.worker import Worker
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -151,7 +151,7 @@ def _missing_soc(path: Path, *, epcontext: bool, trust: bool) -> MissingSoc:
 
 def _is_library(path: Path, *, epcontext: bool, trust: bool) -> bool:
     """Whether native code composes the graphs; refuses what is no model."""
-    from qnnmem.load.file_kind import check_kind, is_library, kind_of_file
+    from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
 
     if is_library(path, trust=trust):
         if epcontext:

@@ -13,7 +13,7 @@ from qnnmem.units import Align
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
     from qnnmem.lpai.prepare_options import PrepareOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -208,7 +208,7 @@ def with_config(
     from pathlib import Path
 
     from qnnmem.lpai.config.read import LpaiConfig, PrepareSettings, read_lpai_config
-    from qnnmem.plan import Io
+    from qnnmem.planner import Io
 
     found = LpaiConfig() if config is None else read_lpai_config(Path(config))
     outside = found.prepare.exclude_io

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
-from qnnmem.plan import Progress
+from qnnmem.planner import Progress
 from qnnmem.text import printable
 from qnnmem.units import format_size
 

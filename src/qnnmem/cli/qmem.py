@@ -11,7 +11,7 @@ from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
-    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.fixed import InputValue
 
 
 @click.command(cls=RecordingCommand)
@@ -68,7 +68,7 @@ def qmem(
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 

@@ -138,7 +138,7 @@ def result_of(
     import json
 
     from qnnmem.bounded_file import read_bytes
-    from qnnmem.load.file_kind import kind_of_file, wrong_kind
+    from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 
     kind = kind_of_file(path)
     if kind.name != "result":
@@ -155,7 +155,7 @@ def result_of(
 
 def is_planned(path: Path) -> bool:
     """Whether a file is one that `plan` makes the result of."""
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     return _VERB_OF.get(kind_of_file(path).name) == "plan"
 

@@ -168,7 +168,7 @@ def _check_file(path: Path, axes: Sequence[Axis]) -> None:
     """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
     from qnnmem.htp.compile.model import is_composed
     from qnnmem.htp.sweep.axes import check_settings
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "sweep")
     if is_composed(path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
     from qnnmem.targets.socs import Soc
 
 _PLANNED = "plan of qnnmem"
@@ -133,7 +133,7 @@ def _uncompiled(path: Path, soc: Soc | None, options: CompileOptions | None) -> 
     """What is known of a model on HTP that is not compiled."""
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.uncompiled import known_uncompiled
-    from qnnmem.load import kind_of
+    from qnnmem.loader import kind_of
 
     if soc is None and kind_of(path) in _LPAI_ONLY:
         return _of_plan(path, options)
@@ -266,8 +266,8 @@ def _of_soc(soc: Soc) -> ModelFacts:
 
 def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load import load
-    from qnnmem.plan import plan_model
+    from qnnmem.loader import load
+    from qnnmem.planner import plan_model
 
     given = options or CompileOptions()
     model = load(path, dims=given.dims, shapes=given.shapes, values=given.values)
@@ -277,7 +277,7 @@ def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
 def of_plan(plan: MemoryPlan) -> ModelFacts:
     """The numbers of a plan for LPAI."""
     from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.plan import Pool
+    from qnnmem.planner import Pool
 
     parts = tuple(
         (pool.value, Sourced(plan.pool_bytes(pool), Origin.COMPUTED, _PLANNED)) for pool in Pool

@@ -21,7 +21,7 @@ from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.kept_results import ResultCache
-from qnnmem.plan.pools import Budget
+from qnnmem.planner.pools import Budget
 from qnnmem.text import quote
 
 # The mildest first; tiling is the only one that costs more than a little work.

@@ -13,7 +13,7 @@ from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.parts.partition_htp import HtpParts
 from qnnmem.fix.remedy import self_contained
 from qnnmem.fix.run import FixResult
-from qnnmem.load.onnx.fixed_for import mark
+from qnnmem.loader.onnx.fixed_for import mark
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:

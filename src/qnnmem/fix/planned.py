@@ -9,10 +9,10 @@ from qnnmem.fix.parts.deployment import Deployment, chosen, deployments
 from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.fix.parts.planned_need import limits_of, planned_need, state_names
 from qnnmem.fix.remedy import Change, Need
-from qnnmem.load.onnx.passes.build import build
-from qnnmem.plan.layout import constant_bytes
-from qnnmem.plan.memory import plan_model
-from qnnmem.plan.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.planner.layout import constant_bytes
+from qnnmem.planner.memory import plan_model
+from qnnmem.planner.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
 
 
 @dataclass(frozen=True)

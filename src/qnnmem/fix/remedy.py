@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qnnmem.errors import LoadError, Words
-from qnnmem.plan.pools import Budget, MemoryPlan, PoolOptions
+from qnnmem.planner.pools import Budget, MemoryPlan, PoolOptions
 
 if TYPE_CHECKING:
     import onnx
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qnnmem.fix.parts.partition import Partition
     from qnnmem.fix.proof.prove import Proof
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 # Remedies that may change results where that is allowed, and measure by how much.
@@ -217,15 +217,15 @@ def has_floats(plan: MemoryPlan | None) -> bool:
 
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
     """The model as a message that holds all its data."""
-    from qnnmem.load.onnx.typed import write_typed
+    from qnnmem.loader.onnx.typed import write_typed
 
     return with_data(write_typed(model), model.resolved.path)
 
 
 def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """The same message, which now holds what lies in files beside the model's own."""
-    from qnnmem.load.onnx.stored import embed, stored_bytes, tensors
-    from qnnmem.load.onnx.tensor import EXTERNAL
+    from qnnmem.loader.onnx.stored import embed, stored_bytes, tensors
+    from qnnmem.loader.onnx.tensor import EXTERNAL
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
     if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:
@@ -237,7 +237,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
     """A model that another tool made, with a type for every tensor; its data must be inside."""
-    from qnnmem.load.onnx import read_shaped
+    from qnnmem.loader.onnx import read_shaped
     from qnnmem.scratch_folder import scratch_folder
 
     with scratch_folder() as folder:

@@ -22,7 +22,7 @@ from qnnmem.fix.remedy import (
     LossyHint,
     ModelRemedy,
 )
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best of what was tried until then"

@@ -39,7 +39,7 @@ def check_task(task: BudgetTask) -> tuple[CheckedModel, ...]:
 
 
 def _results(task: BudgetTask) -> Iterator[CheckedModel]:
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     kind = kind_of_file(task.path).name
     target = task.target(kind)

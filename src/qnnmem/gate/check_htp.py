@@ -24,7 +24,7 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     """The answer for each SoC; a binary is read, a model is compiled where the library runs."""
     from qnnmem.htp.fit.stored import fit_stored
-    from qnnmem.load.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.targets.socs import find_soc
 

@@ -14,9 +14,9 @@ from qnnmem.gate.task import BudgetTask
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
-    from qnnmem.plan import MemoryPlan, PoolOptions
-    from qnnmem.plan.pools import BudgetVerdict
-    from qnnmem.plan.tcm import TcmVerdict
+    from qnnmem.planner import MemoryPlan, PoolOptions
+    from qnnmem.planner.pools import BudgetVerdict
+    from qnnmem.planner.tcm import TcmVerdict
 
 _TARGET = "LPAI"
 _AT_PEAK = 64  # tensors that a baseline keeps
@@ -56,8 +56,8 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
 
 def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
     """The plan of a task; a list of buffers is planned to the end before its budget is asked."""
-    from qnnmem.load import load
-    from qnnmem.plan import plan_model
+    from qnnmem.loader import load
+    from qnnmem.planner import plan_model
 
     model = load(task.path, **task.sizes(kind))
     asked: dict[str, Bytes] = {pool: size for pool, size in budgets.items() if pool != TOTAL}
@@ -91,7 +91,7 @@ def _given(task: BudgetTask, kind: str, plan: MemoryPlan) -> Iterator[Setting]:
 
 
 def _options(task: BudgetTask, kind: str) -> PoolOptions:
-    from qnnmem.plan import PoolOptions
+    from qnnmem.planner import PoolOptions
 
     # What is common to all is for those that can take it; what an entry says must be taken.
     taken = _OF_LISTS if kind == "csv" else _LAYOUT
@@ -102,8 +102,8 @@ def _options(task: BudgetTask, kind: str) -> PoolOptions:
 
 
 def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
-    from qnnmem.plan import Pool
-    from qnnmem.plan.memory import judge_plan
+    from qnnmem.planner import Pool
+    from qnnmem.planner.memory import judge_plan
 
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
@@ -115,9 +115,9 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[CheckedPool]:
-    from qnnmem.plan import Pool
-    from qnnmem.plan.memory import alike, judge_plan
-    from qnnmem.plan.pools import BudgetVerdict
+    from qnnmem.planner import Pool
+    from qnnmem.planner.memory import alike, judge_plan
+    from qnnmem.planner.pools import BudgetVerdict
 
     said = {verdict.pool.value: verdict for verdict in plan.budgets}
     lower = plan.scratch.lower_bound

@@ -10,7 +10,7 @@ from qnnmem.errors import Setting
 from qnnmem.gate.changes import ComparedSubject, PoolChange
 
 if TYPE_CHECKING:
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
 
 NOT_READ, BROKEN, OPEN, GOOD = 2, 1, 3, 0  # exit codes
 _WORST = (NOT_READ, BROKEN, OPEN, GOOD)

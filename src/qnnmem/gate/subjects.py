@@ -15,10 +15,11 @@ from qnnmem.gate import log_subjects as log
 from qnnmem.gate import lpai_subjects as lpai
 from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
+from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
-    "qnnmem.plan/1": (lpai.ReadPlan, lpai.plan_subjects),
+    "qnnmem.plan/1": (PlanResult, lpai.plan_subjects),
     "qnnmem.footprint/1": (htp.ReadBill, htp.bill_subjects),
     "qnnmem.fit/1": (htp.ReadFit, htp.fit_subjects),
     "qnnmem.fix/1": (lpai.ReadFix, lpai.fix_subjects),

@@ -28,7 +28,7 @@ class BudgetTask:
 
     def target(self, kind: str) -> str:
         """LPAI or HTP: what the entry says, else what the kind of the file allows."""
-        from qnnmem.load.file_kind import kinds_for
+        from qnnmem.loader.file_kind import kinds_for
 
         if kind in ("htp", "epcontext"):
             found = HTP
@@ -72,7 +72,7 @@ class BudgetTask:
 
     def sizes(self, kind: str) -> dict[str, Any]:
         """What fixes a model, as `load` takes it; common dimensions where the model has them."""
-        from qnnmem.load.dims import dims_in
+        from qnnmem.loader.dims import dims_in
 
         dims = self.entry.common.get("dims", {})
         shared = dict(dims_in(self.path, dims.items())) if dims and kind == "onnx" else {}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from qnnmem.htp.compile.value import OnnxNode
 from qnnmem.htp.composing import ComposedModel
 from qnnmem.ir import lifetimes
-from qnnmem.plan import MemoryPlan
+from qnnmem.planner import MemoryPlan
 from qnnmem.text import counted, quote, shorten
 
 _KINDS = 4  # operators that a sentence names

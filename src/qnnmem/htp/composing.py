@@ -16,8 +16,8 @@ from qnnmem.htp.compile.model import model_source
 from qnnmem.htp.compile.value import CompileOptions, OnnxNode
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import Worker
-from qnnmem.load.dlc.composed import as_graphs
-from qnnmem.load.onnx.fixed import InputValue
+from qnnmem.loader.dlc.composed import as_graphs
+from qnnmem.loader.onnx.fixed import InputValue
 from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.targets.socs import Soc
 from qnnmem.text import counted

@@ -37,7 +37,7 @@ def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -
 
 def _sizes(path: Path, options: CompileOptions) -> Facts:
     """Weights, inputs and outputs; nothing of a model that the compiler alone reads."""
-    from qnnmem.load import kind_of, load
+    from qnnmem.loader import kind_of, load
 
     if options.trust:  # a library composes its graphs only into another
         return ()

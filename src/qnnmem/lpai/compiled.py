@@ -12,7 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from qnnmem.ir import Model
-from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.units import Align, Bytes, Offset
 
 # A constant starts on a multiple of this, which is safe for every LPAI version seen in public

@@ -14,7 +14,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.binary.layout import MAJOR, MINOR
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place, Quant
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict, judge_binary
-from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.qnn.enums import BackendId, DataType, TensorType
 
 SCHEMA = "qnnmem.inspect/1"

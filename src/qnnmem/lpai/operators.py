@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qnnmem.load.onnx.graph import QUANT_DOMAINS
+from qnnmem.loader.onnx.graph import QUANT_DOMAINS
 
 # Version history of the LPAI backend, Qualcomm document 80-63442-10.
 _DOCUMENTED = """

@@ -31,15 +31,15 @@ from qnnmem.errors import (
 )
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.load.onnx.fixed import InputValue
+from qnnmem.loader.onnx.fixed import InputValue
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
 from qnnmem.lpai.constant_block import ConstantBlock
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
-from qnnmem.plan import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
-from qnnmem.plan.planner import Watcher
+from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.planner.planner import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 
@@ -124,8 +124,8 @@ def prepare_composed(
     graphs: Sequence[ComposedGraph], options: PrepareOptions | Mapping[str, Any] | None = None
 ) -> Prepared:
     """Context of graphs that a client composed; NotTranslated names what cannot be executed."""
-    from qnnmem.load.dlc.model import as_model
-    from qnnmem.load.dlc.translate import translate
+    from qnnmem.loader.dlc.model import as_model
+    from qnnmem.loader.dlc.translate import translate
 
     options = as_prepare_options(options)
 
@@ -185,8 +185,8 @@ def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
 def _load(
     path: Path, options: PrepareOptions, folder: Path, say: Say, deadline: Deadline
 ) -> tuple[_Loaded, tuple[Words, ...]]:
-    from qnnmem.load import kind_of
-    from qnnmem.load.file_kind import is_library
+    from qnnmem.loader import kind_of
+    from qnnmem.loader.file_kind import is_library
 
     library = is_library(path, trust=options.trust)
     kind = "library" if library else kind_of(path)
@@ -194,7 +194,7 @@ def _load(
         return _load_composed(path, options, say, deadline, trusted=library), ()
     if kind != "onnx":
         return _load_layout(path, options), ()
-    from qnnmem.load.onnx import read_with_graph
+    from qnnmem.loader.onnx import read_with_graph
     from qnnmem.lpai.program.state import rewrite_states
 
     dims, shapes = options.dims, options.shapes
@@ -243,7 +243,7 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
-    from qnnmem.load.onnx.well_formed import sort_nodes
+    from qnnmem.loader.onnx.well_formed import sort_nodes
 
     left = None
     with suppress(DecodeError):
@@ -260,7 +260,7 @@ def _load_composed(
     path: Path, options: PrepareOptions, say: Say, deadline: Deadline, *, trusted: bool
 ) -> _Loaded:
     """A graph of QNN: of a DLC, or of a model library that is trusted."""
-    from qnnmem.load.dlc import read_with_graph
+    from qnnmem.loader.dlc import read_with_graph
 
     _refuse_rewriting(path, options)
     for name in ("dims", "shapes", "values"):
@@ -280,7 +280,7 @@ def _refuse_rewriting(path: Path, options: PrepareOptions) -> None:
 
 
 def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
-    from qnnmem.load import load
+    from qnnmem.loader import load
 
     _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.profiles import ALIGNMENTS
-from qnnmem.plan.memory import judge_plan
-from qnnmem.plan.tcm import (
+from qnnmem.planner.memory import judge_plan
+from qnnmem.planner.tcm import (
     BINARY,
     TcmAlignment,
     TcmRequest,

@@ -17,8 +17,8 @@ from pathlib import PurePath
 from qnnmem.errors import UsageError
 from qnnmem.flags import with_flags
 from qnnmem.ir.lifetime import stored_bytes
-from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
-from qnnmem.plan.planned_file import PlannedFile
+from qnnmem.planner import Io, MemoryPlan, PlacedBuffer, Pool
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.sizes import size_column
 from qnnmem.results.result import TOOL
 from qnnmem.units import MAX_BYTES

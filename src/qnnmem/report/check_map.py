@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from qnnmem.gate.checked import CheckedModel
-from qnnmem.plan.planned_file import PlannedFile
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.plan_picture import render_svg
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.judge import NOUNS
@@ -16,9 +18,9 @@ from qnnmem.fix.proof.validate import Validation
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
 from qnnmem.fix.run import FixResult
 from qnnmem.flags import with_flags
+from qnnmem.planner.planned_file import plan_map
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
-from qnnmem.report.plan_json import map_values
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted, quote, shorten
 from qnnmem.units import format_size
@@ -250,7 +252,7 @@ def _plans(result: FixResult) -> dict[str, Any]:
     if before is None or after is None:
         return {}
     whole = result.best.change.parts is None
-    plans = {"before": map_values(before), "after": map_values(after)}
+    plans = {"before": to_builtins(plan_map(before)), "after": to_builtins(plan_map(after))}
     return {"plans": {**plans, "after_is": "whole model" if whole else "neediest part"}}
 
 

@@ -24,7 +24,11 @@ Values = Mapping[str, Any]
 def render_text(info: Values, tcm: BinaryTcm, path: str) -> str:
     """The whole report; names are made safe to print."""
     ours = info["qnnmem"]
-    fatal = [line for verdict in tcm.graphs for line in fatal_lines(verdict)]
+    fatal = [
+        line
+        for verdict in tcm.graphs
+        for line in fatal_lines(None if verdict is None else verdict.answer)
+    ]
     blocks = ["\n".join([*fatal[:1], *_about(ours, path)])]
     graphs = zip(ours["graphs"], tcm.graphs, strict=True)
     blocks += [_graph(graph, alone) for graph, alone in graphs]
@@ -100,7 +104,7 @@ def _pools(graph: Values) -> Iterator[str]:
 
 def _tcm(verdict: TcmVerdict) -> str:
     need = f"{verdict.need:>15,}{format_size(verdict.need):>13}"
-    return f"  {'TCM':<11}{need}   binary and IO, {verdict_words(verdict)}"
+    return f"  {'TCM':<11}{need}   binary and IO, {verdict_words(verdict.answer)}"
 
 
 def _io(graph: Values) -> Iterator[str]:

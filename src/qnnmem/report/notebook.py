@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.incident import Incident
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.bill import Bill
-    from qnnmem.plan import MemoryPlan
+    from qnnmem.planner import MemoryPlan
 
 _MOST_BOXES = 1500  # of a picture: what a notebook keeps should stay small
 _MOST_LINES = 12
@@ -42,7 +42,7 @@ def _plan(plan: MemoryPlan) -> Html:
 
 
 def _pools(plan: MemoryPlan) -> Iterator[tuple[str | int | None, ...]]:
-    from qnnmem.plan import Pool
+    from qnnmem.planner import Pool
 
     budgets = {one.pool: one for one in plan.budgets}
     answers = {True: "fits", False: "does not fit", None: "cannot tell"}
@@ -55,7 +55,7 @@ def _pools(plan: MemoryPlan) -> Iterator[tuple[str | int | None, ...]]:
 
 
 def _map(plan: MemoryPlan, title: str) -> Html:
-    from qnnmem.plan.planned_file import plan_map
+    from qnnmem.planner.planned_file import plan_map
     from qnnmem.report.plan_picture import draw, svg_of
 
     if not plan.buffers:

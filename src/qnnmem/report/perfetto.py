@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
-from qnnmem.plan.planned_file import PlannedFile
+from qnnmem.planner import MemoryPlan, PlacedBuffer, Pool
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.results.result import TOOL
 from qnnmem.text import counted, shorten
 

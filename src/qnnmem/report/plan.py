@@ -8,11 +8,11 @@ from pathlib import PurePath
 
 from qnnmem.flags import flag, flag_word, with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
-from qnnmem.plan import Io, PlacedBuffer, Pool
-from qnnmem.plan.memory import alike, pool_sizes
-from qnnmem.plan.planned_file import PlannedFile, op_at_peak
-from qnnmem.plan.pools import TCM
-from qnnmem.plan.remedies import Remedy
+from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.planner.memory import alike, pool_sizes
+from qnnmem.planner.planned_file import PlannedFile, op_at_peak
+from qnnmem.planner.pools import TCM
+from qnnmem.planner.remedies import Remedy
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.tcm import fatal_lines, too_many
 from qnnmem.results.plan import PlanResult

@@ -212,6 +212,7 @@ def _mark(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
 
 def _boxes(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
     letters = _letters(plan)
+    step = 0 if plan.peak is None else plan.peak.step
     for buffer in plan.buffers:
         pool = buffer.pool
         if pool not in frame.floor or not buffer.size_bytes:
@@ -223,7 +224,7 @@ def _boxes(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
         kind = _kind(buffer, letters, frame)
         yield DrawnBox(kind, left, top, right - left, height, name)
         if buffer.name in letters and height >= 14:
-            middle = frame.x(plan.peak.step + 0.5), top + height / 2 + 5
+            middle = frame.x(step + 0.5), top + height / 2 + 5
             ink = "onpeak" if kind == "peak" else "ink"
             yield DrawnText(*middle, letters[buffer.name], f"{ink} letter", "middle")
 

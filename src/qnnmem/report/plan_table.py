@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 
-from qnnmem.plan.planned_file import PlannedFile, PlanRow
+from qnnmem.planner.planned_file import PlannedFile, PlanRow
 from qnnmem.report.plan import allocation_lines
 from qnnmem.report.several import ANSWERS, table_lines
 from qnnmem.report.shell import file_word, next_line

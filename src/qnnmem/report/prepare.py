@@ -13,8 +13,8 @@ from qnnmem.lpai.net_run.inputs import sanitized
 from qnnmem.lpai.preparation import Prepared
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
-from qnnmem.plan import Io, MemoryPlan
-from qnnmem.plan.planned_file import search_missing_note
+from qnnmem.planner import Io, MemoryPlan
+from qnnmem.planner.planned_file import search_missing_note
 from qnnmem.report.sizes import size_column
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.text import counted, shorten
@@ -31,7 +31,11 @@ def render_text(
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
     assumed = (plan.model.assumed for plan in prepared.plans)
-    fatal = [line for verdict in tcm.graphs for line in fatal_lines(verdict)]
+    fatal = [
+        line
+        for verdict in tcm.graphs
+        for line in fatal_lines(None if verdict is None else verdict.answer)
+    ]
     lines = [
         *fatal[:1],
         *error_lines(prepared.errors),
@@ -107,7 +111,7 @@ def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
 
 def _tcm(verdict: TcmVerdict) -> str:
     need = size_column(verdict.need, 12)
-    return f"  TCM        {need} for binary and IO, {verdict_words(verdict)}"
+    return f"  TCM        {need} for binary and IO, {verdict_words(verdict.answer)}"
 
 
 def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.preparation import Prepared
 from qnnmem.lpai.quantize.error import QuantizeError
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
-from qnnmem.plan import MemoryPlan
+from qnnmem.planner import MemoryPlan
 from qnnmem.report.prepare import all_notes, next_commands
 from qnnmem.results.schema import write_json
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.results.result import Count, Difference, Positive, Result, describe
-from qnnmem.results.several import RefusedFile, SeveralFiles
+from qnnmem.results.several import SeveralFiles
 
 BufferPool = Annotated[str, Meta(pattern="^(scratch|persistent|io)$")]
 BudgetPool = Annotated[str, Meta(pattern="^(scratch|persistent|io|constants|tcm)$")]
@@ -37,9 +37,7 @@ class PlanPeak(Struct, frozen=True):
         str | None, describe("Name and type of the op that runs at this step; null when none does.")
     ]
     bytes: Annotated[Count, describe("Bytes alive at this step.")]
-    live: Annotated[
-        tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")
-    ]
+    live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
 
 class TcmAnswer(Struct, frozen=True):
@@ -51,7 +49,9 @@ class TcmAnswer(Struct, frozen=True):
     ]
     need_bytes: Annotated[
         Count,
-        describe("Bytes of constants or binary, inputs and outputs, each rounded to the alignment."),
+        describe(
+            "Bytes of constants or binary, inputs and outputs, each rounded to the alignment."
+        ),
     ]
     limit_bytes: Annotated[Count, describe("Size of the TCM pool in bytes.")]
     buffers: Annotated[
@@ -116,12 +116,8 @@ class PlanReorder(Struct, frozen=True):
     after_bytes: Annotated[
         Count, describe("Bytes alive at the fullest step in the order that was planned.")
     ]
-    proven: Annotated[
-        bool, describe("Whether no order has fewer bytes alive at its fullest step.")
-    ]
-    order: Annotated[
-        tuple[str, ...], describe("Names of the ops in the order that was planned.")
-    ]
+    proven: Annotated[bool, describe("Whether no order has fewer bytes alive at its fullest step.")]
+    order: Annotated[tuple[str, ...], describe("Names of the ops in the order that was planned.")]
 
 
 class PlanBuffer(Struct, frozen=True):
@@ -136,15 +132,11 @@ class PlanBuffer(Struct, frozen=True):
         Difference,
         describe("First step at which the buffer is in use; -1 is before the first op."),
     ]
-    upper: Annotated[
-        Difference, describe("One past the last step at which the buffer is in use.")
-    ]
+    upper: Annotated[Difference, describe("One past the last step at which the buffer is in use.")]
     offset_bytes: Annotated[
         Count, describe("Start of the buffer in bytes from the start of its pool.")
     ]
-    aliases: Annotated[
-        tuple[str, ...], describe("Other tensors that are the same bytes.")
-    ] = ()
+    aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
 
 
 def _scope(proof: ProofScope | UnsetType, optimal: bool) -> ProofScope:
@@ -162,9 +154,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
         Count, describe("Proven bound in bytes: no plan of these buffers has less scratch.")
     ]
     optimal: Annotated[bool, describe("Whether scratch_bytes equals lower_bound_bytes.")]
-    proof: Annotated[
-        ProofScope | UnsetType, describe("What scratch_bytes is minimal for.")
-    ] = UNSET
+    proof: Annotated[ProofScope | UnsetType, describe("What scratch_bytes is minimal for.")] = UNSET
     io: Annotated[
         Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
     ]
@@ -172,9 +162,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
         PlanPeak | None, describe("The fullest step of scratch; null without buffers.")
     ] = None
     ops: Annotated[tuple[str, ...], describe("Names of the ops, in the order they run.")] = ()
-    buffers: Annotated[
-        tuple[PlanBuffer, ...], describe("Every planned buffer with its place.")
-    ]
+    buffers: Annotated[tuple[PlanBuffer, ...], describe("Every planned buffer with its place.")]
 
     @property
     def scope(self) -> ProofScope:
@@ -209,9 +197,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         Count,
         describe("Size of the IO pool in bytes; 0 while inputs and outputs live inside scratch."),
     ]
-    constant_bytes: Annotated[
-        Count, describe("Bytes of all constants stored in the model binary.")
-    ]
+    constant_bytes: Annotated[Count, describe("Bytes of all constants stored in the model binary.")]
     lower_bound_bytes: Annotated[
         Count,
         describe("Proven bound in bytes: no plan of the same buffers has a smaller scratch pool."),
@@ -236,7 +222,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         float,
         Meta(ge=0),
         describe("Time spent planning in seconds, without reading the file."),
-    ]
+    ] = 0.0
     align_bytes: Annotated[
         Positive,
         describe(
@@ -253,7 +239,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     bits: Annotated[
         Literal[8, 16, 32] | None,
         describe("Width of stored floating-point elements in bits; null means as in the model."),
-    ]
+    ] = None
     seen_as: Annotated[
         Literal["qnn"] | None,
         describe(
@@ -270,7 +256,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     peak: Annotated[
         PlanPeak | None,
         describe("The first step at which most scratch bytes are alive; null without buffers."),
-    ]
+    ] = None
     tcm: Annotated[
         TcmAnswer | None,
         describe("Verdict on the TCM of aDSP direct mode; null for a buffer list."),
@@ -333,7 +319,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
             "Where the numbers came from, by key: computed, or how they became known and the "
             "source."
         ),
-    ] = {}
+    ] = field(default_factory=dict)
 
     @property
     def map(self) -> PlanMap:
@@ -388,18 +374,17 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     @property
     def summary(self) -> str:
         """The result in a line."""
-        fits = {True: "fits, ", False: "does not fit, "}.get(self.fits, "") if self.budgets else ""
+        answer = {True: "fits, ", False: "does not fit, ", None: ""}[self.fits]
         kept = f", persistent {self.persistent_bytes:,}" if self.persistent_bytes else ""
-        return f"{fits}scratch {self.scratch_bytes:,} bytes{kept}"
+        return f"{answer if self.budgets else ''}scratch {self.scratch_bytes:,} bytes{kept}"
 
 
 class PlansResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.plans/1"):
     """The memory plans of several files."""
 
     plans: Annotated[tuple[PlanResult, ...], describe("The plan of each file that was planned.")]
-    refused: Annotated[tuple[RefusedFile, ...], describe("Files that could not be planned.")]
 
     @property
-    def results(self) -> tuple[PlanResult, ...]:
+    def each(self) -> tuple[PlanResult, ...]:
         """The result of each file."""
         return self.plans

@@ -15,6 +15,8 @@ from qnnmem.text import quote
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.error/1": "error.ErrorResult",
+    "qnnmem.plan/1": "plan.PlanResult",
+    "qnnmem.plans/1": "plan.PlansResult",
 }
 
 

@@ -34,6 +34,11 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="schema"):
 
     tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
 
+    @property
+    def summary(self) -> str:
+        """The result in a line, for a history; empty where there is none."""
+        return ""
+
 
 class SourcedBytes(Struct, frozen=True):
     """A size in bytes and where it comes from."""

@@ -52,7 +52,7 @@ class FileCounts(Struct, frozen=True):
 
 
 class SeveralFiles(Result, frozen=True, kw_only=True):
-    """Base of the results of several files; a subclass adds the results and `refused`."""
+    """Base of the results of several files; a subclass adds the results."""
 
     fits: Annotated[
         bool | None,
@@ -60,6 +60,12 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
     ]
     exit_code: Annotated[int, describe("Exit code of the command: the worst of all files.")]
     counts: Annotated[FileCounts, describe("How many files have which answer.")]
+    refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")]
+
+    @property
+    def each(self) -> tuple[Result, ...]:
+        """The result of each file that has one."""
+        raise NotImplementedError
 
 
 def worst_code(codes: Iterable[int]) -> int:

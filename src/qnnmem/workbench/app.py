@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from qnnmem.errors import QnnMemError
-from qnnmem.load.file_kind import KINDS
+from qnnmem.loader.file_kind import KINDS
 from qnnmem.version import __version__
 from qnnmem.workbench.answers import RequestRefused, download, error_answer, json_answer
 from qnnmem.workbench.bench import Bench

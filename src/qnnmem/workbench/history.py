@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Damaged, LoadError, OutputError
-from qnnmem.load.file_kind import KINDS
+from qnnmem.loader.file_kind import KINDS
 from qnnmem.workbench.history_repair import repair
 from qnnmem.workbench.limits import MAX_HISTORY, MAX_RESULTS
 from qnnmem.workbench.private_folder import private_file

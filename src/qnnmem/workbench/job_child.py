@@ -27,8 +27,8 @@ from qnnmem.errors import FreeDimensions, LoadError, QnnMemError
 from qnnmem.text import sentence
 
 _AHEAD = (
-    *("numpy", "onnx", "msgspec", "qnnmem.load", "qnnmem.plan", "qnnmem.cli.plan"),
-    *("qnnmem.report.plan_json", "qnnmem.cli.progress", "qnnmem.cli.files"),
+    *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.cli.plan"),
+    *("qnnmem.report.plan", "qnnmem.cli.progress", "qnnmem.cli.files"),
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from qnnmem.errors import UsageError
+from qnnmem.results.read import read_result
 from qnnmem.text import counted, shorten
 
 _LONGEST = 160
@@ -22,18 +24,14 @@ def schema_of(result: Result) -> str:
 
 def summary_of(result: Result) -> str:
     """What it says, in a line; empty where that is not known."""
-    say = _SAID.get(schema_of(result))
+    try:
+        return shorten(read_result(result, "").summary, _LONGEST)
+    except UsageError:
+        say = _SAID.get(schema_of(result))  # of a type that is not read yet
     try:
         return shorten(say(result), _LONGEST) if say else ""
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""  # a result from elsewhere that lacks something
-
-
-def _plan(result: Result) -> str:
-    fits = {True: "fits, ", False: "does not fit, "}.get(result["fits"], "")
-    said = f"{fits if result.get('budgets') else ''}scratch {result['scratch_bytes']:,}"
-    more = result["persistent_bytes"]
-    return f"{said} bytes" + (f", persistent {more:,}" if more else "")
 
 
 def _footprint(result: Result) -> str:
@@ -77,7 +75,6 @@ def _inspect(result: Result) -> str:
 
 
 _SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.plan/1": _plan,
     "qnnmem.footprint/1": _footprint,
     "qnnmem.fit/1": _fit,
     "qnnmem.sweep/1": _sweep,

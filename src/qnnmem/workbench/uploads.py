@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from qnnmem.errors import LoadError, OutputError, QnnMemError, UsageError
-from qnnmem.load.file_kind import kind_of_file, wrong_kind
+from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 from qnnmem.workbench.history import History, KeptFile

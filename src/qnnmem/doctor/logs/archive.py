@@ -19,7 +19,7 @@ from qnnmem.doctor.folder import LeftOut, kind_of, open_regular, reason
 from qnnmem.doctor.logs import tar
 from qnnmem.doctor.logs.unpack import bomb_words, is_bomb, packing_of
 from qnnmem.errors import LoadError
-from qnnmem.load.file_kind import kind_of_bytes
+from qnnmem.loader.file_kind import kind_of_bytes
 from qnnmem.text import printable, sentence
 
 MAX_MEMBERS = 20_000

@@ -8,7 +8,7 @@ import msgspec
 
 from qnnmem.doctor.logs.source import AS_IT_IS, FoundLogs, Stream, open_part, standard_input
 from qnnmem.errors import LoadError
-from qnnmem.load.file_kind import KINDS, kind_of_bytes, wrong_kind
+from qnnmem.loader.file_kind import KINDS, kind_of_bytes, wrong_kind
 
 _READ = frozenset(kind.name for kind in KINDS.values() if "doctor" in kind.verbs)
 _TEXT = KINDS["text"].name

@@ -26,7 +26,7 @@ from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, w
 from qnnmem.doctor.logs.remote import list_urls, open_url
 from qnnmem.doctor.logs.unpack import CountedBytes, bomb_words, is_bomb, packing_of, unpacking
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.load.file_kind import kind_of_bytes
+from qnnmem.loader.file_kind import kind_of_bytes
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed

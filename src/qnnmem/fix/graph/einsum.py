@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.load.onnx.graph import all_names, attribute, is_op
-from qnnmem.load.onnx.tensor import OnnxType
+from qnnmem.loader.onnx.graph import all_names, attribute, is_op
+from qnnmem.loader.onnx.tensor import OnnxType
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _EQUATION = re.compile(r"([A-Za-z]+)(?:,([A-Za-z]+))?(?:->([A-Za-z]*))?")
 _AXES_AS_INPUT = 13  # operator set from which ReduceSum takes axes so

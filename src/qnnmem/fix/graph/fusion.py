@@ -24,7 +24,7 @@ from qnnmem.fix.tiling.remedy import count
 from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 ROUNDING = "rounding"  # what must be allowed where last bits change
 # As part of the largest value of an output; what differs more was not only rounded otherwise.

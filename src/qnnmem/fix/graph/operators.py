@@ -17,8 +17,8 @@ from qnnmem.fix.graph.einsum import without_einsum
 from qnnmem.fix.graph.fusion import ROUNDING, allowed_to_round, flagged
 from qnnmem.fix.graph.rework import inlined
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.load.onnx.graph import ONNX_DOMAINS
-from qnnmem.load.onnx.passes.shape import ShapedModel
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS
+from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:

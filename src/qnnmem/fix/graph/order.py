@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.fix.remedy import FixCase
-from qnnmem.load.onnx.passes.build import build
-from qnnmem.plan.memory import plan_model
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.planner.memory import plan_model
 
 if TYPE_CHECKING:
-    from qnnmem.load.onnx.passes.shape import ShapedModel
-    from qnnmem.plan.pools import MemoryPlan, PoolOptions
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
+    from qnnmem.planner.pools import MemoryPlan, PoolOptions
 
 
 def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> ShapedModel | None:

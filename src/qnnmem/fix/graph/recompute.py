@@ -26,10 +26,10 @@ from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import count
 from qnnmem.fix.tiling.windows import multiply_adds
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
-from qnnmem.load.onnx.flow import is_deterministic
-from qnnmem.load.onnx.graph import ONNX_DOMAINS, bodies
-from qnnmem.load.onnx.passes.build import ELEMENTWISE
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.loader.onnx.flow import is_deterministic
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, bodies
+from qnnmem.loader.onnx.passes.build import ELEMENTWISE
+from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
 
 _MOST_REDOS = 40  # in one model

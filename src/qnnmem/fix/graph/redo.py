@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.ir import Model, Op
-from qnnmem.load.onnx.graph import all_names
-from qnnmem.load.onnx.passes.build import build
+from qnnmem.loader.onnx.graph import all_names
+from qnnmem.loader.onnx.passes.build import build
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.tensor import OnnxType
+    from qnnmem.loader.onnx.tensor import OnnxType
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from qnnmem.child import ChildProcess, describe_limit
 from qnnmem.errors import ChildFailed, LoadError
 from qnnmem.fix.remedy import FixCase, read_again, self_contained
-from qnnmem.load.onnx.graph import reads
+from qnnmem.loader.onnx.graph import reads
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _TIME_LIMIT_S = 300.0
 

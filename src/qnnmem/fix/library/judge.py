@@ -116,7 +116,7 @@ class CompileJudge:
 
     def fixed_bytes(self, change: Change) -> int:
         """Weights in 16 bits and IO of a model that has no bill: settings do not change them."""
-        from qnnmem.load.onnx.passes.build import build
+        from qnnmem.loader.onnx.passes.build import build
 
         model = build(change.model)
         weights = sum(model.tensors[name].nbytes for name in model.constants)

@@ -14,7 +14,7 @@ from qnnmem.errors import UsageError
 from qnnmem.fix.lossy.sizes import first_of, input_shapes, with_sizes
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.remedy import count
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 
 # Kernels sum up in another order when there are fewer rows: some last bits of 23. Ops that mix
 # items of a batch are off by far more.

@@ -48,7 +48,7 @@ def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[s
     """Element types and shapes of inputs, names of outputs, and the bytes that those may take."""
     from onnx import helper
 
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     graph = read_guarded(model).proto.graph
     stored = {item.name for item in graph.initializer}

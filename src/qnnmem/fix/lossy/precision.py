@@ -28,14 +28,14 @@ from qnnmem.fix.remedy import (
     read_again,
     self_contained,
 )
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _QUANTIZE_S = 600.0
 # By word: bits of activations and of weights; those that lose least come first.

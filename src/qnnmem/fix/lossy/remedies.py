@@ -35,7 +35,7 @@ from qnnmem.fix.remedy import (
     Step,
 )
 from qnnmem.fix.run import best_of
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 
 LOSSY_REMEDIES: tuple[ModelRemedy, ...] = (BatchRemedy(), PrecisionRemedy(), ResolutionRemedy())
 FEWER_CHANNELS = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from qnnmem.errors import ChildFailed, LoadError, join_words
 from qnnmem.fix.remedy import Change, read_again, with_data
-from qnnmem.load.onnx.passes.shape import ShapedModel
+from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.text import quote
 
 Shapes = Mapping[str, tuple[int, ...]]

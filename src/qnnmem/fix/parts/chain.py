@@ -140,8 +140,8 @@ def whole_model(line: OpLine) -> onnx.ModelProto:
 
     Where inputs were given values it is the model in which they are constants.
     """
-    from qnnmem.load.onnx import read_guarded
-    from qnnmem.load.onnx.stored import embed, tensors
+    from qnnmem.loader.onnx import read_guarded
+    from qnnmem.loader.onnx.stored import embed, tensors
 
     fixed = {item.name: item for item in line.proto.graph.input}
     whole = read_guarded(line.path).proto

@@ -17,7 +17,7 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -171,7 +171,7 @@ def read_line(
 
     With `reorder` its ops run in the order that keeps fewest bytes alive.
     """
-    from qnnmem.load.onnx import read_shaped
+    from qnnmem.loader.onnx import read_shaped
 
     shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     return line_of(shaped, reorder=reorder)
@@ -179,8 +179,8 @@ def read_line(
 
 def line_of(model: ShapedModel, *, reorder: bool = False) -> OpLine:
     """The line of a model that was read already."""
-    from qnnmem.load.onnx.passes.build import build
-    from qnnmem.load.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.build import build
+    from qnnmem.loader.onnx.typed import write_typed
 
     path, built = model.resolved.path, build(model)
     inside = sorted(model.resolved.stated.keys() - set(built.inputs))
@@ -198,7 +198,7 @@ def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool
         raise UsageError("the model computes nothing, so there is nothing to cut", where=path)
     _refuse_random(path, proto, model)
     if reorder:
-        from qnnmem.plan.order import reorder as best_order
+        from qnnmem.planner.order import reorder as best_order
 
         better = best_order(model).model
         # Files have no place for such copies, so that readers put them first.
@@ -209,8 +209,8 @@ def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool
 
 def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
     """Refuse what gives other results at each run: nothing could be proven about its parts."""
-    from qnnmem.load.onnx.flow import is_deterministic
-    from qnnmem.load.onnx.graph import QUANT_DOMAINS
+    from qnnmem.loader.onnx.flow import is_deterministic
+    from qnnmem.loader.onnx.graph import QUANT_DOMAINS
 
     for op in model.ops:
         for at in op.sources:

@@ -17,7 +17,7 @@ from qnnmem.errors import LoadError
 from qnnmem.fix.parts.line import lives
 from qnnmem.fix.parts.model import write_part
 from qnnmem.fix.parts.partition import Partition, plan_part
-from qnnmem.plan import Io, PoolOptions
+from qnnmem.planner import Io, PoolOptions
 from qnnmem.text import quote
 from qnnmem.units import round_up
 from qnnmem.version import __version__

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from qnnmem.errors import UsageError
 from qnnmem.fix.parts.line import OpLine, Stretch
-from qnnmem.load.onnx.graph import copied_without, reads
-from qnnmem.load.onnx.passes.read import MAX_FILE
-from qnnmem.load.onnx.stored import embed
+from qnnmem.loader.onnx.graph import copied_without, reads
+from qnnmem.loader.onnx.passes.read import MAX_FILE
+from qnnmem.loader.onnx.stored import embed
 from qnnmem.text import quote
 
 # Beside the weights: nodes, names and types take no more than this in any file that is read.
@@ -74,8 +74,8 @@ def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
 
 
 def _check_size(line: OpLine, stored: set[str], number: int) -> None:
-    from qnnmem.load.onnx.stored import stored_bytes
-    from qnnmem.load.onnx.tensor import STRING
+    from qnnmem.loader.onnx.stored import stored_bytes
+    from qnnmem.loader.onnx.tensor import STRING
 
     size = sum(
         tensor.ByteSize() if tensor.data_type == STRING else stored_bytes(tensor)

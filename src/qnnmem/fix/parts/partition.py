@@ -20,8 +20,8 @@ from qnnmem.fix.parts.cut import Cuts, PartFit, Rows, Stuck, Undecided, least_cu
 from qnnmem.fix.parts.deployment import first_over
 from qnnmem.fix.parts.line import OpLine, Stretch
 from qnnmem.fix.parts.planned_need import limits_of, planned_need
-from qnnmem.plan import Io, MemoryPlan, Pool, PoolOptions, plan_model
-from qnnmem.plan.pools import Budget, as_limits
+from qnnmem.planner import Io, MemoryPlan, Pool, PoolOptions, plan_model
+from qnnmem.planner.pools import Budget, as_limits
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from qnnmem.fix.parts.deployment import TOTAL, PartNeed, held_over
 from qnnmem.fix.parts.line import OpLine, Stretch
 from qnnmem.ir.lifetime import stored_bytes
-from qnnmem.plan import Io, MemoryPlan
-from qnnmem.plan.pools import TCM, Budget, as_limits
-from qnnmem.plan.states import StatePair
+from qnnmem.planner import Io, MemoryPlan
+from qnnmem.planner.pools import TCM, Budget, as_limits
+from qnnmem.planner.states import StatePair
 from qnnmem.targets import tcm_pool
 from qnnmem.units import round_up
 

@@ -16,7 +16,7 @@ from qnnmem.errors import UsageError
 from qnnmem.fix.parts.line import OpLine, line_of
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.plan import Io
+from qnnmem.planner import Io
 from qnnmem.text import counted, quote
 
 NAME = "partition"

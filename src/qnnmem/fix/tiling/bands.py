@@ -19,7 +19,7 @@ from qnnmem.fix.tiling.rounding import sums_alike
 from qnnmem.fix.tiling.rows import Rows, share
 from qnnmem.fix.tiling.rules import band_step
 from qnnmem.fix.tiling.windows import multiply_adds
-from qnnmem.load.onnx.graph import bodies
+from qnnmem.loader.onnx.graph import bodies
 
 # Rows that the exits of a region may be cut into.
 MOST_BANDS = 64

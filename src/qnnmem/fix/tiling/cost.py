@@ -22,13 +22,13 @@ from qnnmem.fix.tiling.rows import Rows
 from qnnmem.fix.tiling.schedule import WHOLE, Cut, NodeRun, Part, schedule
 from qnnmem.ir import Effect
 from qnnmem.ir.lifetime import Lifetime, lifetimes, stored_bytes
-from qnnmem.load.onnx.graph import is_quant, reads
-from qnnmem.load.onnx.graph import live as live_nodes
-from qnnmem.load.onnx.passes.build import build
-from qnnmem.load.onnx.quant import Group, group
-from qnnmem.load.onnx.tensor import DTYPES
-from qnnmem.plan.memory import DEFAULT_ALIGN
-from qnnmem.plan.pools import Io, PoolOptions
+from qnnmem.loader.onnx.graph import is_quant, reads
+from qnnmem.loader.onnx.graph import live as live_nodes
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.loader.onnx.quant import Group, group
+from qnnmem.loader.onnx.tensor import DTYPES
+from qnnmem.planner.memory import DEFAULT_ALIGN
+from qnnmem.planner.pools import Io, PoolOptions
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from qnnmem.fix.remedy import Change, FixBench
 from qnnmem.fix.tiling.bands import BandedRegion, TileRegion
 from qnnmem.fix.tiling.search import KeptCover
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 
 
 @dataclass(frozen=True, slots=True)

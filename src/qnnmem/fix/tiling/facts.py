@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.fix.tiling.rows import Rows
-from qnnmem.load.onnx.graph import attribute
+from qnnmem.loader.onnx.graph import attribute
 
 if TYPE_CHECKING:
     import onnx

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, attribute, is_op, live, reads
-from qnnmem.load.onnx.tensor import EXTERNAL
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, OnnxGraph, attribute, is_op, live, reads
+from qnnmem.loader.onnx.tensor import EXTERNAL
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.load.onnx.passes.shape import ShapedModel
-    from qnnmem.load.onnx.tensor import OnnxType
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.tensor import OnnxType
 
 _MOST_NUMBERS = 64  # of what sets shapes: pads, scales, starts
 
@@ -104,8 +104,8 @@ class TiledGraph:
         constants: tuple[onnx.TensorProto, ...],
     ) -> ShapedModel:
         """The model with other nodes and what they need besides; types of all that is new."""
-        from qnnmem.load.onnx.flow import Flow
-        from qnnmem.load.onnx.tensor import OnnxType
+        from qnnmem.loader.onnx.flow import Flow
+        from qnnmem.loader.onnx.tensor import OnnxType
 
         scope = self.model.scope
         graph = OnnxGraph(

@@ -16,7 +16,7 @@ from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
 from qnnmem.fix.tiling.search import RegionSearch, TileCover
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
 
 _ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps

@@ -9,14 +9,14 @@ from qnnmem.fix.tiling.bands import BandedRegion
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rows import Rows
 from qnnmem.fix.tiling.schedule import WHOLE, Cut, Join, NodeRun, Part, schedule
-from qnnmem.load.onnx.graph import all_names
-from qnnmem.load.onnx.tensor import OnnxType
+from qnnmem.loader.onnx.graph import all_names
+from qnnmem.loader.onnx.tensor import OnnxType
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _SLICE_BY_INPUTS = 10  # operator set; before, by attributes
 

@@ -15,7 +15,7 @@ import math
 
 from qnnmem.fix.tiling.facts import BandStep, NodeFacts, rows_of
 from qnnmem.fix.tiling.windows import WEIGHTS
-from qnnmem.load.onnx.graph import integer
+from qnnmem.loader.onnx.graph import integer
 
 _PIECE, _WIDTH, _NARROWEST = 128, 128, 16
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from qnnmem.fix.tiling.facts import BandStep, NodeFacts, Rule, rows_of
 from qnnmem.fix.tiling.rows import Rows
-from qnnmem.load.onnx.graph import attribute, integer
+from qnnmem.loader.onnx.graph import attribute, integer
 
 _RESIZE_WITH_SIZES = 11  # operator set
 _HALF = ("half_pixel", "pytorch_half_pixel")

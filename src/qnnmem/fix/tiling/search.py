@@ -21,7 +21,7 @@ from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.facts import rows_of
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.planner.pools import PoolOptions
 
 BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 AXES = (-2, -1)

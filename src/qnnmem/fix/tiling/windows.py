@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from qnnmem.fix.tiling.facts import BandStep, NodeFacts, Rule, rows_of
 from qnnmem.fix.tiling.rows import Rows
-from qnnmem.load.onnx.graph import integer
+from qnnmem.loader.onnx.graph import integer
 
 # The input that holds the weights, of ops that have some.
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3, "ConvTranspose": 1}

@@ -117,7 +117,7 @@ def largest_weights(
 
     There are none for a model that the compiler reads and our own loader does not, or not in time.
     """
-    from qnnmem.load import dlc, onnx
+    from qnnmem.loader import dlc, onnx
 
     left = max(0.01, ends.left_s)
     try:

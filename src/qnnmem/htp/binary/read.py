@@ -18,7 +18,7 @@ from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
 from qnnmem.htp.binary.epcontext import FileRange, find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.htp.binary.graph_record import MAX_RECORD, read_hardware, read_record
-from qnnmem.load.file_kind import kind_of_file, wrong_kind
+from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK

@@ -380,7 +380,7 @@ class _Job:
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}
             missing = tuple(MissingOutput(name) for name in composed if name not in there)
         else:
-            from qnnmem.load.onnx import read_guarded
+            from qnnmem.loader.onnx import read_guarded
 
             outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
             missing = tuple(missing_in_epcontext(outputs, epcontext, binary))

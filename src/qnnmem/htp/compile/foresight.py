@@ -11,15 +11,15 @@ from qnnmem.htp.compile.fp16 import may_overflow
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.ranks import wrong_ranks
 from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
-from qnnmem.load.onnx.graph import bodies, integer
-from qnnmem.load.onnx.tensor import UNKNOWN
+from qnnmem.loader.onnx.graph import bodies, integer
+from qnnmem.loader.onnx.tensor import UNKNOWN
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.passes.guard import GuardedModel
-    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.loader.onnx.passes.guard import GuardedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _NAMED = 3
 _RECURRENT = ("GRU", "LSTM", "RNN")
@@ -35,7 +35,7 @@ def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
         path
     ):  # its shapes are fixed and its recurrences are as they are
         return ()
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     try:
         model = read_guarded(path)
@@ -52,10 +52,10 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
     """Recurrent nodes over many steps, each of which becomes operators of its own."""
     if not any(map(_recurs, (model.proto.graph, *model.proto.functions))):
         return
-    from qnnmem.load.onnx.fixed import Fixed
-    from qnnmem.load.onnx.passes.resolve import open_model
-    from qnnmem.load.onnx.sizes.attempts import shape_model
-    from qnnmem.load.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.fixed import Fixed
+    from qnnmem.loader.onnx.passes.resolve import open_model
+    from qnnmem.loader.onnx.sizes.attempts import shape_model
+    from qnnmem.loader.onnx.trial.child import TrialChild
 
     # Few files state the length of a sequence inside; shape inference finds it.
     given = Fixed(options.dims, options.shapes, options.values)

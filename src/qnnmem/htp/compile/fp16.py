@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError
 from qnnmem.htp.compile.value import CompileOptions
-from qnnmem.load.onnx.graph import attribute, bodies, is_op
+from qnnmem.loader.onnx.graph import attribute, bodies, is_op
 from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.load.onnx.passes.guard import GuardedModel
+    from qnnmem.loader.onnx.passes.guard import GuardedModel
 
 LARGEST_FP16 = 65504.0
 _MOST_BYTES = 256 << 20  # of constants that are folded and looked at
@@ -65,10 +65,10 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
 
 def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.GraphProto | None:
     """The graph as the compiler gets it: ONNX Runtime has folded it. None where that fails."""
-    from qnnmem.load.onnx.fixed import Fixed
-    from qnnmem.load.onnx.passes.resolve import open_model, resolve
-    from qnnmem.load.onnx.stored import stored_bytes, tensors
-    from qnnmem.load.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.fixed import Fixed
+    from qnnmem.loader.onnx.passes.resolve import open_model, resolve
+    from qnnmem.loader.onnx.stored import stored_bytes, tensors
+    from qnnmem.loader.onnx.trial.child import TrialChild
 
     if sum(map(stored_bytes, tensors(model.proto))) > _MOST_BYTES:
         return None
@@ -124,7 +124,7 @@ class _Search:
         """The numbers of a constant of floats, wherever they lie; else None."""
         import numpy
 
-        from qnnmem.load.onnx.stored import embed, stored_bytes
+        from qnnmem.loader.onnx.stored import embed, stored_bytes
 
         if tensor.data_type not in _FLOATS or stored_bytes(tensor) > self._left:
             return None

@@ -27,7 +27,7 @@ class ModelSource:
         """The same model with every shape fixed."""
         if self.scratch is None:
             return self
-        from qnnmem.load.onnx import executable
+        from qnnmem.loader.onnx import executable
 
         wanted = self.options
         ends = self.deadline or Deadline.after(wanted.time_limit_s)
@@ -55,7 +55,7 @@ def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
 
 def is_composed(path: Path) -> bool:
     """Whether a file holds graphs of QNN already, which go into the library as they are."""
-    from qnnmem.load.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import kind_of_file
 
     return kind_of_file(path).name == "dlc"
 
@@ -87,7 +87,7 @@ def model_source(
 
 
 def _is_static(path: Path) -> bool:
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     model = read_guarded(path).proto
     constants = {item.name for item in model.graph.initializer}

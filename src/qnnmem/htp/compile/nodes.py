@@ -41,7 +41,7 @@ class Described(NamedTuple):
 
 def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
     """The nodes with names, types, shapes and reasons, as far as the model is readable."""
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     if not nodes:
         return Described(())
@@ -89,7 +89,7 @@ def with_origins(
 
 def _nameless_kinds(model: Path) -> set[str] | None:
     """Types of the nodes of a model that have no names; None where it cannot be read."""
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     try:
         nodes = read_guarded(model).proto.graph.node
@@ -118,7 +118,7 @@ def named(
 
 def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
     """The nodes of an operator that ONNX Runtime itself does not know."""
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     unknown = unknown_operator(sentence)
     if unknown is None:
@@ -140,7 +140,7 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
 
 def _of_unknown_type(sentence: str, model: Path, soc: Soc) -> Described:
     """The nodes that take or give tensors which ONNX Runtime itself does not have."""
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     element = unknown_tensors(sentence)
     if not element:
@@ -204,7 +204,7 @@ def _typed(names: Iterable[str], types: Mapping[str, str]) -> tuple[str, ...]:
 
 def _types(graph: onnx.GraphProto) -> dict[str, str]:
     """Type and shape of every tensor that the file tells."""
-    from qnnmem.load.onnx.tensor import type_of
+    from qnnmem.loader.onnx.tensor import type_of
 
     found = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
@@ -218,7 +218,7 @@ def _types(graph: onnx.GraphProto) -> dict[str, str]:
 
 def _name_of(element: int) -> str:
     from qnnmem.htp.compile.reason import element_name
-    from qnnmem.load.onnx.tensor import DTYPES
+    from qnnmem.loader.onnx.tensor import DTYPES
 
     return DTYPES[element].value if element in DTYPES else element_name(element)
 

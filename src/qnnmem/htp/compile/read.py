@@ -7,7 +7,7 @@ from pathlib import Path
 from qnnmem.errors import LoadError
 from qnnmem.htp.protocol import OWN_MARK
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.load.dlc.last_words import said_before_end
+from qnnmem.loader.dlc.last_words import said_before_end
 
 _COMPOSING, _COMPOSED = f"{OWN_MARK} composing", f"{OWN_MARK} composed"
 

@@ -63,7 +63,7 @@ def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
     """The largest inputs, outputs and weights of a model that has no bill."""
     if is_composed(path):
         return _composed_io(path)
-    from qnnmem.load.onnx import read_guarded
+    from qnnmem.loader.onnx import read_guarded
 
     graph = read_guarded(path).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
@@ -77,7 +77,7 @@ def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
 
 
 def _composed_io(path: Path) -> tuple[Item, ...]:
-    from qnnmem.load.dlc import read
+    from qnnmem.loader.dlc import read
 
     try:
         model = read(path)
@@ -101,7 +101,7 @@ def _value(item: Any, kind: str, options: CompileOptions) -> Item | None:
 
 
 def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> Item | None:
-    from qnnmem.load.onnx.tensor import DTYPES
+    from qnnmem.loader.onnx.tensor import DTYPES
 
     if element not in DTYPES:
         return None

@@ -19,7 +19,7 @@ from typing import Any
 from qnnmem.errors import Refused
 from qnnmem.htp.native.backend import ERROR, INFO, VERBOSE, opened_device, say
 from qnnmem.htp.native.library_calls import LibraryCalls
-from qnnmem.load.dlc.model_library import compose_library
+from qnnmem.loader.dlc.model_library import compose_library
 from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     SYSTEM_CALLS,

@@ -13,7 +13,7 @@ from typing import Any
 
 from qnnmem.errors import Refused
 from qnnmem.htp.native.session import assignment, session_of, session_options
-from qnnmem.load.dlc.recorder import (
+from qnnmem.loader.dlc.recorder import (
     ADD_NODE,
     CONTEXT_TENSOR,
     GRAPH_CREATE,

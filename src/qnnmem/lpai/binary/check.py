@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from qnnmem.errors import Damaged
 from qnnmem.ir import Model, Tensor
-from qnnmem.load.onnx.tensor import DTYPES
+from qnnmem.loader.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_POOL, MAX_TENSORS, Description
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, FrameWindow
-from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.text import quote
 
 HW_VERSION = re.compile(r"v([0-9]{1,3})(?:_([0-9]{1,3}))?", re.ASCII)

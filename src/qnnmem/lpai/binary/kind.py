@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from qnnmem.load.file_kind import kind_of_bytes
+from qnnmem.loader.file_kind import kind_of_bytes
 
 _HEAD = 4096
 # A Qualcomm binary names the SDK build that made it.

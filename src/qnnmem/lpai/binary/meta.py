@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
-from qnnmem.load.onnx.tensor import DTYPES
+from qnnmem.loader.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.fields import Record, flag, integer, listing, optional, pair, text, word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
-from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.text import quote
 from qnnmem.units import MAX_RANK, Align, Bytes, Offset, Step
 

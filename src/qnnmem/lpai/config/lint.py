@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qnnmem.bounded_file import is_there
 from qnnmem.errors import Damaged, LoadError
-from qnnmem.load.file_kind import check_kind
+from qnnmem.loader.file_kind import check_kind
 from qnnmem.lpai.config.check import classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity

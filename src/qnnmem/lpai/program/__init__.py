@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
-from qnnmem.load.onnx.wire import MAX_STRUCTURE_BYTES
+from qnnmem.loader.onnx.wire import MAX_STRUCTURE_BYTES
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
 from qnnmem.lpai.program.source import Form, ProgramSource, outside_reads
 from qnnmem.lpai.quantize.graph import METADATA_KEY

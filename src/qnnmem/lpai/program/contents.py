@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import ProgramError
-from qnnmem.load.onnx.graph import ONNX_DOMAINS
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS
 from qnnmem.text import quote
 
 if TYPE_CHECKING:

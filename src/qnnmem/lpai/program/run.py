@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.load.onnx.trial.child import NodeOrder
+    from qnnmem.loader.onnx.trial.child import NodeOrder
 
 _LOCATION = "constants"  # external data must name a file; the bytes come from memory
 _UNUSED_ADDRESS = 64  # an address that is never read or written
@@ -45,8 +45,8 @@ class Parts:
     @cached_property
     def proto(self) -> onnx.ModelProto:
         """The program as onnx sees it."""
-        from qnnmem.load.onnx.passes.guard import guard
-        from qnnmem.load.onnx.passes.read import admit
+        from qnnmem.loader.onnx.passes.guard import guard
+        from qnnmem.loader.onnx.passes.read import admit
 
         path = Path(f"program of graph {self.graph.name[:80]!r}")
         try:
@@ -266,7 +266,7 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     `here` tries it in this process, which then must be a limited child itself.
     """
     from qnnmem.errors import ChildFailed
-    from qnnmem.load.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial.child import TrialChild
 
     parts.check()
     model = parts.model(0, len(parts.graph.model.ops), whole=True)
@@ -303,8 +303,8 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
 
 def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
     from qnnmem.errors import ChildFailed
-    from qnnmem.load.onnx.trial.child import NodeOrder
-    from qnnmem.load.onnx.trial.program import order
+    from qnnmem.loader.onnx.trial.child import NodeOrder
+    from qnnmem.loader.onnx.trial.program import order
 
     try:
         header, _ = order({"inputs": forms}, model.SerializeToString())

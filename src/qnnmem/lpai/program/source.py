@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.ir import DType, Model, Op
-from qnnmem.load.onnx.stored import embed, stored_bytes
-from qnnmem.load.onnx.tensor import STRING
+from qnnmem.loader.onnx.stored import embed, stored_bytes
+from qnnmem.loader.onnx.tensor import STRING
 from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class ProgramSource:
         """Values of constants, by running the nodes that make them."""
         from onnx import helper, numpy_helper
 
-        from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
+        from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
 
         names = tuple(names)
         if not names:

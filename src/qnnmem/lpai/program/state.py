@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
-from qnnmem.load.onnx.fixed import Fixed, InputValue
-from qnnmem.load.onnx.graph import bodies, reads
-from qnnmem.load.onnx.tensor import UNKNOWN, OnnxType
+from qnnmem.loader.onnx.fixed import Fixed, InputValue
+from qnnmem.loader.onnx.graph import bodies, reads
+from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_buffer import expand
 from qnnmem.lpai.program.state_draft import (
     Declared,
@@ -51,8 +51,8 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.trial.child import TrialChild
-    from qnnmem.load.onnx.trial.questions import Trials
+    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial.questions import Trials
 
 __all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
 
@@ -107,8 +107,8 @@ def rewrite_states(
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
     """Model in a file; None if a look at its bytes shows that no node can have state."""
-    from qnnmem.load.onnx import read_guarded
-    from qnnmem.load.onnx.passes.read import mentions
+    from qnnmem.loader.onnx import read_guarded
+    from qnnmem.loader.onnx.passes.read import mentions
 
     if not mentions(path, [DOMAIN, *(KINDS if keep_rnn_state else ())]):
         return None
@@ -158,9 +158,9 @@ def _rewrite(
     fixed: Fixed,
     time_limit_s: float,
 ) -> tuple[BufferWindow, ...]:
-    from qnnmem.load.onnx.passes.guard import GuardedModel
-    from qnnmem.load.onnx.passes.resolve import open_model, resolve
-    from qnnmem.load.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.passes.guard import GuardedModel
+    from qnnmem.loader.onnx.passes.resolve import open_model, resolve
+    from qnnmem.loader.onnx.trial.child import TrialChild
 
     path = draft.path
     if draft.model.functions:
@@ -192,7 +192,7 @@ def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
 def _trials(draft: Draft, child: TrialChild, shapes: Mapping[str, tuple[int, ...]]) -> Trials:
     import onnx
 
-    from qnnmem.load.onnx.trial.questions import Trials
+    from qnnmem.loader.onnx.trial.questions import Trials
 
     model = draft.model
     head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -217,7 +217,7 @@ def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[s
 
 def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
     """Types that are known, among them that of one tensor which no Buffer comes before."""
-    from qnnmem.load.onnx.trial.questions import infer_types
+    from qnnmem.loader.onnx.trial.questions import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
     if not types.get(needed, UNKNOWN).is_static:
@@ -227,7 +227,7 @@ def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
 
 def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
     """Type of a tensor by all means of the loader: folding branches, running what comes before."""
-    from qnnmem.load.onnx.part import find_type
+    from qnnmem.loader.onnx.part import find_type
 
     found = find_type(trials, draft.model.graph, name)
     if not found.is_static:
@@ -236,7 +236,7 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
 
 
 def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
-    from qnnmem.load.onnx.trial.questions import infer_types
+    from qnnmem.loader.onnx.trial.questions import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
     for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:

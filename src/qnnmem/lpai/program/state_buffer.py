@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.load.onnx.tensor import OnnxType, type_of
+from qnnmem.loader.onnx.tensor import OnnxType, type_of
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import (
     ATTRIBUTES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from qnnmem.load.onnx.graph import attribute, integer, is_op
-from qnnmem.load.onnx.tensor import STRING, UNKNOWN, OnnxType
+from qnnmem.loader.onnx.graph import attribute, integer, is_op
+from qnnmem.loader.onnx.tensor import STRING, UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import refusal, title
 from qnnmem.text import quote

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import LoadError
-from qnnmem.load.onnx.graph import attribute
-from qnnmem.load.onnx.tensor import DTYPES, OnnxType, check_shape
+from qnnmem.loader.onnx.graph import attribute
+from qnnmem.loader.onnx.tensor import DTYPES, OnnxType, check_shape
 from qnnmem.text import quote
 
 if TYPE_CHECKING:

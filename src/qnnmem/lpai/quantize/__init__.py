@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import LoadError, UsageError, chain_words
-from qnnmem.load.onnx.fixed import InputValue
-from qnnmem.load.onnx.stored import stored_bytes, tensors
-from qnnmem.load.onnx.tensor import EXTERNAL
+from qnnmem.loader.onnx.fixed import InputValue
+from qnnmem.loader.onnx.stored import stored_bytes, tensors
+from qnnmem.loader.onnx.tensor import EXTERNAL
 from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.obstacle import find_obstacle
@@ -91,7 +91,7 @@ def quantize_model(
     Without `calibration` the ranges are learned from random data that depends on `seed` alone. Both
     ends of each pair in `states` get the same scale and zero point.
     """
-    from qnnmem.load.onnx import executable
+    from qnnmem.loader.onnx import executable
 
     for width in (bits, weight_bits):
         if width not in (8, 16):
@@ -142,7 +142,7 @@ def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> Quan
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
     from onnx import helper
 
-    from qnnmem.load.onnx.indices import index_limits
+    from qnnmem.loader.onnx.indices import index_limits
 
     rows = index_limits(model.graph)
     found = []

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from qnnmem.load.onnx.graph import bodies, captured, is_quant, reads
+from qnnmem.loader.onnx.graph import bodies, captured, is_quant, reads
 from qnnmem.text import quote
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ class ComposedLpaiGraph(GraphDraft):
 
     def _check_operator(self, package: str, type: str) -> None:
         """Refuse one that is not executed here."""
-        from qnnmem.load.dlc.operators import OPERATORS
+        from qnnmem.loader.dlc.operators import OPERATORS
 
         if package != PACKAGE or type not in OPERATORS:
             what = f"operator {quote(type)} of package {quote(package)} is not executed here"

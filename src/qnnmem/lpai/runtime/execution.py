@@ -21,7 +21,7 @@ from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
-from qnnmem.plan import PlacedBuffer, Pool
+from qnnmem.planner import PlacedBuffer, Pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -39,7 +39,7 @@ from qnnmem.lpai.runtime.graph_memory import (
 from qnnmem.lpai.runtime.holdings import Holding, holders
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
-from qnnmem.plan import Io, Pool
+from qnnmem.planner import Io, Pool
 from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up

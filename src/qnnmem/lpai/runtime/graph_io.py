@@ -16,7 +16,7 @@ from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.execution import UserBuffer
 from qnnmem.lpai.runtime.holdings import Holder, holders
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
-from qnnmem.plan import Io
+from qnnmem.planner import Io
 from qnnmem.qnn.enums import MemType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from qnnmem.ir import Effect, Op
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.plan import Pool
+from qnnmem.planner import Pool
 
 
 @dataclass(frozen=True, slots=True)

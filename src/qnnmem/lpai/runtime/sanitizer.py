@@ -19,7 +19,7 @@ from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.overwrites import Collision, last_uses
-from qnnmem.plan import Pool
+from qnnmem.planner import Pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

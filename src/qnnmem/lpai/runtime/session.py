@@ -26,7 +26,7 @@ from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Graph
 from qnnmem.lpai.runtime.graph_io import typed
 from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
-from qnnmem.plan import Io
+from qnnmem.planner import Io
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import (
     BackendProperty,

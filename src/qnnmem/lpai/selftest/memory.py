@@ -16,7 +16,7 @@ from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.lpai.selftest.case import FINDING, Steps, Trial, breaks, keeps
 from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client, is_all
 from qnnmem.lpai.selftest.models import context, graph
-from qnnmem.plan import Pool
+from qnnmem.planner import Pool
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, GraphProperty, MemType, Priority
 from qnnmem.targets import tcm_pool
 

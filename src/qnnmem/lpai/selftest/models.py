@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow
-from qnnmem.plan import Io, PoolOptions, plan_model
+from qnnmem.planner import Io, PoolOptions, plan_model
 from qnnmem.units import Align
 
 if TYPE_CHECKING:

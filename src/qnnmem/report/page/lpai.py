@@ -12,10 +12,9 @@ from qnnmem.report.page.memory_map import memory_map
 from qnnmem.report.page.values import (
     InspectedGraph,
     InspectValues,
-    MapValues,
-    PlanBuffer,
     PlanTcm,
 )
+from qnnmem.results.plan import PlanBuffer, PlanMap
 from qnnmem.text import counted
 
 _POOLS = {"scratch": "scratch", "persistent": "persistent", "io": "io", "constants": "constants"}
@@ -75,19 +74,25 @@ def _graph(graph: InspectedGraph) -> Iterator[Html]:
         yield memory_map(_map(graph))
 
 
-def _map(graph: InspectedGraph) -> MapValues:
+def _map(graph: InspectedGraph) -> PlanMap:
     buffers = [
         PlanBuffer(
-            one.name, one.pool, one.size, one.first_step, one.end_step, one.offset, one.aliases
+            one.name,
+            one.pool,
+            one.size,
+            one.first_step,
+            one.end_step,
+            one.offset,
+            one.aliases,
         )
         for one in graph.buffers
     ]
     scratch = graph.pools.get("scratch", 0)
-    return MapValues(
+    return PlanMap(
         scratch_bytes=scratch,
         persistent_bytes=graph.pools.get("persistent", 0),
         lower_bound_bytes=0,  # a binary does not say
         optimal=False,
         io=graph.io,
-        buffers=buffers,
+        buffers=tuple(buffers),
     )

@@ -26,10 +26,11 @@ from qnnmem.report.page import (
 )
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
+from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
-    "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
+    "qnnmem.plan/1": (PlanResult, plan.plan_section),
     "qnnmem.footprint/1": (values.BillValues, htp.bill_section),
     "qnnmem.fit/1": (values.FitValues, htp.fit_section),
     "qnnmem.sweep/1": (values.SweepValues, settings.sweep_section),

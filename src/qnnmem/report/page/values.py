@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from qnnmem.gate.loose import ComparedCount
+from qnnmem.results.plan import PlanMap
 
 Count = ComparedCount  # which JavaScript and SVG draw exactly
 
 
 class Loose(msgspec.Struct, frozen=True):
     """More fields than these may be there."""
-
-
-class PlanBuffer(Loose, frozen=True):
-    """A placed buffer."""
-
-    name: str
-    pool: str
-    size_bytes: Count
-    lower: Count
-    upper: Count
-    offset_bytes: Count
-    aliases: list[str] = []
-
-
-class LiveBuffer(Loose, frozen=True):
-    """A buffer alive at the peak."""
-
-    name: str
-    bytes: Count
-
-
-class PlanPeak(Loose, frozen=True):
-    """The fullest step."""
-
-    step: Count
-    bytes: Count
-    live: list[LiveBuffer]
-    op: str | None = None
-
-
-class PlanBudget(Loose, frozen=True):
-    """A pool against its budget."""
-
-    pool: str
-    need_bytes: Count
-    have_bytes: Count
-    fits: bool | None
 
 
 class PlanTcm(Loose, frozen=True):
@@ -62,38 +26,6 @@ class PlanTcm(Loose, frozen=True):
     max_buffers: Count
 
 
-class MapValues(Loose, frozen=True, kw_only=True):
-    """What a memory map shows."""
-
-    scratch_bytes: Count
-    persistent_bytes: Count
-    lower_bound_bytes: Count
-    optimal: bool
-    proof: str = ""  # older results have none
-    io: str
-    buffers: list[PlanBuffer]
-    peak: PlanPeak | None = None
-    ops: list[str] = []
-
-
-class PlanValues(MapValues, frozen=True, kw_only=True):
-    """`qnnmem.plan/1`."""
-
-    input: str
-    io_bytes: Count
-    constant_bytes: Count
-    align_bytes: Count
-    tool: str = ""
-    fits: bool | None = None
-    bits: Count | None = None
-    tcm: PlanTcm | None = None
-    budgets: list[PlanBudget] = []
-    holds_for: list[str] = []
-    notes: list[str] = []
-    origins: dict[str, str] = {}
-    seconds: float | None = None
-
-
 class InspectedBuffer(Loose, frozen=True):
     """A placed buffer of an LPAI binary."""
 
@@ -103,14 +35,14 @@ class InspectedBuffer(Loose, frozen=True):
     size: Count
     first_step: Count
     end_step: Count
-    aliases: list[str] = []
+    aliases: tuple[str, ...] = ()
 
 
 class InspectedGraph(Loose, frozen=True):
     """A graph of an LPAI binary."""
 
     name: str
-    io: str
+    io: Literal["inside", "outside"]
     pools: dict[str, Count]
     buffers: list[InspectedBuffer]
     tcm: PlanTcm | None = None
@@ -416,8 +348,8 @@ class FixTry(Loose, frozen=True):
 class FixPlans(Loose, frozen=True):
     """Where every tensor lies before and after."""
 
-    before: MapValues
-    after: MapValues
+    before: PlanMap
+    after: PlanMap
     after_is: str = "whole model"
 
 

@@ -1,1 +1,0 @@
-"""The passes of loading an ONNX file, one module each, in the order of `qnnmem.load.onnx`."""

@@ -1,0 +1,122 @@
+"""Files into models: ONNX, TFLite, DLC, eAI report (`.eaix`) and buffer CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
+from qnnmem.bounded_file import read_head
+from qnnmem.errors import Setting, UsageError
+
+if TYPE_CHECKING:
+    from qnnmem.ir import Model
+    from qnnmem.loader.onnx.fixed import InputValue
+
+__all__ = ["as_dims", "as_shapes", "kind_of", "load"]
+
+_FORMATS = {
+    **{".onnx": "onnx", ".tflite": "tflite", ".dlc": "dlc"},
+    **{".eaix": "eaix", ".csv": "csv"},
+}
+_READERS = frozenset(_FORMATS.values())
+_LEFT_OPEN = frozenset({"binary", "json", "text"})  # kinds that say little
+# First bytes of an ONNX file that no text begins with: IR version, or producer name and version.
+_PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
+# For completing shapes by running the model, where inference stops short.
+_ONNX_TIME_LIMIT_S = 60.0
+
+
+def load(
+    path: str | Path,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, InputValue] | None = None,
+) -> Model:
+    """Read the model in a file, its kind told by content first and file name second.
+
+    `dims` gives named free dimensions a size, `shapes` gives whole inputs theirs; both are for
+    formats that leave sizes open. `values` makes inputs of an ONNX model constants, so that
+    branches which cannot be taken then are left out: a number, several, an array, or the path of
+    a .npy or .raw file.
+    """
+    expect(path, (str, Path), "a model is given by the path of its file")
+    dims = as_dims(dims)
+    shapes = as_shapes(shapes)
+    values = expect_mapping(values, "values are a mapping from inputs to what they are")
+    path = Path(path)
+    kind = kind_of(path)
+    if kind == "onnx":
+        return _load_onnx(path, dims, shapes, values)
+    if values:
+        raise UsageError((f"{path} is no ONNX model; ", Setting("values"), " is for those"))
+    if kind == "tflite":
+        from qnnmem.loader import tflite
+
+        return tflite.read(path, shapes=shapes, dims=dims)
+    if dims:
+        raise UsageError(
+            (f"{path} has no named dimensions to fix; ", Setting("dims"), " is for ONNX models")
+        )
+    if shapes:
+        raise UsageError(
+            (f"{path} has fixed shapes; ", Setting("shapes"), " is for ONNX and TFLite models")
+        )
+    if kind == "dlc":
+        from qnnmem.loader import dlc
+
+        return dlc.read(path)
+    from qnnmem.loader import csv, eaix
+
+    return eaix.read(path) if kind == "eaix" else csv.read(path)
+
+
+def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
+    """Sizes of dimensions as a caller writes them."""
+    what = 'dims are a mapping from dimensions to sizes, such as {"batch": 1}'
+    found = expect_mapping(dims, what)
+    return {name: as_whole(size, what) for name, size in found.items()}
+
+
+def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs as a caller writes them."""
+    what = 'shapes are a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
+    found = expect_mapping(shapes, what)
+    return {
+        name: tuple(as_whole(size, what) for size in expect_items(shape, object, what))
+        for name, shape in found.items()
+    }
+
+
+def _load_onnx(
+    path: Path,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, InputValue],
+) -> Model:
+    from qnnmem.loader import onnx
+
+    return onnx.read(path, dims=dims, shapes=shapes, values=values, time_limit_s=_ONNX_TIME_LIMIT_S)
+
+
+def kind_of(path: Path) -> str:
+    """Which reader a file is for: onnx, tflite, dlc, eaix or csv."""
+    from qnnmem.loader.file_kind import kind_of_file, wrong_kind
+
+    found = kind_of_file(path)
+    if found.name in _READERS:
+        return found.name
+    if found.name == "graphs":
+        return "eaix"  # if it is none, its reader says so
+    # What is a model by its name alone is refused by the reader, who can say what is wrong with it.
+    by_name = _FORMATS.get(path.suffix.lower())
+    if found.name in _LEFT_OPEN and by_name:
+        return by_name
+    if found.name == "binary" and read_head(path, 1) in _PROTOBUF_STARTS:
+        return "onnx"
+    code = found.name == "elf"
+    raise wrong_kind(
+        path, found, f"which cannot be {'read as a model here' if code else 'planned'}"
+    )

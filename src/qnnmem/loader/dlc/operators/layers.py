@@ -1,0 +1,194 @@
+"""Operators with weights, normalizations and pooling; images have their channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from qnnmem.loader.dlc.draft import NotTranslated, Step
+from qnnmem.text import quote
+
+_LINE, _IMAGE = 3, 4
+
+
+def _axes(step: Step) -> int:
+    """How many axes a window moves along; there are a batch and channels besides."""
+    wanted = _LINE if step.op.type.endswith("1d") else _IMAGE
+    if len(step.shape()) != wanted:
+        raise NotTranslated(f"{quote(step.op.type)} of {len(step.shape())} dimensions")
+    return wanted - 2
+
+
+def _channels_second(step: Step) -> str:
+    """The first input with its channels second, as ONNX has them."""
+    inside = range(1, _axes(step) + 1)
+    return step.one("Transpose", step.read(0), perm=(0, len(inside) + 1, *inside))
+
+
+def _back(step: Step, value: str) -> None:
+    """Channels last again, to the output."""
+    inside = range(2, _axes(step) + 2)
+    step.write(step.one("Transpose", value, perm=(0, *inside, 1)))
+
+
+def _window(step: Step) -> dict[str, Any]:
+    """Strides and pads; pads of QNN are before and after, axis by axis."""
+    axes = _axes(step)
+    amounts = step.numbers("pad_amount", (0, 0) * axes)
+    return {
+        "pads": [*amounts[0::2], *amounts[1::2]],
+        "strides": step.numbers("stride", (1,) * axes),
+    }
+
+
+def _filtered(step: Step) -> tuple[tuple[int, ...], list[str]]:
+    """Size of the filter, and all that is read; filters have their channels last, too."""
+    axes = _axes(step)
+    if len(step.shape(1)) != axes + 2:
+        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank")
+    inside = range(axes)
+    first = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
+    weights = step.one("Transpose", step.read(1), perm=(*first, *inside))
+    bias = [step.read(2)] if step.has(2) else []
+    return step.shape(1)[:axes], [_channels_second(step), weights, *bias]
+
+
+def _convolution(step: Step) -> None:
+    size, inputs = _filtered(step)
+    group = int(step.scalar("group", 1))
+    if step.op.type.startswith("DepthWise"):
+        group = step.shape()[-1]
+    window = _window(step) | {"dilations": step.numbers("dilation", (1,) * len(size))}
+    _back(step, step.one("Conv", *inputs, group=group, kernel_shape=size, **window))
+
+
+def _transposed_convolution(step: Step) -> None:
+    size, inputs = _filtered(step)
+    made = step.one(
+        "ConvTranspose",
+        *inputs,
+        group=int(step.scalar("group", 1)),
+        kernel_shape=size,
+        output_padding=step.numbers("output_padding", (0,) * len(size)),
+        dilations=step.numbers("dilation", (1,) * len(size)),
+        **_window(step),
+    )
+    _back(step, made)
+
+
+def _fully_connected(step: Step) -> None:
+    _, features = step.shape(1)
+    flat = step.one("Reshape", step.read(0), step.constant((-1, features), "i8"))
+    inputs = [flat, step.read(1), *([step.read(2)] if step.has(2) else [])]
+    made = step.one("Gemm", *inputs, transB=1)
+    step.write(step.one("Reshape", made, step.constant(step.result().dimensions, "i8")))
+
+
+def _product(step: Step) -> None:
+    values = []
+    for place in range(2):
+        value, rank = step.read(place), len(step.shape(place))
+        if step.scalar(f"transpose_in{place}", False):
+            value = step.one("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
+        values.append(value)
+    made = step.one("MatMul", *values)
+    step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
+
+
+def _scaled(step: Step) -> None:
+    """Batch normalization: a factor and a summand for each channel, which is last."""
+    made = step.one("Mul", step.read(0), step.read(1))
+    step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
+
+
+def _affine(step: Step, value: str) -> None:
+    for place, kind in ((1, "Mul"), (2, "Add")):
+        if step.has(place):
+            value = step.one(kind, value, step.read(place))
+    step.write(value)
+
+
+def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
+    """Values over axes brought to mean 0, if `centred`, and variance 1."""
+    listed = step.constant(axes, "i8")
+    value = step.read(0)
+    if centred:
+        value = step.one("Sub", value, step.one("ReduceMean", value, listed, keepdims=1))
+    squares = step.one("ReduceMean", step.one("Mul", value, value), listed, keepdims=1)
+    epsilon = step.constant(step.scalar("epsilon", 1e-5), "f4")
+    return step.one("Div", value, step.one("Sqrt", step.one("Add", squares, epsilon)))
+
+
+def _layer_norm(step: Step) -> None:
+    _affine(step, _normalized(step, _last(step)))
+
+
+def _rms_norm(step: Step) -> None:
+    _affine(step, _normalized(step, _last(step), centred=False))
+
+
+def _last(step: Step) -> list[int]:
+    """The axes of a normalization; gains fit them only if they are the last ones."""
+    axes = sorted(int(axis) for axis in step.array("axes").reshape(-1))
+    if axes != list(range(len(step.shape()) - len(axes), len(step.shape()))):
+        raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not in the table")
+    return axes
+
+
+def _instance_norm(step: Step) -> None:
+    step.only(mode=(0,), normalize_variance=(True,), region=(0,))
+    _affine(step, _normalized(step, list(range(1, len(step.shape()) - 1))))
+
+
+def _l2_norm(step: Step) -> None:
+    axes = step.array("axes", [int(step.scalar("axis", len(step.shape()) - 1))])
+    listed = step.constant(axes.reshape(-1), "i8")
+    value = step.read(0)
+    length = step.one("ReduceL2", value, listed, keepdims=1)
+    least = step.constant(step.scalar("epsilon", 1e-12), "f4")
+    step.write(step.one("Div", value, step.one("Max", length, least)))
+
+
+def _pool(kind: str, step: Step) -> None:
+    attributes = _window(step) | {"kernel_shape": step.array("filter_size").tolist()}
+    step.only(rounding_mode=(0, 1))
+    if step.scalar("rounding_mode", 0):
+        attributes["ceil_mode"] = 1
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = int(step.scalar("count_pad_for_edges", False))
+    _back(step, step.one(kind, _channels_second(step), **attributes))
+
+
+def _local_response(step: Step) -> None:
+    step.only(region=(0,))
+    size = 2 * int(step.scalar("radius")) + 1
+    made = step.one(
+        "LRN",
+        _channels_second(step),
+        size=size,
+        alpha=float(step.scalar("alpha")) * size,  # ONNX divides it by the size
+        beta=float(step.scalar("beta")),
+        bias=float(step.scalar("bias")),
+    )
+    _back(step, made)
+
+
+LAYERS: dict[str, Callable[[Step], None]] = {
+    "Batchnorm": _scaled,
+    "Conv1d": _convolution,
+    "Conv2d": _convolution,
+    "DepthWiseConv1d": _convolution,
+    "DepthWiseConv2d": _convolution,
+    "FullyConnected": _fully_connected,
+    "InstanceNorm": _instance_norm,
+    "L2Norm": _l2_norm,
+    "LayerNorm": _layer_norm,
+    "Lrn": _local_response,
+    "MatMul": _product,
+    "PoolAvg2d": partial(_pool, "AveragePool"),
+    "PoolMax2d": partial(_pool, "MaxPool"),
+    "RmsNorm": _rms_norm,
+    "TransposeConv1d": _transposed_convolution,
+    "TransposeConv2d": _transposed_convolution,
+}

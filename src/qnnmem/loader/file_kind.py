@@ -1,0 +1,293 @@
+"""What a file is, found by its content, and which verbs read it: the one table of all kinds.
+
+A name says little: `.bin` is a context binary, weights or noise, and a failed download leaves a web
+page called `model.onnx`. So a kind is told by the first bytes, and where those are of an archive by
+the names in it.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import getincrementaldecoder
+from dataclasses import dataclass
+from pathlib import Path
+
+from qnnmem.bounded_file import read_head, regular_size
+from qnnmem.errors import LoadError, Setting
+
+HEAD = 1 << 16  # bytes that are looked at
+_COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
+
+_EXPORT = "export the model with torch.onnx.export and give the .onnx file"
+_TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverter"
+_SOURCE = "give the ONNX or TFLite model it was made from"
+_UNPACK = "unpack it and name the file inside"
+_NO_LOG = "unpack what is not a log"
+_NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
+_TRUSTED = "it has to be a model library of QNN"
+_BINARY = "it is a result of qnnmem inspect or of the vendor's tool, so name the binary itself"
+_COMPILED = ("fit", "footprint", "qmem", "sweep")
+_HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
+
+
+@dataclass(frozen=True, slots=True)
+class KindOfFile:
+    """A kind of file in words, the verbs that read it, and what to do where none does."""
+
+    name: str
+    words: str
+    verbs: tuple[str, ...] = ()
+    cure: str = ""
+
+    @property
+    def readers(self) -> str:
+        """Who reads it, or what to do instead; a clause."""
+        if not self.verbs:
+            return f"no verb reads it: {self.cure}"
+        *others, last = (f"qnnmem {verb}" for verb in self.verbs)
+        listed = f"{', '.join(others)} and {last} read it" if others else f"{last} reads it"
+        return f"{listed}; {self.cure}" if self.cure else listed
+
+
+_TABLE = (
+    KindOfFile("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
+    KindOfFile("epcontext", "an ONNX model that holds a compiled context (EPContext)", _HTP_VERBS),
+    KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
+    KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
+    KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
+    KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "net-run")),
+    KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
+    KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
+    # A report without its format and a config file of HTP both list graphs.
+    KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
+    KindOfFile("contents", "what a context binary holds (JSON)", (), _BINARY),
+    KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
+    KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
+    KindOfFile("trace", "a trace of qnnmem watch", ("report", "watch")),
+    KindOfFile("json", "JSON", ("lint", "doctor")),
+    KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
+    KindOfFile("text", "text", ("doctor",)),
+    KindOfFile("npy", "a NumPy array", (), "it is data for a model, so name the model itself"),
+    KindOfFile("npz", "NumPy arrays", (), "they are data for a model, so name the model itself"),
+    KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
+    KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
+    KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
+    KindOfFile("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
+    KindOfFile("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
+    KindOfFile("pytorch", "a PyTorch file", (), _EXPORT),
+    KindOfFile("pt2", "a program exported by PyTorch", (), _EXPORT),
+    KindOfFile("pte", "an ExecuTorch program", (), _EXPORT),
+    KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
+    KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
+    KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
+    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "give the .onnx file instead"),
+    KindOfFile("openvino", "an OpenVINO model", (), "give the model it was made from"),
+    KindOfFile("coreml", "a Core ML model", (), "give the model it was made from"),
+    KindOfFile("xml", "XML", (), "give a model, a context binary or a log"),
+    KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
+    KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
+    KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", (), _UNPACK),
+    KindOfFile("zip", "a zip archive", ("doctor",), _NO_LOG),
+    KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
+    KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
+    KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
+    KindOfFile("binary", "binary data of no known kind", (), "give what it was made from"),
+    KindOfFile("empty", "empty", (), "write or fetch it again"),
+)
+KINDS = {kind.name: kind for kind in _TABLE}
+
+# First bytes that settle the kind.
+_STARTS = (
+    (b"\x89QMEM", "lpai"),
+    (b"\0\0\0\2\0\0\0", "htp"),
+    (b"\x93NUMPY", "npy"),
+    (b"\x7fELF", "elf"),
+    (b"GGUF", "gguf"),
+    (b"\x89HDF\r\n\x1a\n", "keras"),
+    (b"\x89PNG", "image"),
+    (b"\xff\xd8\xff", "image"),
+    (b"GIF8", "image"),
+    (b"%PDF-", "pdf"),
+    (b"\xcf\xfa\xed\xfe", "macho"),
+    (b"\xca\xfe\xba\xbe", "macho"),
+    (b"\x1f\x8b", "packed"),
+    (b"\x28\xb5\x2f\xfd", "packed"),
+    (b"\xfd7zXZ\x00", "packed"),
+    (b"BZh", "packed"),
+    (b"version https://git-lfs.", "lfs"),
+)
+# Flatbuffers have an identifier at byte 4.
+_IDENTIFIERS = {b"TFL3": "tflite", b"ORTM": "ort", b"ET12": "pte"}
+_ONNX = re.compile(rb"\x08[\x01-\x20](?:[\x12\x1a\x22\x2a\x32\x3a\x42\x72]|\xa2\x01|$)")
+_SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
+_COREML = re.compile(rb"\x08[\x02-\x20]\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
+_GRAPHDEF = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f]\n[\x01-\x7f][\x20-\x7e]+\x12[\x01-\x40][A-Z]")
+_PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.|.{0,64}torch)", re.S)
+_SAFETENSORS = re.compile(rb"\{\s*\"")
+_MEMBER = b"PK\x03\x04"  # before each member of a zip archive
+_PADDED = 64  # bytes that may stand before the first, so that what is inside is aligned
+# Names inside zip archives, most telling first.
+_MEMBERS = (
+    (re.compile(rb"dlc\.metadata|model\.params"), "dlc"),
+    (re.compile(rb"model\.weights\.h5"), "keras"),
+    (re.compile(rb"serialized_exported_program|archive_format|models/model\.json"), "pt2"),
+    (re.compile(rb"(?:^|/)data\.pkl|constants\.pkl"), "pytorch"),
+    (re.compile(rb"\.npy$"), "npz"),
+    (re.compile(rb"\.tflite$"), "task"),
+)
+_CONFIG = re.compile(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
+_EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
+_CONTENTS = re.compile(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
+_GRAPHS = re.compile(r'"graphs"\s*:\s*\[')
+_TRACE = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
+# What `inspect` says of a binary has the nesting of the vendor's tool, and our part last.
+_RESULT = re.compile(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_TEXT = 4096  # bytes in which text is told from binary data
+_CONTROLS = bytes({*range(32), 127} - {7, 8, 9, 10, 11, 12, 13, 27})
+_PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
+
+
+def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
+    """Refuse a file of a kind that a verb does not read; says what it is and who reads it.
+
+    `takes` are the kinds where they are other than the table says, `said` is the verb in words.
+    """
+    kind = kind_of_file(path)
+    if kind.name not in (takes or kinds_for(verb)):
+        raise wrong_kind(path, kind, f"which {said or f'qnnmem {verb}'} does not read")
+
+
+def kinds_for(verb: str) -> tuple[str, ...]:
+    """The kinds that a verb reads."""
+    return tuple(kind.name for kind in KINDS.values() if verb in kind.verbs)
+
+
+def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
+    """The refusal of a file by whoever does not read its kind; `why` is a clause."""
+    if kind.name == "empty":
+        return LoadError(path, "is empty")
+    return LoadError(path, f"is {kind.words}, {why}", cure=kind.readers)
+
+
+def is_library(path: Path, *, trust: bool) -> bool:
+    """Whether a file is native code, which is executed to see its graphs: not unless trusted."""
+    kind = kind_of_file(path)
+    if kind.name != "elf":
+        return False
+    if not trust:
+        what = (f"is {kind.words}, whose code is executed only with ", Setting("trust"))
+        raise LoadError(path, what, cure=kind.readers)
+    return True
+
+
+def kind_of_file(path: Path) -> KindOfFile:
+    """The kind of an ordinary file."""
+    regular_size(path)
+    return kind_of_bytes(read_head(path, HEAD))
+
+
+def kind_of_bytes(head: bytes) -> KindOfFile:
+    """The kind of a file that begins so."""
+    return KINDS[_by_start(head) or _by_structure(head) or _by_protobuf(head) or _by_text(head)]
+
+
+def _by_start(head: bytes) -> str:
+    if not head:
+        return "empty"
+    return next((name for start, name in _STARTS if head.startswith(start)), "")
+
+
+def _by_structure(head: bytes) -> str:
+    """Formats that are told by more than a fixed beginning."""
+    if head[4:8] in _IDENTIFIERS:
+        return _IDENTIFIERS[head[4:8]]
+    if head.startswith(_MEMBER):
+        return _archive(head)
+    if head[257:262] == b"ustar":
+        return "tar"
+    if head.startswith(b"MZ") and b"PE\0\0" in head[:1024]:
+        return "pe"
+    size = int.from_bytes(head[:8], "little")
+    if 2 <= size < 1 << 27 and _SAFETENSORS.match(head, 8):
+        return "safetensors"
+    return "pytorch" if _PICKLE.match(head) else ""
+
+
+def _archive(head: bytes) -> str:
+    """What a zip archive holds, by the names in it; they stand before each member."""
+    names = []
+    place = 0
+    while 0 <= place < len(head) - 30:
+        length = int.from_bytes(head[place + 26 : place + 28], "little")
+        names.append(head[place + 30 : place + 30 + length])
+        place = head.find(_MEMBER, place + 30 + length)
+    for pattern, name in _MEMBERS:
+        if any(pattern.search(member) for member in names):
+            return name
+    return "zip"
+
+
+def _by_protobuf(head: bytes) -> str:
+    if _SAVED_MODEL.match(head):
+        return "saved_model"
+    if _COREML.match(head):  # where ONNX has the name of a producer, which begins with a letter
+        return "coreml"
+    if _ONNX.match(head):
+        compiled = b"EPContext" in head and b"ep_cache_context" in head
+        return "epcontext" if compiled else "onnx"
+    return "graphdef" if _GRAPHDEF.match(head) else ""
+
+
+def _by_text(head: bytes) -> str:
+    """What text is; binary data is told by what text has none of."""
+    if head.startswith(_UTF16):
+        return "text"
+    if not _is_text(head):
+        place = head.find(_MEMBER, 0, _PADDED)
+        return "binary" if place < 0 else _archive(head[place:])
+    text = head.decode("utf-8-sig", "replace").lstrip()
+    start = text[:512].lower()
+    if start.startswith(("<!doctype html", "<html")):
+        return "html"
+    if start.startswith("<?xml") or start.startswith("<net "):
+        return "openvino" if "<net " in start else "xml"
+    if text.startswith("{"):
+        return _object(text)
+    first = text.split("\n", 1)[0]
+    if first.count(",") < _COMMAS:  # as in most logs, for which no model is to be imported
+        return "text"
+    from qnnmem.loader.csv import is_header
+
+    return "csv" if is_header(first) else "text"
+
+
+def _object(text: str) -> str:
+    if _TRACE.match(text):
+        return "trace"
+    if _RESULT.match(text):
+        return "result"
+    if _CONFIG.search(text):
+        return "config"
+    if _EAIX.search(text):
+        return "eaix"
+    if _CONTENTS.search(text):
+        return "contents"
+    return "graphs" if _GRAPHS.search(text) else "json"
+
+
+def _is_text(head: bytes) -> bool:
+    head = head[:_TEXT]
+    if 10 * _count(head, _CONTROLS) > len(head):
+        return False
+    try:
+        getincrementaldecoder("utf-8-sig")().decode(head)  # the last letter may be cut
+    except UnicodeDecodeError:
+        # Other code pages have as few controls; NUL is what a crash leaves. Noise has more.
+        controls = _count(head, _CONTROLS.replace(b"\0", b""))
+        return 10 * _count(head, _PRINTABLE) > 3 * len(head) and 50 * controls <= len(head)
+    return True
+
+
+def _count(head: bytes, octets: bytes) -> int:
+    return len(head) - len(head.translate(None, octets))

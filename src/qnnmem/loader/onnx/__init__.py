@@ -1,0 +1,136 @@
+"""ONNX files into the IR, by passes in a line; each takes the value that the one before gives.
+
+    read      path            ->  ReadModel       bytes that unpack into bounded memory
+    guard     ReadModel       ->  GuardedModel    a ModelProto, checked
+    open      GuardedModel    ->  OpenModel       functions inlined
+    resolve   OpenModel       ->  ResolvedModel   inputs fixed
+    fold      ResolvedModel   ->  FoldedModel     constant Ifs replaced by the branch taken
+    shape     FoldedModel     ->  ShapedModel     a type for every tensor
+    build     ShapedModel     ->  ir.Model
+
+A wrong size of an input comes from resolve, a missing or wrong branch from fold, any other wrong
+shape from shape, a wrong view, constant or quantized tensor from build. A LoadError carries the
+name of its pass as `stage`.
+
+What each pass calls, in order, all of it below the passes:
+
+    read      bounded_file, wire
+    guard     tensor, well_formed
+    open      trial (inlines functions), well_formed
+    resolve   inputs, values
+    fold      trial (infers types), flow, trial (computes conditions), branch
+    shape     control, trial, refusal; fold for each body, and again when it has learnt something
+    build     flow, quant
+
+`sizes` stands above the passes: it tries what a caller gives, and says what would fit.
+
+No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
+messages of protobuf are shared, and replaced instead of changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from qnnmem.loader.onnx.fixed import Fixed, InputValue
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.ir import Model
+    from qnnmem.loader.onnx.passes.guard import GuardedModel
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
+
+_NO_DIMS: Mapping[str, int] = MappingProxyType({})
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
+
+
+def read(
+    path: Path,
+    *,
+    dims: Mapping[str, int] = _NO_DIMS,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
+    time_limit_s: float = 60.0,
+) -> Model:
+    """Model in an ONNX file, every shape fixed.
+
+    `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
+    inside whose shape depends on data. `values` makes inputs constants: a number, several, an
+    array, or the path of a .npy or .raw file.
+    """
+    from qnnmem.loader.onnx.passes.build import build
+
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return build(shaped)
+
+
+def executable(
+    path: Path,
+    *,
+    dims: Mapping[str, int] = _NO_DIMS,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
+    time_limit_s: float = 60.0,
+) -> onnx.ModelProto:
+    """Graph whose node list `Op.sources` of `read` with the same options point into.
+
+    Its value infos carry the types of all tensors. External data stays where it is: locations
+    were checked and are relative to the model's folder.
+    """
+    from qnnmem.loader.onnx.typed import write_typed
+
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return write_typed(shaped)
+
+
+def read_with_graph(
+    path: Path,
+    *,
+    dims: Mapping[str, int] = _NO_DIMS,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
+    time_limit_s: float = 60.0,
+) -> tuple[Model, onnx.ModelProto]:
+    """What `read` and `executable` give, for the time of one."""
+    from qnnmem.loader.onnx.passes.build import build
+    from qnnmem.loader.onnx.typed import write_typed
+
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return build(shaped), write_typed(shaped)
+
+
+def read_shaped(
+    path: Path,
+    *,
+    dims: Mapping[str, int] = _NO_DIMS,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
+    time_limit_s: float = 60.0,
+) -> ShapedModel:
+    """Model in a file after all passes but the last."""
+    from qnnmem.loader.onnx.passes.guard import guard
+    from qnnmem.loader.onnx.passes.read import read
+    from qnnmem.loader.onnx.passes.resolve import open_model
+    from qnnmem.loader.onnx.sizes.advice import shape_or_advise
+    from qnnmem.loader.onnx.trial.child import TrialChild
+
+    path = Path(path)
+    content = read(path)  # most damaged files end here, before a process is started
+    with TrialChild(path, time_limit_s) as child:  # it imports its libraries while we decode
+        guarded = guard(content)
+        del content  # up to 2 GiB that no later pass needs
+        opened = open_model(guarded, child)
+        return shape_or_advise(opened, Fixed(dims, shapes, values), child)
+
+
+def read_guarded(path: Path) -> GuardedModel:
+    """Model in a file as it is, checked: for questions that need no shapes inside."""
+    from qnnmem.loader.onnx.passes.guard import guard
+    from qnnmem.loader.onnx.passes.read import read
+
+    return guard(read(path))

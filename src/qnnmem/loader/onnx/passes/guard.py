@@ -1,0 +1,90 @@
+"""Second pass: bytes become a ModelProto whose counts, names and stored data are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import LoadError
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS
+from qnnmem.loader.onnx.passes.read import ReadModel
+from qnnmem.loader.onnx.stage import stage
+from qnnmem.loader.onnx.stored import check_data
+from qnnmem.loader.onnx.well_formed import check_expansion, check_graphs
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_OUTPUTS = 20_000
+MIN_OPSET = 7
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedModel:
+    """A checked model, the nodes of every graph in execution order.
+
+    With functions in it, names and order are final, and checked, only after the next pass.
+    """
+
+    path: Path
+    proto: onnx.ModelProto
+
+
+@stage("guard")
+def guard(model: ReadModel) -> GuardedModel:
+    """Decode and check a model; parsing only, nothing of it is executed."""
+    proto = decode(model)
+    try:
+        _check_model(model.path, proto)
+    except UnicodeDecodeError as exc:
+        raise LoadError(model.path, "holds names that are not text; the file is damaged") from exc
+    return GuardedModel(model.path, proto)
+
+
+def decode(model: ReadModel) -> onnx.ModelProto:
+    """The message in bytes that were looked at; nothing in it is checked."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(model.blob)
+    except (DecodeError, ValueError, RuntimeError) as exc:
+        raise LoadError(model.path, "is cut short or is not an ONNX model") from exc
+    except MemoryError as exc:
+        raise LoadError(model.path, "does not fit into memory") from exc
+    return proto
+
+
+def _check_model(path: Path, proto: onnx.ModelProto) -> None:
+    """Check a message that was decoded a moment ago; its nodes are sorted in place."""
+    if not proto.graph.output:
+        raise LoadError(path, "is not an ONNX model, or one without outputs")
+    if len(proto.graph.output) > MAX_OUTPUTS:
+        raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to be planned")
+    _check_opset(path, proto)
+    if proto.functions:
+        check_expansion(path, proto)
+    else:
+        check_graphs(path, proto.graph)
+    check_data(path, proto)
+    proto.ClearField("training_info")
+
+
+def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
+    import onnx.defs
+
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS]
+    if not versions and any(node.domain in ONNX_DOMAINS for node in proto.graph.node):
+        raise LoadError(path, "does not say which ONNX operator set it uses")
+    newest = onnx.defs.onnx_opset_version()
+    for version in versions:
+        if not MIN_OPSET <= version <= newest:
+            older = f"{MIN_OPSET} or newer is needed, convert it first"
+            why = older if version < MIN_OPSET else f"the newest one known here is {newest}"
+            raise LoadError(path, f"uses ONNX operator set {quote(version)}; {why}")
+    if len(set(versions)) > 1:
+        both = " and ".join(map(str, sorted(set(versions))))
+        raise LoadError(path, f"names several ONNX operator sets: {both}")

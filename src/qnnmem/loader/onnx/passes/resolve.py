@@ -1,0 +1,185 @@
+"""Third pass: nothing is left open at the model's edge.
+
+calls of the model's own functions   ->  the nodes of the functions
+initializers among the inputs        ->  initializers only; unread ones are dropped
+free dimensions of inputs            ->  the numbers the caller gives
+inputs with a value the caller gives ->  constants
+shapes the file declares inside      ->  forgotten: they can be wrong, later passes find them
+defaults that inference gets wrong   ->  written out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.loader.onnx.defaults import lacks_defaults, write_defaults
+from qnnmem.loader.onnx.fixed import Fixed, value_text
+from qnnmem.loader.onnx.foreign import check_foreign, check_outputs
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
+from qnnmem.loader.onnx.inputs import dims_of, fix_inputs
+from qnnmem.loader.onnx.passes.guard import GuardedModel
+from qnnmem.loader.onnx.stage import stage
+from qnnmem.loader.onnx.tensor import OnnxType, type_of
+from qnnmem.loader.onnx.well_formed import check_graphs
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.loader.onnx.trial.child import TrialChild
+
+# From this version on, initializers need not be inputs; older files mean the same once cleaned.
+MIN_IR_VERSION = 8
+_CONTENT = (
+    *("node", "input", "output", "initializer"),
+    *("value_info", "quantization_annotation"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model whose nodes are ops, not calls of functions; its inputs may leave sizes open."""
+
+    path: Path
+    head: onnx.ModelProto  # IR version, operator sets, metadata; of the graph only its name
+    graph: OnnxGraph
+    declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    outputs: Mapping[str, tuple[int, ...]]  # sizes the file declares for outputs, 0 where open
+
+    def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
+        """The model, or the same with another graph, as a message of its own."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self.head)
+        (graph or self.graph).put_into(model.graph)
+        return model
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel(OpenModel):
+    """A model whose inputs have fixed shapes; an input with a given value is a constant."""
+
+    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
+    # Inputs that have a value, as the command line takes it.
+    valued: Mapping[str, str] = field(default_factory=dict)
+
+
+@stage("resolve")
+def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
+    """Inline functions, drop what nothing reads and what the file only claims."""
+    head = copied_without(model.proto, "graph", "functions")
+    head.graph.CopyFrom(copied_without(model.proto.graph, *_CONTENT))
+    head.ir_version = max(head.ir_version, MIN_IR_VERSION)
+    graph = OnnxGraph.of(model.proto.graph)
+    if model.proto.functions:
+        inlined = _inlined(model, child)
+        head.ClearField("opset_import")
+        head.opset_import.extend(inlined.opset_import)
+        graph = OnnxGraph(
+            graph.name, tuple(inlined.graph.node), graph.input, graph.output, graph.initializer
+        )
+    check_outputs(model.path, graph)
+    declared = _declared(model.proto.graph, graph.node)
+    check_foreign(model.path, graph, declared)
+    outputs = {
+        item.name: tuple(max(dim.dim_value, 0) for dim in dims_of(item))
+        for item in graph.output
+        if item.type.tensor_type.HasField("shape")
+    }
+    return OpenModel(model.path, head, _without_unused(graph), declared, outputs)
+
+
+@stage("resolve")
+def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
+    """Give every input a fixed shape, or the value that is given for it."""
+    graph = model.graph
+    inputs, constants = fix_inputs(model.path, graph, fixed)
+    stored = (*graph.initializer, *constants)
+    graph = OnnxGraph(graph.name, graph.node, inputs, graph.output, stored)
+    # The shape of an input that has a value is that of the value.
+    stated = {name: shape for name, shape in fixed.shapes.items() if name not in fixed.values}
+    valued = {name: value_text(value) for name, value in fixed.values.items()}
+    return ResolvedModel(
+        model.path, model.head, graph, model.declared, model.outputs, stated, valued
+    )
+
+
+def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:
+    """Model without weights in which the child has replaced the calls of functions; checked."""
+    import onnx
+
+    light = onnx.ModelProto()
+    light.CopyFrom(model.proto)
+    for tensor in light.graph.initializer:
+        tensor.ClearField("raw_data")
+    try:
+        inlined = child.inline(light)
+    except ChildFailed as exc:
+        raise LoadError(model.path, f"the model's functions cannot be inlined: {exc}") from exc
+    light.graph.ClearField("node")
+    light.graph.node.extend(inlined.graph.node)
+    light.ClearField("opset_import")
+    light.opset_import.extend(inlined.opset_import)
+    check_graphs(model.path, light.graph)
+    return light
+
+
+def _declared(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[str, OnnxType]:
+    """Types the file states about outputs of ops outside of the ONNX standard."""
+    foreign = {name for node in nodes if node.domain not in ONNX_DOMAINS for name in node.output}
+    kinds = {
+        item.name: type_of(item)
+        for item in (*graph.value_info, *graph.output)
+        if item.name in foreign
+    }
+    return {name: kind for name, kind in kinds.items() if kind is not None and kind.is_static}
+
+
+def _without_unused(graph: OnnxGraph) -> OnnxGraph:
+    """Graph without initializers among the inputs, unread initializers and declared shapes."""
+    stored = {item.name for item in graph.initializer}
+    read = {name for node in graph.node for name in reads(node)}
+    read.update(item.name for item in graph.output)
+    return OnnxGraph(
+        graph.name,
+        tuple(_plain(node) for node in graph.node),
+        tuple(item for item in graph.input if item.name not in stored),
+        tuple(_shapeless(item) for item in graph.output),
+        tuple(item for item in graph.initializer if item.name in read),
+    )
+
+
+def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Node that leaves out no default, and whose bodies declare no types of tensors inside."""
+    if not any(bodies(node)) and not lacks_defaults(node):
+        return node
+    copy = type(node)()
+    copy.CopyFrom(node)
+    write_defaults(copy)
+    for body in bodies(copy):
+        _forget_declared(body)
+    return copy
+
+
+def _forget_declared(graph: onnx.GraphProto) -> None:
+    """Drop declared types from the copy of a body, in place."""
+    del graph.value_info[:]
+    del graph.quantization_annotation[:]
+    for out in graph.output:
+        if out.type.HasField("tensor_type"):
+            out.type.tensor_type.ClearField("shape")
+    for node in graph.node:
+        for body in bodies(node):
+            _forget_declared(body)
+
+
+def _shapeless(item: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    copy = type(item)()
+    copy.CopyFrom(item)
+    if copy.type.HasField("tensor_type"):
+        copy.type.tensor_type.ClearField("shape")
+    return copy

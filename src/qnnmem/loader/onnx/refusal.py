@@ -1,0 +1,213 @@
+"""Graphs that cannot be planned: shapes that data decide, types and bodies that are not handled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import ChildFailed, LoadError, QnnMemError, Setting, Words, chain_words, spaced
+from qnnmem.loader.onnx.flow import CONTROL, RESHAPING, SHAPING
+from qnnmem.loader.onnx.foreign import first_foreign, foreign_op
+from qnnmem.loader.onnx.graph import attribute, bodies, is_op, live, reads
+from qnnmem.loader.onnx.scope import Scope
+from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, by_sizes, check_shape
+from qnnmem.loader.onnx.trial.questions import Trials, measure_types
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+_LISTED = 20  # tensors that a sentence names
+_BY_DATA = "depends on the data"
+
+
+def check_scope(trials: Trials, scope: Scope) -> None:
+    """Refuse what is known only by chance or by too large a number."""
+    refuse_dependent(trials, scope, [name for name in scope.measured if name not in trials.stated])
+    for index in live(scope.graph):
+        node = scope.graph.node[index]
+        examined = node.output[0] in scope.bodies
+        if is_op(node, *CONTROL) and not examined and not scope.are_const(node.output):
+            who = quote(node.name or node.output[0])
+            raise LoadError(trials.path, f"the body of {node.op_type} {who} cannot be examined")
+        if not is_op(node, *CONTROL) and any(bodies(node)):
+            raise LoadError(trials.path, f"op {quote(node.op_type)} carries a graph, not handled")
+        for name in filter(None, node.output):
+            if name in scope.types and name not in scope.flow.const:
+                _check_type(trials, node, name, scope.types[name])
+        if is_op(node, *RESHAPING):
+            _check_elements(trials, scope, node)
+
+
+def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType) -> None:
+    if kind.elem == STRING or kind.elem not in DTYPES:
+        what = "strings" if kind.elem == STRING else f"element type {kind.elem}"
+        who = quote(node.op_type)
+        raise LoadError(
+            trials.path, f"tensor {quote(name)} of op {who} holds {what}, which is not handled"
+        )
+    check_shape(trials.path, name, kind.shape or (), DTYPES[kind.elem])
+
+
+def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
+    """Refuse a new shape with another number of elements; inference accepts any constant shape."""
+    names = node.input[0], node.output[0]
+    # A stated shape is an upper bound, and so is all that follows from it.
+    if any(name in trials.stated or name in scope.flow.culprit for name in names):
+        return
+    before, after = (scope.types[name].shape if name in scope.types else None for name in names)
+    if before is None or after is None or math.prod(before) == math.prod(after):
+        return
+    who = f"{node.op_type} {quote(node.name or node.output[0])}"
+    raise LoadError(
+        trials.path,
+        f"{who} turns {math.prod(before):,} elements into {math.prod(after):,}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DependentShape:
+    """A tensor whose shape data decide."""
+
+    name: str
+    operator: str
+    why: str
+    largest: tuple[int, ...] | None  # None where the operator does not tell
+    by_value: Words  # the way out where an input of the model itself says the shape
+
+    def __str__(self) -> str:
+        why = "" if self.why == _BY_DATA else f", {self.why}"
+        return f"{quote(self.name)} ({self.operator}{why})"
+
+
+class DependentShapes(LoadError):
+    """Shapes that data decide; the cure is to state the largest ones."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        shapes: Sequence[DependentShape],
+        seen: Mapping[str, tuple[int, ...]],
+        end: Words = "",
+    ) -> None:
+        self.shapes = tuple(shapes)
+        self.seen = seen  # with these in their place, what comes behind can be looked at
+        first, is_one = self.shapes[0], len(self.shapes) == 1
+        what = f"the shape of {quote(first.name)}, made by {quote(first.operator)}, {first.why}"
+        if not is_one:
+            more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
+            listed = ", ".join(map(str, self.shapes[:_LISTED]))
+            what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
+        state = f"state {'its largest shape' if is_one else 'their largest shapes'} with "
+        # The branches of an If have known sizes, which the reason lists; a trial run took one.
+        tried = {
+            one.name: seen[one.name]
+            for one in self.shapes
+            if one.largest is None and one.operator != "If" and one.name in seen
+        }
+        settings = [_setting(one.name, one.largest or tried.get(one.name)) for one in self.shapes]
+        cure = chain_words(first.by_value, state, spaced(settings))
+        if tried:
+            which = "" if is_one else f"{len(tried)} of them "
+            cure = chain_words(cure, f" ({which}as seen in a trial run; real data may need more)")
+        super().__init__(path, what, cure=chain_words(cure, end))
+
+    def joined(self, later: DependentShapes) -> DependentShapes:
+        """Both in one answer."""
+        names = {one.name for one in self.shapes}
+        new = [one for one in later.shapes if one.name not in names]
+        return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
+
+    def blocked(self, error: QnnMemError) -> DependentShapes:
+        """The same answer where stating the shapes leads to another error."""
+        end = chain_words("; with these it ends in: ", error.what)
+        return DependentShapes(self.path, self.shapes, self.seen, end)
+
+
+def _setting(name: str, shape: tuple[int, ...] | None) -> Setting:
+    shown = name if name.isprintable() and len(name) <= 80 else "NAME"
+    return Setting("shapes", f"{shown}={'AxB' if shape is None else by_sizes(shape)}")
+
+
+def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None:
+    """Raise DependentShapes if data decide the shapes of some of these tensors."""
+    flow = scope.flow
+    open_ones = [name for name in names if name in flow.culprit and name not in flow.pending]
+    if open_ones:
+        raise dependent_shapes(trials, scope, open_ones)
+
+
+def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> DependentShapes:
+    """Error about tensors whose shapes data decide."""
+    makers = {name: node for node in scope.graph.node for name in node.output}
+    # What is made from other open ones may follow from their shapes.
+    names = [
+        name
+        for name in names
+        if all(one in scope.flow.const or scope.is_typed(one) for one in reads(makers[name]))
+    ] or names[:1]
+    shapes = [
+        DependentShape(
+            name,
+            makers[name].op_type,
+            scope.reasons.get(name, _BY_DATA),
+            _largest(scope, makers[name]),
+            _valued(trials, scope, name),
+        )
+        for name in names
+    ]
+    known = {one.name: one.largest for one in shapes if one.largest is not None}
+    rest = [name for name in names if name not in known]
+    return DependentShapes(trials.path, shapes, {**known, **_seen(trials, scope, rest)})
+
+
+def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes in a trial run, of as many tensors as made-up data reach."""
+    if not names:
+        return {}
+    try:
+        found, _ = measure_types(trials, scope.graph, scope.types, names, scope.flow.const)
+    except (ChildFailed, LoadError):
+        each = ([name] for name in names[:_LISTED] if len(names) > 1)
+        return {name: shape for one in each for name, shape in _seen(trials, scope, one).items()}
+    return {name: kind.shape for name, kind in found.items() if kind.shape is not None}
+
+
+def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
+    """The largest shape of an op's first output, where the operator itself tells."""
+    kind = scope.types.get(node.input[0]) if node.input else None
+    if kind is None or kind.shape is None:
+        return None
+    if is_op(node, "NonZero"):
+        return max(len(kind.shape), 1), math.prod(kind.shape)
+    is_flat = attribute(node, "axis") is None
+    if is_op(node, "Compress", "Unique") and is_flat:
+        return (math.prod(kind.shape),)
+    return kind.shape if is_op(node, "Compress", "Slice") else None
+
+
+def _valued(trials: Trials, scope: Scope, name: str) -> Words:
+    """The way out where an input of the model itself says the shape."""
+    if name not in scope.flow.culprit:
+        return ""
+    node = scope.graph.node[scope.flow.culprit[name]]
+    sources = [node.input[at] for at in SHAPING.get(node.op_type, ()) if at < len(node.input)]
+    direct = next((s for s in sources if s in trials.inputs and s != node.input[0]), None)
+    if direct is None:
+        return ""
+    return (f"give {quote(direct)} a value with ", Setting("values", f"{direct}=VALUE"), ", or ")
+
+
+def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
+    """Error about a shape that neither inference nor a trial run finds."""
+    node = next((node for node in scope.graph.node if name in node.output), None)
+    strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
+    if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):
+        return foreign_op(trials.path, strange)
+    who = f", made by {quote(node.op_type)}," if node is not None else ""
+    return LoadError(
+        trials.path, f"the shape of {quote(name)}{who} is unknown and a trial run failed: {reason}"
+    )

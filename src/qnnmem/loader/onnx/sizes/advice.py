@@ -1,0 +1,244 @@
+"""A model with the sizes a caller gives, tried; else which sizes it runs with.
+
+all is given, and onnxruntime runs the model    ->  the shaped model
+something is left open                          ->  FreeDimensions with sizes that were tried
+a size does not fit                             ->  which one, and how large it must be
+a branch cannot be taken with these sizes       ->  the value of an input that avoids it
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from qnnmem.errors import (
+    FreeDimensions,
+    LoadError,
+    Setting,
+    Words,
+    chain_words,
+    join_words,
+    spaced,
+)
+from qnnmem.loader.onnx.fixed import Fixed, settings_of
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, is_op
+from qnnmem.loader.onnx.inputs import dims_of
+from qnnmem.loader.onnx.passes.resolve import OpenModel
+from qnnmem.loader.onnx.passes.shape import ShapedModel
+from qnnmem.loader.onnx.sizes.attempts import Attempts, RunFailure, shape_model, with_all_dependent
+from qnnmem.loader.onnx.sizes.openings import Openings, OpenSize, Switch, find_openings
+from qnnmem.loader.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
+from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.text import quote
+
+_RECURRENT = ("LSTM", "GRU", "RNN")  # shape inference does not look at their states
+_COMBINATIONS = 6  # of switches
+_MOST_WATCHED = 10_000
+
+
+def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
+    """Shaped model whose sizes onnxruntime takes, or an error that says what it would take."""
+    try:
+        shaped = shape_model(model, fixed, child)
+    except LoadError as exc:
+        error = with_all_dependent(model, fixed, child, exc)
+        raise _Advisor(model, fixed, child).advise(error) from exc
+    if not fixed and not any(is_op(node, *_RECURRENT) for node in model.graph.node):
+        return shaped
+    advisor = _Advisor(model, fixed, child)
+    refused = advisor.refusal(shaped)
+    if isinstance(refused, LoadError):
+        raise advisor.advise(refused)
+    return replace(shaped, notes=refused)
+
+
+def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
+    """Tensors that inference alone has given a shape: a run shows whether it is right."""
+    if not any(item.domain in ONNX_DOMAINS for item in model.head.opset_import):
+        return ()
+    made = (name for node in model.graph.node for name in node.output)
+    return tuple(itertools.islice((n for n in made if n in shaped.scope.settled), _MOST_WATCHED))
+
+
+def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a model whose tensors have other shapes than inference says."""
+    for name, shape in seen.items():
+        inferred = shaped.scope.types[name].shape
+        if inferred != shape:
+            node = next(n for n in shaped.resolved.graph.node if name in n.output)
+            raise LoadError(
+                shaped.resolved.path,
+                f"the shape of {quote(name)}, made by {quote(node.op_type)}, is {list(shape)} when "
+                f"the model runs, but shape inference says {list(inferred or ())}",
+            )
+
+
+class _Advisor:
+    """What can be said about one model and what a caller gives for it."""
+
+    def __init__(self, model: OpenModel, given: Fixed, child: TrialChild) -> None:
+        self._model, self._given = model, given
+        self._openings: Openings = find_openings(model.graph)
+        self._switches = [s for s in self._openings.switches if s.input not in given.values]
+        self._child = child
+
+    def advise(self, error: LoadError) -> LoadError:
+        """The error, of the same pass, with what would help."""
+        better = self._complete(error) if isinstance(error, FreeDimensions) else self._mend(error)
+        better.stage = error.stage
+        return better
+
+    def _complete(self, error: FreeDimensions) -> FreeDimensions:
+        """The same error with sizes for all that is open."""
+        sizes = tuple((o, o.worth[0]) for o in self._open_sizes() if self._size(o) is None)
+        numbers = tuple((switch, switch.worth[0]) for switch in self._switches)
+        attempts = Attempts(self._model, self._child)
+        found = search(attempts, self._openings, self._given, OpenChoice(sizes, numbers))
+        settings = settings_of(fixed_with(self._openings, self._given, found.candidate))
+        others = () if found.untried else self._at_other_rates(attempts, found.candidate, settings)
+        return FreeDimensions(
+            error.path, error.free, settings, untried=found.untried, others=others
+        )
+
+    def _at_other_rates(
+        self, attempts: Attempts, found: OpenChoice, settings: Sequence[Setting]
+    ) -> tuple[Words, ...]:
+        """The same window at other sample rates, where it runs there, by what differs."""
+        choices = (
+            found.switched({switch: rate})
+            for switch, chosen in found.numbers
+            if switch.is_rate and any(size.rate == switch.input for size, _ in found.sizes)
+            for rate in switch.worth
+            if rate != chosen
+        )
+        fitting = (choice for choice in choices if self._fits(attempts, choice))
+        fixed = (fixed_with(self._openings, self._given, choice) for choice in fitting)
+        return tuple(spaced([s for s in settings_of(one) if s not in settings]) for one in fixed)
+
+    def _mend(self, error: LoadError) -> LoadError:
+        """The same error with what would help; the error itself if nothing is known to."""
+        sizes = tuple((o, size) for o in self._open_sizes() if (size := self._size(o)))
+        if not (sizes or self._switches):
+            return error
+        attempts = Attempts(self._model, self._child)
+        if attempts.barrier:
+            return error
+        for combination in self._combinations():
+            if self._fits(attempts, OpenChoice(sizes, combination)):
+                return self._switched(error, combination)
+        if error.cure:  # data decide, not sizes
+            return error
+        start = OpenChoice(sizes, tuple((s, s.worth[0]) for s in self._switches))
+        found = search(attempts, self._openings, self._given, start, grow=True)
+        return error if found.untried else self._resized(error, attempts, start, found.candidate)
+
+    def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
+        """Why onnxruntime does not run the model with the sizes given, or notes about that."""
+        attempts = Attempts(self._model, self._child, _watched(self._model, shaped))
+        if attempts.barrier:
+            return ()
+        failures: list[tuple[str, RunFailure]] = []
+        combinations = list(self._combinations()) or [()]
+        for combination in combinations:
+            candidate = OpenChoice((), combination)
+            fixed = fixed_with(self._openings, self._given, candidate)
+            failure = attempts.run(fixed, thorough=True)
+            check_seen(shaped, attempts.seen)
+            if failure is not None:
+                words = " and ".join(f"{s.input}={s.value(n)}" for s, n in combination)
+                failures.append((words, failure))
+        if failures and len(failures) == len(combinations):
+            text = failures[0][1].text
+            if all(failure.is_steady for _, failure in failures):
+                return LoadError(self._model.path, f"onnxruntime refuses these sizes at {text}")
+            return (f"not tried to the end, made-up data stopped at {text}",)
+        return tuple(f"onnxruntime refuses these sizes when {w}: {f.text}" for w, f in failures)
+
+    def _open_sizes(self) -> list[OpenSize]:
+        """Sizes that the file leaves open, but for those of inputs that are constants now."""
+        return [
+            size.at_rate(self._rate(size.rate)) if size.rate else size
+            for size in self._openings.sizes
+            if size.input not in self._given.values
+        ]
+
+    def _rate(self, name: str) -> int:
+        """The sample rate that the caller gives, or that is tried first."""
+        given = self._given.values.get(name)
+        likeliest = next(s.worth[0] for s in self._openings.switches if s.input == name)
+        return given if isinstance(given, int) and given > 0 else likeliest
+
+    def _size(self, size: OpenSize) -> int | None:
+        """What the caller gives for an open size."""
+        if size.dim in self._given.dims:
+            return self._given.dims[size.dim]
+        for item in self._openings.inputs:
+            shape = self._given.shapes.get(item.name)
+            if shape is None:
+                continue
+            for at, (dim, given) in enumerate(zip(dims_of(item), shape, strict=False)):
+                if (size.dim and dim.dim_param == size.dim) or (item.name, at) == (
+                    size.input,
+                    size.axis,
+                ):
+                    return given
+        return None
+
+    def _combinations(self) -> Iterator[tuple[tuple[Switch, int], ...]]:
+        """Values of all switches together, the likeliest first."""
+        if not self._switches:
+            return
+        ways = [[(switch, number) for number in switch.worth] for switch in self._switches]
+        yield from itertools.islice(itertools.product(*ways), _COMBINATIONS)
+
+    def _fits(self, attempts: Attempts, candidate: OpenChoice) -> bool:
+        fixed = fixed_with(self._openings, self._given, candidate)
+        if attempts.run(fixed) is not None:
+            return False
+        try:
+            attempts.shape(fixed)
+        except LoadError:
+            return False
+        return True
+
+    def _switched(self, error: LoadError, combination: tuple[tuple[Switch, int], ...]) -> LoadError:
+        """The error with values of inputs that avoid the branch it comes from."""
+        fixed = fixed_with(self._openings, self._given, OpenChoice((), combination))
+        names = ", ".join(quote(switch.input) for switch, _ in combination)
+        settings = settings_of(fixed)
+        verb = "decides" if len(combination) == 1 else "decide"
+        cure = chain_words(
+            (f"{names} {verb} which branch is taken; it runs with ", *spaced(settings)),
+            ", or " if error.cure else "",
+            error.cure,
+        )
+        return LoadError(error.path, error.what, cure=cure, settings=settings)
+
+    def _resized(
+        self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
+    ) -> LoadError:
+        """The error with the size that does not fit and how large it must be."""
+        old = dict(start.sizes)
+        changed = [(size, number) for size, number in found.sizes if old[size] != number]
+        words = "these sizes do not fit together"
+        if len(changed) == 1:
+            size, _ = changed[0]
+            least = boundary(attempts, self._openings, self._given, found, size, old[size])
+            words = f"{size.words} is {old[size]}, which does not fit"
+            if least is not None and self._fits(attempts, found.sized({size: least})):
+                found = found.sized({size: least})
+                most = "at least" if least > old[size] else "at most"
+                words = f"{size.words} is {old[size]} and must be {most} {least}"
+        fixed = fixed_with(self._openings, self._given, found)
+        if not changed:  # a name that stands for two sizes
+            given = self._given.shapes
+            odd = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")
+            words = f"input {quote(odd)} cannot be {'x'.join(map(str, given.get(odd, ())))} here"
+        settings = settings_of(fixed)
+        return LoadError(
+            error.path,
+            f"{words} ({join_words(error.what)})",
+            cure=("it runs with ", *spaced(settings)),
+            settings=settings,
+        )

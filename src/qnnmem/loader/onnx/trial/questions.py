@@ -1,0 +1,169 @@
+"""Questions about a model that only foreign code can answer, which the child runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.loader.onnx.foreign import first_foreign, foreign_op, no_tensor
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph
+from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
+from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
+from qnnmem.loader.onnx.trial.models import cone, light_graph
+from qnnmem.loader.onnx.trial.program import RUNS, TYPE_NAMES
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+_INT64 = 7
+# Element types that data can be made up for.
+NUMPY = {
+    elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
+}
+_ELEMS = {name: elem for elem, name in NUMPY.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What all questions about one model share."""
+
+    path: Path
+    child: TrialChild
+    head: onnx.ModelProto  # IR version and operator sets, no graph
+    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
+    declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
+
+    @property
+    def opset(self) -> int:
+        """Oldest version of the ONNX operator set that the model uses."""
+        versions = (item.version for item in self.head.opset_import if item.domain in ONNX_DOMAINS)
+        return int(min(versions))
+
+    def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """Model around a graph."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self.head)
+        model.graph.CopyFrom(graph)
+        return model
+
+
+def infer_types(
+    trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
+) -> dict[str, OnnxType]:
+    """Types by shape inference, given those of some tensors; control flow is left out."""
+    light = light_graph(graph, known)
+    try:
+        infos = trials.child.infer(trials.model(light))
+    except ChildFailed as exc:
+        node = first_foreign(light.node)
+        if node is not None and quote(node.domain)[1:-1] in str(exc):
+            raise foreign_op(trials.path, node) from exc
+        raise LoadError(trials.path, f"shape inference refuses the model: {exc}") from exc
+    found: dict[str, OnnxType] = {}
+    for info in (*graph.input, *infos):
+        kind = type_of(info)
+        if kind is None:
+            raise no_tensor(trials.path, info.name, graph.node)
+        found[info.name] = kind
+    for tensor in graph.initializer:
+        found[tensor.name] = OnnxType(tensor.data_type, tuple(tensor.dims))
+    found.update(known)
+    return found
+
+
+def measure_types(
+    trials: Trials,
+    graph: AnyGraph,
+    types: Mapping[str, OnnxType],
+    names: Sequence[str],
+    const: Collection[str],
+) -> tuple[dict[str, OnnxType], set[str]]:
+    """Types seen when really running the model, and names whose shape differed between runs."""
+    small = cone(graph, names, types, const)
+    untyped = [name for name in names if not (name in types and types[name].elem)]
+    fetch = [f"qnnmem shape {number}" for number in range(len(names))]
+    for name, shape in zip(names, fetch, strict=True):
+        small.node.add(op_type="Shape", input=[name], output=[shape])
+    small.output.extend(value_info(shape, OnnxType(_INT64, None)) for shape in fetch)
+    for name in untyped:
+        small.output.add(name=name)
+    result = trials.child.run(RunRequest(trials.model(small), _feeds(small), fetch, len(RUNS)))
+    shapes = [[_ints(tensor) for tensor in run] for run in result.values]
+    found, unsteady = {}, set()
+    for at, name in enumerate(names):
+        elem = types[name].elem if name not in untyped else _elem(trials, name, result.types)
+        found[name] = OnnxType(elem, shapes[0][at])
+        if any(run[at] != shapes[0][at] for run in shapes):
+            unsteady.add(name)
+    return found, unsteady
+
+
+def _elem(trials: Trials, name: str, types: Mapping[str, str]) -> int:
+    text = types.get(name, "")
+    elem = _ELEMS.get(TYPE_NAMES.get(text, ""))
+    if elem is None:
+        raise LoadError(trials.path, f"tensor {quote(name)} is of type {quote(text)}, not handled")
+    return elem
+
+
+def compute_values(
+    trials: Trials,
+    graph: AnyGraph,
+    types: Mapping[str, OnnxType],
+    names: Sequence[str],
+    const: Collection[str],
+) -> dict[str, onnx.TensorProto]:
+    """Values of constant tensors, computed by running what they are made from."""
+    stored = {item.name: item for item in graph.initializer}
+    found = {name: stored[name] for name in names if name in stored}
+    rest = [name for name in names if name not in stored]
+    if rest:
+        small = cone(graph, rest, types, const)
+        for name in rest:
+            small.output.add(name=name)
+        result = trials.child.run(RunRequest(trials.model(small), _feeds(small), rest, 1))
+        for name, tensor in zip(rest, result.values[0], strict=True):
+            tensor.name = name
+            found[name] = tensor
+    return found
+
+
+def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
+    """Single number in a stored integer or bool tensor."""
+    from onnx import numpy_helper
+
+    where = quote(tensor.name)
+    if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
+        raise LoadError(
+            trials.path, f"tensor {where} steers control flow but is not a stored scalar"
+        )
+    try:
+        return int(numpy_helper.to_array(tensor).reshape(-1)[0])
+    except (TypeError, ValueError) as exc:
+        raise LoadError(
+            trials.path, f"tensor {where} steers control flow but is not a number"
+        ) from exc
+
+
+def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
+    from onnx import numpy_helper
+
+    return tuple(int(size) for size in numpy_helper.to_array(tensor))
+
+
+def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
+    feeds = []
+    for item in graph.input:
+        kind = type_of(item)
+        if kind is None or kind.shape is None or kind.elem not in NUMPY:
+            raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
+        feeds.append((item.name, NUMPY[kind.elem], kind.shape))
+    return feeds

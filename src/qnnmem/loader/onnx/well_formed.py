@@ -1,0 +1,177 @@
+"""Graphs that hold together: every name defined once and before it is read, nodes in order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.deadline import ask_deadline
+from qnnmem.errors import LoadError
+from qnnmem.loader.onnx.graph import bodies, reads
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_NODES = 200_000
+MAX_NAME = 1 << 16
+_Key = tuple[str, str, str]  # of a function: domain, name, overload
+
+
+def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
+    """Check the names and the order of a graph and its bodies; sorts nodes in place.
+
+    The caller owns the message: it was decoded a moment ago.
+    """
+    nodes = 0
+    for one in graphs_in(graph):
+        nodes += len(one.node)
+        if nodes > MAX_NODES:
+            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to be planned")
+        _check_names(path, one)
+    sort_nodes(path, graph)
+
+
+def check_expansion(path: Path, model: onnx.ModelProto) -> None:
+    """Refuse functions that call each other so often that too many nodes come of them.
+
+    Counted, not expanded: thirty functions of two calls each stand for a billion nodes.
+    """
+    functions = {_called(one): one for one in model.functions}
+    sizes: dict[_Key, int] = {}
+    for start in functions:
+        if start in sizes:
+            continue
+        walk = {
+            start: _calls(functions[start].node)
+        }  # those that are being counted, outermost first
+        while walk:
+            ask_deadline()
+            key, calls = next(reversed(walk.items()))
+            called = next((one for one in calls if one in functions and one not in sizes), None)
+            if called is None:
+                sizes[key] = _expanded(functions[key].node, sizes)
+                del walk[key]
+            elif called in walk:
+                name = quote(functions[called].name)
+                raise LoadError(path, f"function {name} calls itself, directly or through others")
+            else:
+                walk[called] = _calls(functions[called].node)
+    if _expanded(model.graph.node, sizes) > MAX_NODES:
+        what = f"has more than {MAX_NODES:,} nodes once its functions are expanded"
+        raise LoadError(path, f"{what}, too many to be planned")
+
+
+def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
+    """The function that a node calls, or that a function is."""
+    name = entry.op_type if hasattr(entry, "op_type") else entry.name
+    return entry.domain, name, entry.overload
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
+    for node in nodes:
+        yield _called(node)
+        for body in bodies(node):
+            yield from _calls(body.node)
+
+
+def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
+    """How many nodes stand there once calls are replaced; one too many stands for any more."""
+    return min(MAX_NODES + 1, sum(sizes.get(called, 1) for called in _calls(nodes)))
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph, its bodies, their bodies and so on."""
+    # Depth was bounded by the wire check, so plain recursion is safe.
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from graphs_in(body)
+
+
+def _check_names(path: Path, graph: onnx.GraphProto) -> None:
+    if not all(isinstance(text, str) for text in _texts(graph)):
+        # protobuf hands out bytes where a name is not valid UTF-8
+        raise LoadError(path, "holds names that are not text; the file is damaged")
+    stored = {item.name for item in graph.initializer}
+    seen: set[str] = set()
+    # Files of IR version 3 list initializers among the inputs as well: that is one definition.
+    names = [name for name in (item.name for item in graph.input) if name not in stored]
+    names += [item.name for item in graph.initializer]
+    names += [name for node in graph.node for name in node.output if name]
+    for name in names:
+        if name in seen:
+            raise LoadError(path, f"tensor {quote(name)} is defined twice")
+        if not name or len(name) > MAX_NAME:
+            raise LoadError(path, f"a tensor name is empty or longer than {MAX_NAME:,} characters")
+        seen.add(name)
+    inputs = [item.name for item in graph.input]
+    if len(set(inputs)) < len(inputs):
+        twice = next(name for name in inputs if inputs.count(name) > 1)
+        raise LoadError(path, f"tensor {quote(twice)} is defined twice")
+
+
+def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+    for item in (*graph.input, *graph.output, *graph.initializer):
+        yield item.name
+    for item in graph.input:
+        yield from (dim.dim_param for dim in item.type.tensor_type.shape.dim)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (found.name for found in node.attribute)
+
+
+def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
+    """Bring nodes into execution order, stably and in place; cycles are refused."""
+    available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
+    # They are refused by name of what they are, not as tensors that nothing produces.
+    available.update(item.values.name for item in graph.sparse_initializer)
+    maker: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        maker.update((name, index) for name in node.output if name)
+    order = _order(path, graph, available, maker)
+    if order != list(range(len(order))):
+        nodes = [type(graph.node[0]).FromString(graph.node[i].SerializeToString()) for i in order]
+        del graph.node[:]
+        graph.node.extend(nodes)
+    for name in (out.name for out in graph.output):
+        if name not in maker and name not in available:
+            raise LoadError(path, f"output {quote(name)} is produced by no node")
+    scope = available | maker.keys()
+    for node in graph.node:
+        for body in bodies(node):
+            sort_nodes(path, body, scope)
+
+
+def _order(
+    path: Path, graph: onnx.GraphProto, available: set[str], maker: dict[str, int]
+) -> list[int]:
+    waiting: list[int] = []
+    followers: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.node):
+        needs = set()
+        for name in reads(node):
+            if name in maker:
+                needs.add(maker[name])
+            elif name not in available:
+                who = quote(node.name or node.op_type)
+                raise LoadError(path, f"node {who} reads {quote(name)}, which nothing produces")
+        waiting.append(len(needs))
+        for need in needs:
+            followers.setdefault(need, []).append(index)
+    ready = [index for index, count in enumerate(waiting) if count == 0]
+    order = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for follower in followers.get(index, ()):
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                heapq.heappush(ready, follower)
+    if len(order) < len(waiting):
+        stuck = next(index for index, count in enumerate(waiting) if count)
+        who = quote(graph.node[stuck].name or graph.node[stuck].op_type)
+        raise LoadError(path, f"the graph has a cycle through or before node {who}")
+    return order

@@ -1,0 +1,120 @@
+"""TFLite flatbuffers (`.tflite`) into the model of `qnnmem.ir`."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from qnnmem.bounded_file import regular_size
+from qnnmem.errors import LoadError, Setting, UsageError
+from qnnmem.ir import Model
+from qnnmem.loader.bounds import check_model
+from qnnmem.loader.tflite.assumed import shape_pattern
+from qnnmem.loader.tflite.derive.call import written
+from qnnmem.loader.tflite.file import TfliteFile
+from qnnmem.loader.tflite.graph import read_graph
+from qnnmem.loader.tflite.schema import RawGraph, RawTensor, decode
+from qnnmem.text import quote
+
+IDENTIFIER = b"TFL3"  # at byte 4
+# Offsets in a flatbuffer have 32 bits; weights kept behind it may be larger.
+_MAX_FILE = 1 << 36
+
+
+def read(
+    path: Path,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int] | None = None,
+) -> Model:
+    """Read the main graph of a TFLite file; `shapes` may change sizes of inputs left open."""
+    graphs = decode_file(path)
+    if not graphs:
+        raise LoadError(path, "holds no graph")
+    open_inputs = _open_inputs(path, graphs[0])
+    if dims:
+        raise _no_names(path, open_inputs)
+    given = _given(path, graphs[0], shapes)
+    if given and (left := [t.name for t in open_inputs if t.name not in shapes]):
+        what = f"input {quote(left[0])} leaves its size open too; give its shape as well"
+        raise UsageError(what, where=path)
+    try:
+        model = read_graph(TfliteFile(path, graphs, given, open_inputs))
+    except RecursionError as exc:
+        raise LoadError(path, "its graphs call each other too deeply") from exc
+    check_model(path, model)
+    return model
+
+
+def decode_file(path: Path) -> tuple[RawGraph, ...]:
+    """The graphs of a TFLite file; the first is the main one."""
+    if regular_size(path) > _MAX_FILE:
+        raise LoadError(path, "is too large for a TFLite file")
+    try:
+        with path.open("rb") as file, memoryview(_mapped(file.fileno())) as content:
+            if bytes(content[4:8]) != IDENTIFIER:
+                raise LoadError(path, "is not a TFLite file: 'TFL3' is missing at byte 4")
+            return decode(path, content)
+    except (OSError, ValueError, BufferError) as exc:
+        raise LoadError(path, "cannot be read") from exc
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
+    if any(not 0 <= index < len(graph.tensors) for index in graph.inputs):
+        raise LoadError(path, "names an input that is not a tensor of its graph")
+    inputs = (graph.tensors[index] for index in graph.inputs)
+    return tuple(tensor for tensor in inputs if -1 in tensor.signature)
+
+
+def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
+    what = (
+        "the dimensions of a TFLite model have no names, ",
+        Setting("dims"),
+        " is for ONNX models",
+    )
+    if not open_inputs:
+        return UsageError(what, where=path, cure="this one leaves none open")
+    cure = ("give the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
+    return UsageError(what, where=path, cure=cure)
+
+
+def _given(
+    path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
+) -> dict[int, tuple[int, ...]]:
+    """The shapes that are other than stored, by tensor."""
+    places = {graph.tensors[index].name: index for index in graph.inputs}
+    given = {}
+    for name, wanted in shapes.items():
+        if name not in places:
+            known = ", ".join(quote(known) for known in list(places)[:8])
+            what = f"the model has no input {quote(name)}; its inputs are {known}"
+            raise UsageError(what, where=path)
+        tensor = graph.tensors[places[name]]
+        if tuple(wanted) == tensor.shape:
+            continue
+        if not _may_change(tensor, tuple(wanted)):
+            raise UsageError(_refusal(tensor), where=path)
+        given[places[name]] = tuple(wanted)
+    return given
+
+
+def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:
+    return len(wanted) == len(tensor.signature) and all(
+        size >= 1 if kept == -1 else size == kept
+        for size, kept in zip(wanted, tensor.signature, strict=True)
+    )
+
+
+def _refusal(tensor: RawTensor) -> str:
+    is_open = -1 in tensor.signature
+    sizes = "x".join("?" if size == -1 else str(size) for size in tensor.signature)
+    which = f"only what it leaves open ({sizes}) can be changed" if is_open else "all of it fixed"
+    return (
+        f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file, {which};"
+        " convert the model again for other sizes"
+    )

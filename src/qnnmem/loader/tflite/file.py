@@ -1,0 +1,120 @@
+"""What all subgraphs of one TFLite file share: names, states, sizes of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NoReturn
+
+from qnnmem.errors import LoadError
+from qnnmem.ir import Model, Tensor
+from qnnmem.loader.tflite.derive.call import Shape
+from qnnmem.loader.tflite.ops import DTYPES, UNSIZED
+from qnnmem.loader.tflite.schema import RawGraph, RawTensor
+from qnnmem.text import quote
+from qnnmem.units import MAX_BYTES, MAX_RANK
+
+
+@dataclass(frozen=True, slots=True)
+class NestedGraph:
+    """A subgraph as it is run from elsewhere."""
+
+    model: Model
+    reads: tuple[str, ...]  # constants, and what the graph around hands in without a copy
+    states: tuple[str, ...]  # variables it reads or writes
+    writes: bool  # it changes a variable, so it must run even if nobody reads its results
+    size: int  # ops when every call is written out
+    returned: tuple[Shape, ...]  # shapes of its outputs
+
+
+@dataclass(slots=True)
+class TfliteFile:
+    """What all subgraphs of one file share; filled while they are read."""
+
+    path: Path
+    graphs: tuple[RawGraph, ...]
+    given: Mapping[int, Shape]  # shapes of main inputs that differ from the stored ones
+    open_inputs: tuple[RawTensor, ...]  # of the main graph, with dimensions left open
+    states: dict[str, Tensor] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
+    constants: dict[str, Tensor] = field(default_factory=dict)  # of all graphs
+    sparse: dict[str, RawTensor] = field(default_factory=dict)  # constants, as they are stored
+    taken: set[str] = field(default_factory=set)
+    names: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
+    holds_for: dict[str, None] = field(default_factory=dict)  # sentences, as `Model` has them
+    ranks_known: bool = False
+    is_open: bool = False  # some size follows from others only
+    cannot_run: str = ""  # operator that the stored shapes are too small for, and why
+    work: int = 0  # tensors and operators walked so far
+    _stored: dict[int, str] = field(default_factory=dict)  # buffer -> name of its constant
+
+    def __post_init__(self) -> None:
+        # Only newer writers mark ranked tensors; where none is marked an empty shape is a scalar.
+        tensors = [tensor for graph in self.graphs for tensor in graph.tensors]
+        self.ranks_known = any(tensor.has_rank for tensor in tensors)
+        self.is_open = any(-1 in tensor.signature for tensor in tensors)
+        for tensor in tensors:
+            if max(len(tensor.shape), len(tensor.signature)) > MAX_RANK:
+                self.fail(f"tensor {quote(tensor.name)} has more than {MAX_RANK} dimensions")
+        for index, graph in enumerate(self.graphs):
+            self.names[index] = tuple(
+                self.unique(tensor.name, position) for position, tensor in enumerate(graph.tensors)
+            )
+
+    def fail(self, reason: str) -> NoReturn:
+        """Refuse the file."""
+        raise LoadError(self.path, reason)
+
+    def unique(self, name: str, position: int) -> str:
+        """`name`, or `name_position` when it is empty or taken."""
+        chosen = name or f"tensor_{position}"
+        while chosen in self.taken:
+            chosen = f"{chosen}_{position}"
+        self.taken.add(chosen)
+        return chosen
+
+    def state(self, variable: str) -> str:
+        """Name of the state behind a resource variable."""
+        if variable not in self.variables:
+            self.variables[variable] = self.unique(variable or "variable", len(self.variables))
+        return self.variables[variable]
+
+    def constant(self, name: str, raw: RawTensor, shape: Shape | None) -> Tensor:
+        """A constant under the name that its bytes are counted by: once for all of one buffer."""
+        shared = self._stored.setdefault(raw.buffer, name) if raw.stored else name
+        found = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
+        before = self.constants.setdefault(shared, found)
+        if before.nbytes < found.nbytes:
+            self.constants[shared] = found
+        if raw.sparse and raw.stored:
+            self.sparse[shared] = raw
+        return found
+
+    def measure(
+        self, name: str, raw: RawTensor, *, constant: bool = False, shape: Shape | None = None
+    ) -> Tensor:
+        """Type and shape of a tensor; `shape` is what was derived, in place of the stored one."""
+        if raw.type not in DTYPES:
+            kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
+            self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
+        tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw) if shape is None else shape)
+        if tensor.nbytes > MAX_BYTES:
+            self.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
+        if constant and not raw.sparse and 0 < raw.stored < tensor.nbytes:
+            self.fail(
+                f"constant {quote(name)} stores {raw.stored:,} bytes where its shape needs"
+                f" {tensor.nbytes:,}"
+            )
+        return tensor
+
+    def _shape(self, name: str, raw: RawTensor) -> Shape:
+        fail = self.fail
+        if any(size < 0 for size in raw.shape):
+            fail(f"tensor {quote(name)} has a negative size")
+        if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
+            fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
+        if -1 in raw.signature and not self.open_inputs:
+            fail(f"tensor {quote(name)} has a size that is only known while running")
+        return raw.shape

@@ -1,0 +1,448 @@
+"""One TFLite subgraph, and the subgraphs it runs, as an `ir.Model`.
+
+Walks the operators in file order, which is the order of execution. An operator whose inputs are
+all constant becomes a constant; handles of resource variables are followed to the state they
+stand for; what remains and is needed becomes the ops of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from qnnmem.deadline import ask_deadline
+from qnnmem.errors import Damaged
+from qnnmem.ir import Effect, Model, Op, Tensor
+from qnnmem.loader.tflite.assumed import edge_notes, say_first, sparse_notes
+from qnnmem.loader.tflite.derive.call import Operand
+from qnnmem.loader.tflite.derive.known import KnownShapes
+from qnnmem.loader.tflite.file import NestedGraph, TfliteFile
+from qnnmem.loader.tflite.ops import (
+    DATA_DEPENDENT,
+    ELEMENTWISE,
+    NEVER_FOLDED,
+    RESOURCE,
+    SHAPE_QUERIES,
+    STORED_FORMS,
+    UNFOLLOWED,
+    VIEWS,
+)
+from qnnmem.loader.tflite.schema import RawOp
+from qnnmem.text import quote
+
+_MAX_NESTED_OPS = 1_000_000
+_MAX_WORK = 4_000_000
+
+
+def read_graph(file: TfliteFile) -> Model:
+    """Read the main subgraph, with notes on what was assumed."""
+    arguments = {index: _Argument(known=Operand(shape)) for index, shape in file.given.items()}
+    nested = _GraphReader(file, 0, arguments, ()).read()
+    model = nested.model
+    constants = {name: file.constants[name] for name in sorted(nested.reads)}
+    tensors = {**model.tensors, **constants, **file.states}
+    notes = (*edge_notes(file), *sparse_notes(file, constants), *model.notes)
+    return Model(
+        name=file.path.stem,
+        format="tflite",
+        tensors=tensors,
+        ops=model.ops,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        constants=tuple(constants),
+        states=tuple(file.states),
+        notes=notes,
+        assumed=say_first(file),
+        holds_for=tuple(file.holds_for),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """What the graph around hands to an input of a nested graph."""
+
+    variable: str = ""  # the resource variable it is a handle of
+    name: str = ""  # of the outer tensor, where that is read in place and not copied
+    like: Tensor | None = None  # that tensor
+    constant: bool = False
+    known: Operand | None = None  # what is known of it, where shapes are derived
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Arguments of equal keys make the same graph."""
+        if self.known is None:
+            return self.variable, self.name
+        value = self.known.value
+        numbers = None if value is None else value.tobytes()
+        return self.variable, self.name, self.known.shape, numbers
+
+
+class _GraphReader:
+    """Reads one subgraph; `arguments` are what its inputs stand for."""
+
+    def __init__(
+        self,
+        file: TfliteFile,
+        index: int,
+        arguments: Mapping[int, _Argument],
+        callers: tuple[int, ...],
+    ) -> None:
+        self.file, self.index, self.callers = file, index, (*callers, index)
+        self.raw, self.names = file.graphs[index], file.names[index]
+        self.returned = frozenset(self.raw.outputs)
+        self.outer = {i: a for i, a in arguments.items() if a.name}  # read where it lies
+        self.handles = {i: a.variable for i, a in arguments.items() if a.variable}
+        self.shapes = KnownShapes(
+            file, self.raw, {i: a.known for i, a in arguments.items() if a.known}
+        )
+        # tensor -> tensor whose bytes it has
+        self.constants = {i: i for i, argument in self.outer.items() if argument.constant}
+        self.stands: dict[int, int] = {}
+        self.known: set[int] = set()  # tensors with a value at this point
+        self.tensors: dict[str, Tensor] = {}
+        self.stored: dict[int, Tensor] = {}
+        self.states: dict[str, None] = {}
+        self.ops: list[tuple[Op, bool]] = []  # op, and whether it runs for its effect on state
+        self.size = 0
+
+    def read(self) -> NestedGraph:
+        """Read the subgraph as a model."""
+        self._begin()
+        for position, op in enumerate(self.raw.ops):
+            self._step(position, op)
+        for index in self.raw.outputs:
+            self._require(index, "the graph returns")
+        returned = (index for index in self.raw.outputs if index not in self.handles)
+        return self._finish(tuple(dict.fromkeys(map(self._source, returned))))
+
+    def _begin(self) -> None:
+        raw, fail = self.raw, self.file.fail
+        # A graph is read again for each set of variables it is run on.
+        self.file.work += len(raw.tensors) + len(raw.ops)
+        if self.file.work > _MAX_WORK:
+            fail("its nested graphs are run in too many ways")
+        self._check_range((*raw.inputs, *raw.outputs), f"graph {self.index}")
+        produced = {index for op in raw.ops for index in op.outputs}
+        inputs = set(raw.inputs)
+        if len(inputs) < len(raw.inputs) or produced & inputs:
+            fail("a graph input is listed twice or overwritten by an operator")
+        for index, tensor in enumerate(raw.tensors):
+            if index in produced or index in inputs:
+                continue
+            if tensor.variable:
+                self._add_state(self.names[index], self._sized(index))
+                self.known.add(index)
+            elif tensor.stored or 0 in tensor.shape:
+                self.constants[index] = index
+        for index in raw.inputs:
+            if raw.tensors[index].type == RESOURCE and index not in self.handles:
+                fail(f"input {self._quoted(index)} is a resource, which has no size")
+        self.known.update(inputs)
+
+    def _step(self, position: int, op: RawOp) -> None:
+        ask_deadline()
+        where = f"operator {position} ({quote(op.type)})"
+        inputs = tuple(index for index in op.inputs if index != -1)
+        self._check_range((*inputs, *op.outputs), where)
+        for index in inputs:
+            self._require(index, f"{where} reads")
+        for index in op.outputs:
+            self._claim(index)
+        if op.type in UNFOLLOWED and not op.custom:
+            self.file.fail(f"{where} runs a nested graph in a way that is not supported")
+        if op.type == "VAR_HANDLE" and not op.custom:
+            self.handles.update(dict.fromkeys(op.outputs, op.variable))
+        elif op.type == "CALL_ONCE" and not op.custom:
+            self._check_subgraphs(op, where)  # it sets variables before the first execution
+        else:
+            if not op.subgraphs:
+                self.shapes.run(op, where)
+            if self._folds(op, inputs):
+                self._fold(op, inputs)
+            else:
+                self._emit(position, op, inputs, where)
+
+    def _folds(self, op: RawOp, inputs: tuple[int, ...]) -> bool:
+        if op.custom or op.type in NEVER_FOLDED or not self.returned.isdisjoint(op.outputs):
+            return False
+        if op.type in SHAPE_QUERIES:
+            return True
+        return bool(inputs) and all(index in self.constants for index in inputs)
+
+    def _fold(self, op: RawOp, inputs: tuple[int, ...]) -> None:
+        if op.type in STORED_FORMS:
+            self.constants[op.outputs[0]] = self.constants[inputs[0]]
+        else:
+            self.constants.update((index, index) for index in op.outputs)
+
+    def _emit(self, position: int, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
+        if op.type in DATA_DEPENDENT:
+            self._hold_stored_shapes(op, where)
+        nested, copied = self._nested(op, inputs, where)
+        self._follow_variable(op, inputs, where)
+        reads = [self._source(index) for index in copied]
+        reads += [name for body in nested for name in (*body.reads, *body.states)]
+        writes = tuple(self._name(index) for index in op.outputs if self._is_made(index))
+        self.states.update(dict.fromkeys(s for s in reads if s in self.file.states))
+        self.size += 1 + sum(body.size + len(body.states) for body in nested)
+        if self.size > _MAX_NESTED_OPS:
+            self.file.fail(f"{where} brings the nested graphs above {_MAX_NESTED_OPS:,} operators")
+        ir_op = Op(
+            name=f"{op.type}_{position}",
+            type=op.type,
+            inputs=tuple(dict.fromkeys(reads)),
+            outputs=writes,
+            effect=self._effect(op, inputs, where),
+            sources=(position,),
+            bodies=tuple(body.model for body in nested),
+            repeats=op.type == "WHILE" and not op.custom,
+        )
+        self.ops.append((ir_op, self._has_effect(op, reads, nested)))
+
+    def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
+        """Take the stored shapes of outputs that depend on data, if the file fixes them."""
+        if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
+            self.file.fail(
+                f"{where} returns more or less depending on its data, which cannot be planned"
+            )
+        for output in map(self._sized, op.outputs):
+            shape = "x".join(map(str, output.shape))
+            made = f"{quote(output.name)} of {where}"
+            self.file.holds_for[f"holds while {made} is no larger than the stored {shape}"] = None
+
+    def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
+        if nested:
+            return any(body.writes for body in nested)
+        if op.type == "READ_VARIABLE" and not op.custom:
+            return False
+        # Recurrent operators update the state tensors they read.
+        return any(name in self.file.states for name in reads)
+
+    def _follow_variable(self, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
+        """Give the state behind a variable its size, from the value read or assigned."""
+        held = [index for index in inputs if index in self.handles]
+        if op.custom or op.type not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
+            if held and not op.subgraphs:
+                self.file.fail(f"{where} uses a resource in a way that is not supported")
+            return
+        value = op.outputs if op.type == "READ_VARIABLE" else inputs[1:2]
+        if len(held) != 1 or held[0] != inputs[0] or len(value) != 1:
+            self.file.fail(f"{where} does not name one variable and one value")
+        self._add_state(self.file.state(self.handles[held[0]]), self._sized(value[0]))
+
+    def _add_state(self, name: str, like: Tensor) -> None:
+        tensor = Tensor(name, like.dtype, like.shape)
+        before = self.file.states.setdefault(name, tensor)
+        if before.nbytes != tensor.nbytes:
+            self.file.fail(
+                f"variable {quote(name)} has {before.nbytes:,} bytes in one place and"
+                f" {tensor.nbytes:,} in another"
+            )
+        self.states[name] = None
+        self.tensors[name] = before
+
+    def _nested(
+        self, op: RawOp, inputs: tuple[int, ...], where: str
+    ) -> tuple[tuple[NestedGraph, ...], tuple[int, ...]]:
+        """The graphs that an operator runs, and those of its inputs that it reads itself."""
+        if not op.subgraphs:
+            return (), inputs
+        self._check_subgraphs(op, where)
+        own, passed = (inputs[:1], inputs[1:]) if op.type == "IF" else ((), inputs)
+        carried: frozenset[int] = frozenset()
+        if op.type == "WHILE":
+            carried = self._carried(op, passed)
+        bodies = tuple(self._run(index, passed, carried, where) for index in op.subgraphs)
+        self._return(op, bodies, passed, carried, where)
+        copied = tuple(passed[at] for at in sorted(carried))
+        return bodies, tuple(dict.fromkeys((*own, *copied)))
+
+    def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
+        """Positions of what a loop changes; the rest, such as weights, goes round as it is."""
+        # A handle carried through the loop stands for the same variable afterwards.
+        self.handles.update(
+            (output, self.handles[source])
+            for output, source in zip(op.outputs, passed, strict=False)
+            if source in self.handles
+        )
+        body = self.file.graphs[op.subgraphs[-1]]
+        values = {at for at, source in enumerate(passed) if source not in self.handles}
+        if not len(body.inputs) == len(body.outputs) == len(op.outputs) == len(passed):
+            return frozenset(values)
+        kept = {at for at in values if body.inputs[at] == body.outputs[at]}
+        for at in kept:
+            output, source = op.outputs[at], passed[at]
+            if source in self.constants:
+                self.constants[output] = self.constants[source]
+            else:
+                self.stands[output] = self.stands.get(source, source)
+        return frozenset(values - kept)
+
+    def _return(
+        self,
+        op: RawOp,
+        bodies: tuple[NestedGraph, ...],
+        passed: tuple[int, ...],
+        carried: frozenset[int],
+        where: str,
+    ) -> None:
+        """Give the outputs of a control-flow operator the shapes that its graphs return."""
+        if not self.file.is_open:
+            return
+        returned, fault = bodies[-1].returned, ""
+        if op.type == "WHILE":
+            given = [self._shape(index) for index in passed]
+            if any(at < len(returned) and returned[at] != given[at] for at in carried):
+                fault = "changes the shape of what it carries from turn to turn"
+        elif any(body.returned != returned for body in bodies):
+            fault = "returns one shape or another depending on its data"
+        if len(returned) != len(op.outputs):
+            fault = f"has {len(op.outputs)} outputs where {len(returned)} are made"
+        try:
+            self.shapes.returns(op.outputs, () if fault else returned)
+        except Damaged as exc:
+            fault = str(exc)
+        if fault and self.file.given:
+            self.file.fail(f"{where} {fault}")
+
+    def _check_subgraphs(self, op: RawOp, where: str) -> None:
+        for index in op.subgraphs:
+            if not 0 <= index < len(self.file.graphs):
+                self.file.fail(f"{where} runs graph {index}, which does not exist")
+            if index in self.callers:
+                self.file.fail(f"{where} runs graph {index}, which is already running")
+
+    def _run(
+        self, index: int, passed: tuple[int, ...], carried: frozenset[int], where: str
+    ) -> NestedGraph:
+        inside = self.file.graphs[index].inputs
+        if len(inside) != len(passed):
+            self.file.fail(f"{where} passes {len(passed)} values to a graph of {len(inside)}")
+        arguments = {
+            inner: self._argument(outer, at in carried)
+            for at, (inner, outer) in enumerate(zip(inside, passed, strict=True))
+        }
+        key = (index, *(arguments[inner].key for inner in inside))
+        if key not in self.file.nested:
+            reader = _GraphReader(self.file, index, arguments, self.callers)
+            self.file.nested[key] = reader.read()
+        return self.file.nested[key]
+
+    def _argument(self, index: int, copied: bool) -> _Argument:
+        if index in self.handles:
+            return _Argument(variable=self.handles[index])
+        known = self.shapes.operand(index) if self.file.is_open else None
+        if copied:  # what it is in the first turn says nothing of the next
+            return _Argument(known=known and Operand(known.shape))
+        constant = index in self.constants
+        return _Argument("", self._source(index), self._sized(index), constant, known)
+
+    def _effect(self, op: RawOp, inputs: tuple[int, ...], where: str) -> Effect:
+        if op.custom or not inputs or len(op.outputs) != 1:
+            return Effect.COMPUTE
+        output = self._sized(op.outputs[0])
+        if op.type in VIEWS:
+            return self._view_effect(inputs[0], output, where)
+        if op.type not in ELEMENTWISE:
+            return Effect.COMPUTE
+        # As many bytes but not as many elements: the input is spread, not overwritten in step.
+        spread = any(
+            tensor.nbytes == output.nbytes and tensor.elements != output.elements
+            for tensor in map(self._sized, inputs)
+        )
+        return Effect.COMPUTE if spread else Effect.ELEMENTWISE
+
+    def _view_effect(self, source: int, output: Tensor, where: str) -> Effect:
+        before = self._sized(source)
+        if before.elements != output.elements:
+            self.file.fail(
+                f"{where} turns {before.elements:,} elements into {output.elements:,}, so the"
+                " stored shapes are not those of one execution; convert with fixed shapes"
+            )
+        fixed = source in self.constants or self._source(source) in self.file.states
+        return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
+
+    def _finish(self, outputs: tuple[str, ...]) -> NestedGraph:
+        kept = self._needed(outputs)
+        dropped = len(self.ops) - len(kept)
+        used = dict.fromkeys(name for op in kept for name in (*op.inputs, *op.outputs))
+        inputs = tuple(
+            self._name(i) for i in self.raw.inputs if i not in self.handles and i not in self.outer
+        )
+        used.update(dict.fromkeys((*inputs, *outputs)))
+        handed = {argument.name for argument in self.outer.values()}
+        model = Model(
+            name=self.raw.name or f"graph {self.index}",
+            format="tflite",
+            tensors={name: tensor for name, tensor in self.tensors.items() if name in used},
+            ops=kept,
+            inputs=inputs,
+            outputs=outputs,
+            notes=(f"{dropped} operators whose results nobody reads are left out",) * (dropped > 0),
+        )
+        return NestedGraph(
+            model,
+            tuple(name for name in used if name in handed or name in self.file.constants),
+            tuple(self.states),
+            any(effect for _, effect in self.ops),
+            self.size,
+            tuple(self._shape(index) for index in self.raw.outputs),
+        )
+
+    def _needed(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
+        needed = set(outputs)
+        kept: list[Op] = []
+        for op, effect in reversed(self.ops):
+            if effect or not needed.isdisjoint(op.outputs):
+                needed.update(op.inputs)
+                kept.append(op)
+        return tuple(reversed(kept))
+
+    def _check_range(self, indexes: Iterable[int], where: str) -> None:
+        for index in indexes:
+            if not 0 <= index < len(self.raw.tensors):
+                self.file.fail(f"{where} names tensor {index}, which does not exist")
+
+    def _require(self, index: int, who: str) -> None:
+        if not (index in self.known or index in self.constants or index in self.handles):
+            self.file.fail(f"{who} {self._quoted(index)}, which nothing has produced by then")
+
+    def _claim(self, index: int) -> None:
+        if index in self.known:
+            self.file.fail(f"tensor {self._quoted(index)} is produced twice")
+        self.known.add(index)
+
+    def _quoted(self, index: int) -> str:
+        return quote(self.names[index])
+
+    def _is_made(self, index: int) -> bool:
+        """Whether an output is a tensor of its own, not another name of one."""
+        return not (index in self.handles or index in self.stands or index in self.constants)
+
+    def _source(self, index: int) -> str:
+        """Name under which a tensor's bytes are found."""
+        if index in self.handles:
+            return self.file.state(self.handles[index])
+        return self._name(index)
+
+    def _name(self, index: int) -> str:
+        return self._sized(index).name
+
+    def _shape(self, index: int) -> tuple[int, ...]:
+        return self.shapes.operand(index).shape
+
+    def _sized(self, index: int) -> Tensor:
+        """Measure a tensor; constants as stored."""
+        index = self.constants.get(index, index)
+        index = self.stands.get(index, index)
+        if index in self.outer and (like := self.outer[index].like):
+            return like
+        raw, name = self.raw.tensors[index], self.names[index]
+        shape = self.shapes.derived(index)
+        if index not in self.constants:
+            if name not in self.tensors:
+                self.tensors[name] = self.file.measure(name, raw, shape=shape)
+            return self.tensors[name]
+        if index not in self.stored:
+            self.stored[index] = self.file.constant(name, raw, shape)
+        return self.stored[index]

@@ -1,0 +1,228 @@
+"""The parts of a TFLite flatbuffer that matter here, decoded into plain values.
+
+The generated bindings check nothing: an offset may lead anywhere and a vector may claim any
+length. So every vector is measured against the file before it is walked, and all decoding draws
+on one budget, because a small file can point to the same table a million times.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import LoadError
+from qnnmem.loader.tflite.options import Options, read_options, table
+
+# What a table costs from the budget; a string or vector costs its bytes.
+_TABLE_COST = 64
+# Budget per byte of file: the most compact honest files, without weights, cost 1.8 (measured).
+_SHARING = 4
+_MAX_BUDGET = 1 << 25
+_INDEX_BYTES = {1: 4, 2: 2, 3: 1}  # of one index, by the SparseIndexVector it is stored in
+_SHORT = 512  # bytes of a buffer that may hold sizes: 64 numbers of 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class RawTensor:
+    """A tensor as the file describes it."""
+
+    name: str
+    type: int
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]  # as `shape` with -1 where the size is open; often absent
+    stored: int  # bytes of its buffer in the file; 0 for none
+    buffer: int  # which one that is: tensors of equal content share it
+    data: bytes  # what is stored, where that is short enough to be sizes of other tensors
+    variable: bool
+    sparse: bool
+    has_rank: bool
+    index_bytes: int = 0  # of a sparse one, beside its values: where they stand
+
+
+@dataclass(frozen=True, slots=True)
+class RawOp:
+    """An operator with indexes into its subgraph's tensors; -1 is an absent input."""
+
+    type: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    subgraphs: tuple[int, ...] = ()
+    variable: str = ""  # what a VAR_HANDLE names
+    custom: bool = False  # `type` is a name of the author's own choice
+    options: Options = field(default_factory=dict)  # those that its shape depends on
+
+
+@dataclass(frozen=True, slots=True)
+class RawGraph:
+    """A subgraph."""
+
+    name: str
+    tensors: tuple[RawTensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    ops: tuple[RawOp, ...]
+
+
+def decode(path: Path, content: Any) -> tuple[RawGraph, ...]:
+    """Decode the subgraphs of a TFLite flatbuffer; subgraph 0 is the main one."""
+    from tflite.Model import Model
+
+    try:
+        return _Decoder(content).graphs(Model.GetRootAs(content, 0))
+    except (struct.error, TypeError, ValueError, IndexError, AttributeError, OverflowError) as exc:
+        raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
+
+
+_Buffer = tuple[int, bytes]  # how much it stores, and what if that is short
+
+
+class _Decoder:
+    """Walks one flatbuffer and keeps count of what that may still cost."""
+
+    def __init__(self, content: Any) -> None:
+        self._size = len(content)
+        self._left = min(_SHARING * self._size, _MAX_BUDGET)
+
+    def graphs(self, model: Any) -> tuple[RawGraph, ...]:
+        buffers = [self._stored(model.Buffers(j)) for j in self._rows(model.BuffersLength())]
+        codes = [
+            self._code(model.OperatorCodes(j)) for j in self._rows(model.OperatorCodesLength())
+        ]
+        return tuple(
+            self._graph(model.Subgraphs(j), buffers, codes)
+            for j in self._rows(model.SubgraphsLength())
+        )
+
+    def _graph(self, graph: Any, buffers: list[_Buffer], codes: list[tuple[str, bool]]) -> RawGraph:
+        return RawGraph(
+            self._text(graph.Name),
+            tuple(
+                self._tensor(graph.Tensors(j), buffers) for j in self._rows(graph.TensorsLength())
+            ),
+            self._numbers(graph.InputsLength(), graph.InputsAsNumpy),
+            self._numbers(graph.OutputsLength(), graph.OutputsAsNumpy),
+            tuple(self._op(graph.Operators(j), codes) for j in self._rows(graph.OperatorsLength())),
+        )
+
+    def _tensor(self, tensor: Any, buffers: list[_Buffer]) -> RawTensor:
+        place = tensor.Buffer() if buffers else 0
+        stored, data = buffers[place] if buffers else (0, b"")
+        return RawTensor(
+            self._text(tensor.Name),
+            tensor.Type(),
+            self._numbers(tensor.ShapeLength(), tensor.ShapeAsNumpy),
+            self._numbers(tensor.ShapeSignatureLength(), tensor.ShapeSignatureAsNumpy),
+            stored,
+            place,
+            data,
+            tensor.IsVariable(),
+            tensor.Sparsity() is not None,
+            tensor.HasRank(),
+            self._index_bytes(tensor.Sparsity()),
+        )
+
+    def _index_bytes(self, sparsity: Any) -> int:
+        """Bytes that say where the values of a sparse tensor stand; 0 without any."""
+        total = 0
+        for row in self._rows(0 if sparsity is None else sparsity.DimMetadataLength()):
+            size = sparsity.DimMetadata(row)
+            for kind, read in (
+                (size.ArraySegmentsType(), size.ArraySegments),
+                (size.ArrayIndicesType(), size.ArrayIndices),
+            ):
+                found = read() if kind in _INDEX_BYTES else None
+                if found is not None:  # a table of one field: a vector
+                    vector = found.Offset(4)
+                    total += _INDEX_BYTES[kind] * (found.VectorLen(vector) if vector else 0)
+        if total > self._size:
+            raise ValueError("indices beyond the end of the file")
+        return total
+
+    def _op(self, op: Any, codes: list[tuple[str, bool]]) -> RawOp:
+        kind, custom = codes[op.OpcodeIndex()]
+        return RawOp(
+            kind,
+            self._numbers(op.InputsLength(), op.InputsAsNumpy),
+            self._numbers(op.OutputsLength(), op.OutputsAsNumpy),
+            () if custom else _subgraphs(op, kind),
+            self._handle(op) if kind == "VAR_HANDLE" and not custom else "",
+            custom,
+            {} if custom else read_options(op, kind),
+        )
+
+    def _handle(self, op: Any) -> str:
+        options = _options(op, "VarHandleOptions")
+        container, name = self._text(options.Container), self._text(options.SharedName)
+        return f"{container}/{name}" if container else name
+
+    def _stored(self, buffer: Any) -> _Buffer:
+        # Files above 2 GB keep buffers behind the flatbuffer; offsets 0 and 1 mean "not used".
+        external = int(buffer.Size()) if buffer.Offset() > 1 else 0
+        stored = external or int(buffer.DataLength())
+        if stored > self._size:
+            raise ValueError("buffer beyond the end of the file")
+        if external or not 0 < stored <= _SHORT:
+            return stored, b""
+        self._pay(stored)
+        return stored, buffer.DataAsNumpy().tobytes()
+
+    def _code(self, code: Any) -> tuple[str, bool]:
+        # The first field is the older, 8-bit one; a writer fills either or both.
+        number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        name = _builtin_names().get(number, f"BUILTIN_{number}")
+        custom = name == "CUSTOM"
+        return (self._text(code.CustomCode) or name) if custom else name, custom
+
+    def _rows(self, length: int) -> Iterator[int]:
+        if length * 4 > self._size:
+            raise ValueError("vector beyond the end of the file")
+        for row in range(length):
+            self._pay(_TABLE_COST)
+            yield row
+
+    def _numbers(self, length: int, read: Callable[[], Any]) -> tuple[int, ...]:
+        self._pay(4 * length)
+        return tuple(read().tolist()) if length else ()
+
+    def _text(self, read: Callable[[], bytes | None]) -> str:
+        text = read() or b""
+        self._pay(len(text))
+        return text.decode("utf-8", "backslashreplace")
+
+    def _pay(self, cost: int) -> None:
+        self._left -= cost
+        if self._left < 0:
+            raise ValueError("more content than the file has room for")
+
+
+@cache
+def _builtin_names() -> dict[int, str]:
+    from tflite.BuiltinOperator import BuiltinOperator
+
+    return {v: k for k, v in vars(BuiltinOperator).items() if isinstance(v, int)}
+
+
+def _options(op: Any, name: str) -> Any:
+    options = table(op, name)
+    if options is None:
+        raise ValueError("operator without its options")
+    return options
+
+
+def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
+    """Indexes of the subgraphs that an operator runs."""
+    if kind == "IF":
+        options = _options(op, "IfOptions")
+        return (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
+    if kind == "WHILE":
+        options = _options(op, "WhileOptions")
+        return (options.CondSubgraphIndex(), options.BodySubgraphIndex())
+    if kind == "CALL":
+        return (_options(op, "CallOptions").Subgraph(),)
+    if kind == "CALL_ONCE":
+        return (_options(op, "CallOnceOptions").InitSubgraphIndex(),)
+    return ()

@@ -1,0 +1,212 @@
+"""Whether buffers fit a capacity: set aside what always fits, then search for the rest.
+
+eliminate: buffers that fit whatever the others do are set aside and placed last
+core:      what remains; if it is large, first only what lives where memory is nearly full
+search:    exact, restarted with growing limits over several orders (planner/packing.c)
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from enum import Enum
+
+from qnnmem.planner.compiled_packing import CompiledPacking, is_compiled
+from qnnmem.planner.effort import Effort
+from qnnmem.planner.greedy import Offsets, highest_load, orders
+from qnnmem.planner.instance import Instance
+from qnnmem.planner.packing import CUT, FEW, LOW, SOLVED, TIGHT, Packing, Strategy
+
+# Above this many buffers one dive of the search costs seconds.
+LARGE_CORE = 4000
+# A slice of search is short enough to look at the clock in between.
+LONGEST_SLICE = 100_000_000
+# Not even for one dive is the clock, or a user who wants to stop, left waiting for longer.
+LONGEST_DIVE = 300_000_000
+PLACING_SLICE = 15_000_000
+# A search keeps two numbers for each pair of neighbours: 256 MB here.
+MOST_CORE_PAIRS = 16_000_000
+# Looks at a section; above this a core grows by what did not fit alone.
+MOST_LOOKS = 2_000_000
+SHORTEST_DIVE = 250_000
+# What preparing a restart costs for each buffer, in the same units as the search itself.
+RESTART_WORK = 500
+# Conflicts count less with each restart, or the first ones would steer all later searches.
+FORGET = 0.5
+
+
+class Answer(Enum):
+    """What is known about a capacity."""
+
+    FITS = "fits"
+    NO = "no"  # proven
+    UNKNOWN = "unknown"
+
+
+def packing(instance: Instance) -> Packing:
+    """The fastest loops that this machine has."""
+    if is_compiled():
+        return CompiledPacking(instance)
+    from qnnmem.planner.plain_packing import PlainPacking
+
+    return PlainPacking(instance)
+
+
+def place_packed(
+    packing: Packing,
+    order: list[int],
+    best_fit: bool,
+    effort: Effort,
+    around: Offsets | None = None,
+) -> Offsets | None:
+    """Greedy offsets around those already given; None where the effort ends halfway."""
+    offsets = [-1] * len(packing.instance) if around is None else around
+    while True:
+        slice_work = PLACING_SLICE // packing.cost
+        placed, work, offsets = packing.place(order, best_fit, offsets, slice_work)
+        effort.spend(work * packing.cost)
+        order = order[placed:]
+        if not order:
+            return offsets
+        if effort.over:
+            return None
+
+
+def fit(
+    instance: Instance, capacity: int, effort: Effort, seed: int = 0
+) -> tuple[Answer, Offsets | None]:
+    """Offsets that end below `capacity` bytes, or whether there are none."""
+    limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
+    if min(limit, default=0) < 0:
+        return Answer.NO, None
+    loops = packing(instance)
+    if instance.pairs > loops.most_pairs:
+        return Answer.UNKNOWN, None
+    aside = loops.eliminate(limit)
+    kept = sorted(set(range(len(instance))) - set(aside))
+    offsets = [-1] * len(instance)
+    if kept:
+        core = instance.subset(kept)
+        solve = _search if len(core) <= LARGE_CORE else _grow_core
+        answer, found = solve(core, capacity, effort, seed)
+        if found is None:
+            return answer, None
+        for i, offset in zip(core.source, found, strict=True):
+            offsets[i] = offset
+    placed = place_packed(loops, aside[::-1], False, effort, offsets)
+    return (Answer.UNKNOWN if placed is None else Answer.FITS), placed
+
+
+def dive_work(core: Instance) -> int:
+    """Work of going once from the root of the search to a full plan, somewhat overestimated."""
+    width = sum(hi - lo for lo, hi in zip(core.lo, core.hi, strict=True))
+    return SHORTEST_DIVE + len(core) * (256 + 8 * len(core) + 3 * core.sections + width // 4)
+
+
+def _search(
+    core: Instance, capacity: int, effort: Effort, seed: int
+) -> tuple[Answer, Offsets | None]:
+    """Exact search, restarted until it answers or the effort is spent."""
+    loops = packing(core)
+    limit = [core.highest_offset(i, capacity) for i in range(len(core))]
+    prepared = loops.core(limit, _twins(core, limit))
+    dive = dive_work(core)
+    for length, strategy in _restarts(core, seed):
+        longest = min(max(dive, LONGEST_SLICE // loops.cost), LONGEST_DIVE // loops.cost)
+        allowed = min(dive * length, longest, effort.at_once // loops.cost)
+        effort.spend(RESTART_WORK * len(core))
+        status, work, offsets = prepared.search(strategy, allowed)
+        effort.spend(work * loops.cost)
+        prepared.forget(FORGET)
+        if status == SOLVED:
+            return Answer.FITS, offsets
+        if status != CUT:
+            return Answer.NO, None
+        if effort.over:
+            break
+    return Answer.UNKNOWN, None
+
+
+def _twins(core: Instance, limit: list[int]) -> list[int]:
+    """Equal numbers for buffers that can be exchanged for each other."""
+    kinds: dict[tuple[int, ...], int] = {}
+    alike = zip(core.lo, core.hi, core.size, core.align, limit, strict=True)
+    return [kinds.setdefault(key, len(kinds)) for key in alike]
+
+
+def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
+    """Lengths and strategies of one restart after the other, without end.
+
+    A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
+    Luby's sequence, keep it complete. After the plain orders come disturbed ones.
+    """
+    shuffle = random.Random(seed)  # noqa: S311 - variety, not secrecy
+    by_size, by_load, _, _, by_area, by_width = orders(core)
+    turn = 0
+    for noise in itertools.chain((0.0,), itertools.cycle((0.1, 0.3, 0.1, 1.0))):
+        for rule in (FEW, TIGHT, LOW):
+            for order in (by_width, by_size, by_load, by_area):
+                rank = _disturbed_ranks(order, noise, shuffle)
+                turn += 1
+                # Preferring buffers that touch walls helps most problems and misleads some.
+                bonus = 0 if turn % 5 in (0, 3) else len(core) // 2
+                yield _luby(turn), Strategy(rank, rule, bonus)
+
+
+def _disturbed_ranks(order: list[int], noise: float, shuffle: random.Random) -> list[int]:
+    """The rank of each buffer in an order where each moved by up to `noise` of its length."""
+    places = [(k + shuffle.random() * noise * len(order), i) for k, i in enumerate(order)]
+    rank = [0] * len(order)
+    for k, (_, i) in enumerate(sorted(places)):
+        rank[i] = k
+    return rank
+
+
+def _luby(turn: int) -> int:
+    """1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …, counted from 1."""
+    size = turn.bit_length()
+    if turn == (1 << size) - 1:
+        return 1 << (size - 1)
+    return _luby(turn - (1 << (size - 1)) + 1)
+
+
+def _grow_core(
+    core: Instance, capacity: int, effort: Effort, seed: int
+) -> tuple[Answer, Offsets | None]:
+    """Search where memory is nearly full, place the rest greedily, take in what does not fit."""
+    full = highest_load(core)
+    hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
+    loops, ready = packing(core), list(orders(core))
+    for _ in range(6):
+        inner = core.subset(sorted(hot))
+        if inner.pairs > MOST_CORE_PAIRS or effort.over:
+            return Answer.UNKNOWN, None
+        answer, found = _search(inner, capacity, effort, seed)
+        if found is None or effort.over:
+            return (answer if found is None else Answer.UNKNOWN), None
+        around = [-1] * len(core)
+        for i, offset in zip(inner.source, found, strict=True):
+            around[i] = offset
+        fewest: list[int] | None = None
+        for order in ready[:4]:
+            offsets = place_packed(loops, order, False, effort, around)
+            if offsets is None:
+                return Answer.UNKNOWN, None
+            high = [i for i, o in enumerate(offsets) if core.end_bytes(i, o) > capacity]
+            if not high:
+                return Answer.FITS, offsets
+            if fewest is None or len(high) < len(fewest):
+                fewest = high
+        hot |= _with_company(core, fewest or [])
+    return Answer.UNKNOWN, None
+
+
+def _with_company(core: Instance, chosen: list[int]) -> set[int]:
+    """The chosen buffers and all that is alive in the fullest section of each."""
+    if sum(core.hi[i] - core.lo[i] for i in chosen) > MOST_LOOKS:
+        return set(chosen)
+    fullest = {max(range(core.lo[i], core.hi[i]), key=core.load.__getitem__) for i in chosen}
+    below = [0, *itertools.accumulate(section in fullest for section in range(core.sections))]
+    alive = {i for i in range(len(core)) if below[core.hi[i]] > below[core.lo[i]]}
+    return alive | set(chosen)

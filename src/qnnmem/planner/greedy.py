@@ -1,0 +1,178 @@
+"""Greedy placement in several orders; pure Python, for the few thousand buffers of a real model.
+
+for each order, for first fit and best fit:
+    for each buffer in that order:
+        look at the gaps between the placed buffers that share a section with it
+        take the lowest gap (first fit) or the tightest one (best fit) that holds it
+then again with the buffers that ended too high moved forward
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+
+from qnnmem.planner.instance import Instance
+
+_NO_END = 1 << 80  # above every address
+# What can be moved by one place in the time of a look at one.
+_MOVED_AT_A_LOOK = 256
+
+Offsets = list[int]
+Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in units
+
+
+def orders(instance: Instance) -> Iterator[list[int]]:
+    """Orders in which to place buffers, most promising first.
+
+    Built from size, width (sections covered), area and the highest load the buffer lives under;
+    ties fall back to the canonical order of the instance.
+    """
+    size = instance.size
+    width = [hi - lo for lo, hi in zip(instance.lo, instance.hi, strict=True)]
+    area = [s * w for s, w in zip(size, width, strict=True)]
+    load = highest_load(instance)
+    keys: tuple[Callable[[int], tuple[int, ...]], ...] = (
+        lambda i: (-size[i],),
+        lambda i: (-load[i], -size[i]),
+        lambda i: (-size[i], -width[i]),
+        lambda i: (-load[i], -width[i], -area[i]),
+        lambda i: (-area[i],),
+        lambda i: (-width[i], -size[i]),
+    )
+    for key in keys:
+        yield sorted(range(len(instance)), key=key)
+
+
+def highest_load(instance: Instance) -> list[int]:
+    """For each buffer the largest load among its sections, in O(n log n)."""
+    table = [instance.load]  # table[k][s] = highest load in sections s .. s + 2**k - 1
+    while 2 ** len(table) <= instance.sections:
+        last, half = table[-1], 2 ** (len(table) - 1)
+        table.append([max(last[s], last[s + half]) for s in range(len(last) - half)])
+    result = []
+    for lo, hi in zip(instance.lo, instance.hi, strict=True):
+        level = (hi - lo).bit_length() - 1
+        result.append(max(table[level][lo], table[level][hi - 2**level]))
+    return result
+
+
+def neighbours(instance: Instance) -> list[list[int]]:
+    """For each buffer the buffers that share a section with it."""
+    lo, hi, n = instance.lo, instance.hi, len(instance)
+    found: list[list[int]] = [[] for _ in range(n)]
+    for i in range(n):
+        for j in range(i + 1, n):
+            if lo[j] >= hi[i]:
+                break
+            found[i].append(j)
+            found[j].append(i)
+    return found
+
+
+def place(
+    instance: Instance,
+    near: list[list[int]],
+    order: list[int],
+    best_fit: bool,
+    around: Offsets | None = None,
+) -> Offsets:
+    """Offsets in units after placing the buffers of an order around those that have one."""
+    size, align = instance.size, instance.align
+    offsets = [-1] * len(instance) if around is None else around.copy()
+    for i in order:
+        taken = sorted((offsets[j], offsets[j] + size[j]) for j in near[i] if offsets[j] >= 0)
+        offsets[i] = _lowest_gap(taken, size[i], align[i], best_fit)
+    return offsets
+
+
+def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
+    """Lowest offset, or with `best_fit` in the tightest gap, between the stretches taken."""
+    top, chosen, tightest = 0, -1, -1
+    for start, end in taken:
+        if start > top:
+            offset = -(-top // align) * align
+            gap = start - top
+            if start - offset >= size and (chosen < 0 or gap < tightest):
+                chosen, tightest = offset, gap
+                if not best_fit:
+                    break
+        if end > top:
+            top = end
+    return chosen if chosen >= 0 else -(-top // align) * align
+
+
+def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
+    """Offsets in units after placing buffers as they are born, for problems of any size.
+
+    Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
+    in all; what is born after that goes on top of everything alive. Moving stretches up in the list
+    to make room counts as well, or a long list would cost its square.
+    """
+    offsets = []
+    free = [(0, _NO_END)]  # (start, end) by address
+    dying: list[tuple[int, int, int]] = []  # (one past the last section, start, end)
+    for i, size in enumerate(instance.size):
+        while dying and dying[0][0] <= instance.lo[i]:
+            _release(free, *heappop(dying)[1:])
+        seen = free if looks > 0 else free[-1:]
+        k, offset = _find_gap(seen, size, instance.align[i], best_fit)
+        looks -= k + 1 + len(free) // _MOVED_AT_A_LOOK
+        k += len(free) - len(seen)
+        start, end = free[k]
+        free[k : k + 1] = [(a, b) for a, b in ((start, offset), (offset + size, end)) if a < b]
+        heappush(dying, (instance.hi[i], offset, offset + size))
+        offsets.append(offset)
+    return offsets
+
+
+def _find_gap(
+    free: list[tuple[int, int]], size: int, align: int, best_fit: bool
+) -> tuple[int, int]:
+    """Which free stretch to take, and the offset in it; the last one has room for anything."""
+    chosen, tightest = -1, 0
+    for k, (start, end) in enumerate(free):
+        offset = -(-start // align) * align
+        if offset + size <= end and (chosen < 0 or end - start < tightest):
+            chosen, tightest = k, end - start
+            if not best_fit:
+                break
+    return chosen, -(-free[chosen][0] // align) * align
+
+
+def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds a stretch to those that are free and joins it with its neighbours."""
+    k = bisect_left(free, (start, end))
+    if free[k][0] == end:  # there is always one above, without end
+        end = free.pop(k)[1]
+    if k > 0 and free[k - 1][1] == start:
+        k -= 1
+        start = free.pop(k)[0]
+    free.insert(k, (start, end))
+
+
+def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
+    """One set of offsets after another: all orders, then the best of them improved.
+
+    The improvement is squeaky-wheel: a buffer that ended above `target` bytes moves half way to the
+    front, and everything is placed again. It mends what a fixed order gets wrong on real models.
+    """
+    ready = []
+    for order in orders(instance):
+        ready.append(order)
+        for best_fit in (False, True):
+            yield placer(order, best_fit)
+    for order in (ready[1], ready[0], ready[3]):
+        for _ in range(12):
+            offsets = placer(order, False)
+            yield offsets
+            order = _squeak(instance, order, offsets, target)
+
+
+def _squeak(instance: Instance, order: list[int], offsets: Offsets, target: int) -> list[int]:
+    keys = [
+        (2 * k, 0) if instance.end_bytes(i, offsets[i]) <= target else (k, -1)
+        for k, i in enumerate(order)
+    ]
+    return [order[k] for k in sorted(range(len(order)), key=keys.__getitem__)]

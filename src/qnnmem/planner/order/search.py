@@ -1,0 +1,267 @@
+"""Search for an order of one segment that stays within a given number of bytes.
+
+    states = {nothing has run}
+    by number of nodes that have run:
+        keep the `width` states with the fewest live bytes
+        from each: run every node that fits and does not raise the live bytes, one after the other,
+        then branch over the nodes that fit
+
+Running a node that fits and does not raise the live bytes is never a mistake: the more nodes have
+run, the more groups end with it and the fewer begin, so whatever order follows also works, with no
+more bytes at any step, after this node. The set of nodes that have run fixes what is alive, so
+equal sets are one state.
+
+The same holds for a state with no more bytes alive than the state all others came from, if no state
+between the two has fewer (a valley): live bytes are a submodular function of the set of nodes that
+have run, so uniting any other state with this one adds nothing. All other states are then dropped.
+
+If no state was dropped for any other reason, failing proves that no order stays within the limit.
+The same search runs backwards in time with the roles of before and after exchanged.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from qnnmem.planner.order.segment import Segment, bits
+from qnnmem.planner.order.valley import is_lowest
+
+_NEVER = 1 << 62
+
+# Each branch copies its state, so this bounds memory on graphs where most nodes are ready at once.
+_MOST_BRANCHES = 64
+
+# Larger sets are not checked: the check takes time that grows faster than their size.
+_MOST_BETWEEN_VALLEYS = 200
+
+# The nodes run so far, latest first: shared between states.
+_Path = tuple["_Path | None", int] | None
+
+
+@dataclass(slots=True)
+class Work:
+    """How many more nodes may be looked at."""
+
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoOrder:
+    """No order was found; with `proven` none needs fewer bytes than `least`."""
+
+    proven: bool
+    least: int
+
+
+_Steps = dict[int, tuple[int, int]]  # by node: bytes it adds while it runs, bytes it leaves more
+
+
+@dataclass(slots=True)
+class _State:
+    done: int
+    ready: int
+    live: int
+    falling: _Steps  # ready nodes that do not raise the live bytes
+    rising: _Steps  # all other ready nodes
+    path: _Path
+
+
+class _Levels:
+    """States by number of nodes run, at most `width` of each number."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.complete = width, True
+        self.states: dict[int, dict[int, _State]] = {}
+        self.sizes: list[int] = []
+
+    def add(self, state: _State) -> None:
+        size = state.done.bit_count()
+        if size not in self.states:
+            self.states[size] = {}
+            heapq.heappush(self.sizes, size)
+        self.states[size].setdefault(state.done, state)
+
+    def pop(self) -> list[_State]:
+        """Take the states with the fewest nodes run; none when there are none left."""
+        if not self.sizes:
+            return []
+        states = list(self.states.pop(heapq.heappop(self.sizes)).values())
+        states.sort(key=lambda state: (state.live, state.done))
+        if len(states) > self.width:
+            self.complete = False
+            states = states[: self.width]
+        return states
+
+    def limited(self, state: _State, nodes: list[int]) -> list[int]:
+        """Keep the nodes that raise the live bytes least."""
+        if len(nodes) <= _MOST_BRANCHES:
+            return nodes
+        self.complete = False
+        return heapq.nsmallest(_MOST_BRANCHES, nodes, key=lambda n: (state.rising[n][::-1], n))
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.states, self.sizes = {}, []
+
+
+class Search:
+    """A segment seen forwards or backwards in time."""
+
+    def __init__(self, segment: Segment, *, backward: bool) -> None:
+        count = len(segment)
+        self.count, self.backward = count, backward
+        self.price = 1 + count // 8_000  # long masks take longer
+        self.groups, self.overwrites = segment.groups, segment.overwrites
+        self.start = 1 << (count + backward)
+        self.live = segment.live_at(self.start)
+        if backward:
+            self.after = [tuple(bits(before)) for before in segment.before]
+            self.before = [sum(1 << node for node in after) for after in segment.after]
+        else:
+            self.after, self.before = list(segment.after), list(segment.before)
+
+    def run(self, limit: int, width: int, work: Work) -> list[int] | NoOrder:
+        """Find an order that never needs more than `limit`, or say why there is none."""
+        self.limit, self.least, self.work = limit, _NEVER, work
+        valley = self._first()
+        levels, seen = _Levels(width), set[int]()
+        levels.add(valley)
+        while work.left > 0 and (states := levels.pop()):
+            if states[0].live <= valley.live and (
+                not levels.complete or self._is_valley(valley, states[0])
+            ):
+                valley = states[0]
+                states = [valley]
+                levels.clear()
+                seen.clear()  # what was dropped may be reached again from here
+            for state in states:
+                if not state.ready:
+                    return self._order(state.path)
+                for node in levels.limited(state, self._fitting(state)):
+                    done = state.done | 1 << node
+                    if done not in seen:
+                        seen.add(done)
+                        levels.add(self._child(state, node))
+        return NoOrder(work.left > 0 and levels.complete, self.least)
+
+    def _is_valley(self, early: _State, late: _State) -> bool:
+        count = (late.done & ~early.done).bit_count()
+        self.work.left -= count
+        if count > _MOST_BETWEEN_VALLEYS:
+            return False
+        return is_lowest(self.groups, self.before, early.done, late.done)
+
+    def walk(self, work: Work) -> list[int] | None:
+        """Make an order by always running the node that leaves the fewest bytes alive."""
+        self.limit, self.work = _NEVER, work
+        state = self._first()
+        heap = [(raised, rise, node) for node, (rise, raised) in state.rising.items()]
+        heapq.heapify(heap)
+        while heap and work.left > 0:
+            raised, rise, node = heapq.heappop(heap)
+            if state.rising.get(node) == (rise, raised):
+                for other in self._run(state, node):
+                    if cost := state.rising.get(other):
+                        heapq.heappush(heap, (cost[1], cost[0], other))
+        return None if state.ready else self._order(state.path)
+
+    def _run(self, state: _State, node: int) -> set[int]:
+        """Run a rising node and all falling ones; return the nodes whose cost is new."""
+        found = {*self._advance(state, node, state.rising)}
+        while state.falling:
+            found.update(self._advance(state, next(iter(state.falling)), state.falling))
+        return found
+
+    def _first(self) -> _State:
+        state = _State(self.start, 0, self.live, {}, {}, None)
+        for node in range(self.count):
+            if not self.before[node]:
+                state.ready |= 1 << node
+                self._assess(state, node)
+        return self._settle(state)
+
+    def _fitting(self, state: _State) -> list[int]:
+        """Nodes to branch over; of the others, notes what the cheapest would need."""
+        room = self.limit - state.live
+        fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
+        blocked = [rise for rise, _ in state.falling.values()]
+        blocked += [rise for rise, _ in state.rising.values() if rise > room]
+        self.least = min(self.least, state.live + min(blocked, default=_NEVER))
+        self.work.left -= (len(blocked) + len(fitting)) // 8
+        return fitting
+
+    def _child(self, state: _State, node: int) -> _State:
+        child = _State(
+            state.done,
+            state.ready,
+            state.live,
+            state.falling.copy(),
+            state.rising.copy(),
+            state.path,
+        )
+        self.work.left -= (len(state.falling) + len(state.rising)) // 8
+        self._advance(child, node, child.rising)
+        return self._settle(child)
+
+    def _settle(self, state: _State) -> _State:
+        """Run what is never a mistake: nodes that fit and do not raise the live bytes."""
+        while True:
+            room = self.limit - state.live
+            node = next((n for n, (rise, _) in state.falling.items() if rise <= room), None)
+            if node is None:
+                return state
+            self._advance(state, node, state.falling)
+
+    def _advance(self, state: _State, node: int, steps: _Steps) -> list[int]:
+        """Run a node; return the ready nodes whose cost is new."""
+        state.live += steps.pop(node)[1]
+        was = state.done
+        state.done |= 1 << node
+        state.ready &= ~(1 << node)
+        state.path = (state.path, node)
+        missing = ~state.done
+        changed = 0
+        for mask, _ in self.groups[node]:
+            rest = mask & missing
+            # A group has begun, or has one node left that can end it: no other change matters.
+            if not mask & was or not rest & (rest - 1):
+                changed |= rest
+        found = bits(state.ready & changed)
+        ready = [other for other in self.after[node] if not self.before[other] & missing]
+        for other in ready:
+            state.ready |= 1 << other
+        found += ready
+        for other in found:
+            self._assess(state, other)
+        self.work.left -= (2 + len(found)) * self.price
+        return found
+
+    def _assess(self, state: _State, node: int) -> None:
+        """Note what a ready node would cost now."""
+        after = state.done | 1 << node
+        rise = ending = 0
+        for mask, size in self.groups[node]:
+            if not mask & state.done:
+                rise += size
+            if mask & after == mask:
+                ending += size
+        state.rising.pop(node, None)
+        steps = state.falling if rise <= ending else state.rising
+        steps[node] = rise - self._spared(node, state.done), rise - ending
+
+    def _spared(self, node: int, done: int) -> int:
+        """Bytes that writing over an operand that ends here saves."""
+        spared = 0
+        for mask, size in self.overwrites[node]:
+            rest = mask & ~(1 << node)
+            if not rest & done if self.backward else rest & done == rest:
+                spared = max(spared, size)
+        return spared
+
+    def _order(self, path: _Path) -> list[int]:
+        found = []
+        while path is not None:
+            path, node = path
+            found.append(node)
+        return found if self.backward else found[::-1]

@@ -1,0 +1,275 @@
+"""From a problem to a verified plan or to the buffers that stand in the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NoReturn, cast
+
+from qnnmem.planner import greedy
+from qnnmem.planner.bounds import load_bound, next_peak
+from qnnmem.planner.effort import Effort
+from qnnmem.planner.instance import Instance, arrange
+from qnnmem.planner.problem import Infeasible, Plan, Problem
+from qnnmem.planner.segregated import place_by_class
+from qnnmem.planner.verify import verify
+from qnnmem.units import Bytes, Offset
+
+# Pure Python places this many overlapping pairs faster than the compiled code can be imported.
+SMALL_PAIRS = 20_000
+# Without compiled code one pass over this many pairs takes two seconds; above it buffers are placed
+# as they are born, which looks at free stretches only.
+MOST_PAIRS = 1_000_000
+MOST_LOOKS = 50_000_000
+# Cost of one pair, or of one look at a free gap, in pure Python; units of planner/effort.py.
+WORK_PER_PAIR = 250
+WORK_PER_LOOK = 15
+# A pass that pure Python makes without looking at the clock.
+LONGEST_PASS = 15_000_000
+# Above this many buffers it counts what getting ready takes for each of them, in pure Python: for
+# the orders of greedy passes, and for one try of the search.
+LARGE = 4000
+WORK_PER_ORDER = 1000
+WORK_PER_TRY = 2000
+DEFAULT_TIME_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a planner knows at some moment."""
+
+    doing: str
+    peak: Bytes
+    lower_bound: Bytes
+
+
+Watcher = Callable[[Progress], None]
+
+
+def plan_problem(
+    problem: Problem,
+    time_limit: float = DEFAULT_TIME_LIMIT_S,
+    *,
+    seed: int = 0,
+    watch: Watcher | None = None,
+) -> Plan | Infeasible:
+    """The lowest plan found in `time_limit` seconds, verified, with a proven lower bound.
+
+    With a capacity it stops at the first plan that fits and returns `Infeasible` when none does.
+    """
+    return plan_within(problem, Effort.of_seconds(time_limit), seed=seed, watch=watch)
+
+
+def plan_within(
+    problem: Problem, effort: Effort, *, seed: int = 0, watch: Watcher | None = None
+) -> Plan | Infeasible:
+    """As `plan_problem`, with what is left of an effort that others share."""
+    search = _Search(problem, effort, seed, watch)
+    search.run()
+    return search.answer()
+
+
+class _OutOfEffortError(Exception):
+    """A greedy pass was given up halfway."""
+
+
+class _Search:
+    """The state of one planning run: the best plan, the proven bound, the effort left."""
+
+    def __init__(self, problem: Problem, effort: Effort, seed: int, watch: Watcher | None) -> None:
+        self.problem, self.effort, self.seed, self.watch = problem, effort, seed, watch
+        self.tries = 0
+        self.search_missing = False
+        self.compiled = False  # whether compiled code is used
+        self.instance: Instance = arrange(problem)
+        self.bound = load_bound(self.instance)
+        self.target = self.bound if problem.capacity is None else problem.capacity
+        # Everything side by side: never returned, only a start that every real plan beats.
+        self.placed = False
+        self.best = [0] * len(self.instance)
+        self.peak = sum(buffer.size + buffer.align for buffer in problem.buffers)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more can be learned: the target is met or proven out of reach."""
+        return self.peak <= max(self.target, self.bound)
+
+    def run(self) -> None:
+        self._place_greedily()
+        capacity = self.problem.capacity
+        if self.done or self.effort.over or (capacity is not None and self.bound > capacity):
+            return
+        compiled = self._load_compiled()
+        if capacity is None:
+            self._minimise()
+        else:
+            self._try(capacity, 1.0)
+        self.search_missing = not (compiled or self.done)
+
+    def _keep(self, offsets: list[int]) -> None:
+        peak = self.instance.peak_bytes(offsets)
+        if peak < self.peak or not self.placed:
+            self.best, self.peak, self.placed = offsets, peak, True
+
+    def _tell(self, doing: str) -> None:
+        if self.watch is not None:
+            self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound)))
+
+    def _place_greedily(self) -> None:
+        if len(self.instance) == 0:
+            self.peak = 0
+            return
+        try:
+            self._place_in_orders()
+        except _OutOfEffortError:
+            if not self.placed:
+                self._keep(place_by_class(self.instance))
+
+    def _place_in_orders(self) -> None:
+        # A plan that cannot fit anyway is still wanted low, so the bound is a second target.
+        target = max(self.target, self.bound)
+        plans = self._greedy_plans(target)
+        # Where greedy passes are long, half of the effort is for the search.
+        reserve = self.effort.left // 2 if self.compiled else 0
+        for offsets in plans:
+            self._keep(offsets)
+            self._tell("placing greedily")
+            if self.done or self.effort.over or self.effort.left < reserve:
+                return
+
+    def _load_compiled(self) -> bool:
+        """Whether there are compiled loops; compiling them, once on a machine, takes no effort."""
+        from qnnmem.planner.compiled_packing import is_compiled
+
+        started = time.monotonic()
+        self.compiled = is_compiled()
+        self.effort.excuse(time.monotonic() - started)
+        return self.compiled
+
+    def _greedy_plans(self, target: int) -> Iterator[greedy.Offsets]:
+        instance = self.instance
+        if len(instance) > LARGE and not self.effort.begin(WORK_PER_ORDER * len(instance)):
+            raise _OutOfEffortError
+        if instance.pairs > SMALL_PAIRS and self._load_compiled():
+            return greedy.portfolio(instance, self._compiled_placer(), target)
+        if instance.pairs <= MOST_PAIRS:
+            return greedy.portfolio(instance, self._plain_placer(), target)
+        return self._births()
+
+    def _births(self) -> Iterator[greedy.Offsets]:
+        """One set of offsets after another, each placed in the order of birth."""
+        yield place_by_class(self.instance)
+        for best_fit in (False, True):
+            looks = min(MOST_LOOKS, self.effort.at_once // WORK_PER_LOOK)
+            self.effort.spend(looks * WORK_PER_LOOK)
+            yield greedy.place_by_birth(self.instance, best_fit, looks)
+
+    def _plain_placer(self) -> greedy.Placer:
+        instance = self.instance
+        near = greedy.neighbours(instance)
+        work = 0 if instance.pairs <= SMALL_PAIRS else instance.pairs * WORK_PER_PAIR
+        parts = 1 + work // LONGEST_PASS
+        length = 1 + len(instance) // parts
+
+        def placer(order: list[int], best_fit: bool) -> list[int]:
+            offsets = None
+            for start in range(0, len(order), length):
+                if start and self.effort.over:
+                    raise _OutOfEffortError
+                self.effort.spend(work // parts)
+                piece = order[start : start + length]
+                offsets = greedy.place(instance, near, piece, best_fit, offsets)
+            return offsets or []
+
+        return placer
+
+    def _compiled_placer(self) -> greedy.Placer:
+        from qnnmem.planner.exact import packing, place_packed
+
+        loops = packing(self.instance)
+
+        def placer(order: list[int], best_fit: bool) -> list[int]:
+            offsets = place_packed(loops, order, best_fit, self.effort)
+            if offsets is None:
+                raise _OutOfEffortError
+            return offsets
+
+        return placer
+
+    def _try(self, capacity: int, share: float) -> bool | None:
+        """Whether a plan fits `capacity`; None when a share of the effort left did not tell."""
+        from qnnmem.planner.exact import Answer, dive_work, fit
+
+        if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
+            return None
+        self._tell(f"searching at {capacity:,} bytes")
+        # Less than one way from root to leaf would be wasted.
+        wanted = max(int(self.effort.left * share), dive_work(self.instance))
+        allowed = self.effort.part(wanted)
+        before = allowed.left
+        self.tries += 1  # another try is another search, even at the same capacity
+        answer, offsets = fit(self.instance, capacity, allowed, self.seed + self.tries)
+        self.effort.settle(allowed, before)
+        if offsets is not None:
+            self._keep(offsets)
+            return True
+        if answer is Answer.NO:
+            self.bound = max(self.bound, next_peak(self.instance, capacity))
+            return False
+        return None
+
+    def _minimise(self) -> None:
+        """Tries the bound, then halves the distance to it, then goes down in ever smaller steps."""
+        from qnnmem.planner.exact import dive_work
+
+        # A search that will succeed mostly does so within a few dives, and then nothing is left to
+        # do. Where dives are long, something better than greedy is wanted first all the same.
+        dives = 10 * dive_work(self.instance) / max(self.effort.left, 1)
+        if dives > 0.2:
+            self._try((self.bound + self.peak) // 2, 0.04)
+        while self._try(self.bound, min(max(0.2, dives), 0.5)) is not None:
+            if self.peak == self.bound or self.effort.over:
+                return
+        low = self.bound
+        while not self.effort.over and self.peak - low > self.peak // 256:
+            middle = (low + self.peak) // 2
+            if not self._try(middle, 0.04):
+                low = max(middle, self.bound)
+        self._descend()
+
+    def _descend(self) -> None:
+        """Takes a share of the way down to the bound at a time, a smaller one after a failure."""
+        parts = 3
+        while self.peak > self.bound and not self.effort.over:
+            step = max(1, (self.peak - self.bound) // parts)
+            if self._try(self.peak - step, 0.25):
+                parts = 3
+            elif parts < 100:
+                parts *= 2
+            else:
+                parts = 1
+
+    def answer(self) -> Plan | Infeasible:
+        problem, instance = self.problem, self.instance
+        offsets = [0] * len(problem.buffers)
+        for i, offset in zip(instance.source, self.best, strict=True):
+            offsets[i] = offset * instance.unit
+        placed = cast(tuple[Offset, ...], tuple(offsets))
+        best = Plan(
+            problem, placed, Bytes(self.bound), self.effort.cut_by_clock, self.search_missing
+        )
+        wrong = verify(best)
+        if wrong is not None:
+            _refuse(wrong)
+        if problem.capacity is None or best.peak <= problem.capacity:
+            return best
+        from qnnmem.planner.blockers import find_blockers
+
+        proven = self.bound > problem.capacity
+        blockers = find_blockers(problem, instance, proven, self.effort.deadline)
+        return Infeasible(problem, blockers, best.lower_bound, proven, best)
+
+
+def _refuse(wrong: str) -> NoReturn:
+    raise AssertionError(f"the planner made a wrong plan, please report it: {wrong}")

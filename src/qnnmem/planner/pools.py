@@ -1,0 +1,295 @@
+"""The pools of LPAI and what a plan of them says.
+
+Scratch holds temporaries and, unless told otherwise, inputs and outputs; persistent holds state; IO
+holds inputs and outputs that the application brings; constants are the model binary's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.errors import Setting, UsageError
+from qnnmem.ir.model import Model
+from qnnmem.ir.span import Span
+from qnnmem.ir.tensor import DType
+from qnnmem.planner.problem import Peak, Plan
+from qnnmem.planner.states import StatePair
+from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.results.proof import ProofScope, proof_words
+from qnnmem.text import counted, quote
+from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
+
+TCM = "tcm"  # in budgets: the pool that model binary and IO share, if they are put there
+
+
+class Pool(Enum):
+    """A memory that LPAI tells apart."""
+
+    SCRATCH = "scratch"
+    PERSISTENT = "persistent"
+    IO = "io"
+    CONSTANTS = "constants"
+
+
+# How callers may write one: 262144, "256K", {"scratch": "256K", "tcm": "1M"}.
+Budget: TypeAlias = "Size | Mapping[Pool, Size] | Mapping[str, Size]"
+_BITS = (8, 16, 32)
+
+
+class Io(Enum):
+    """Where inputs and outputs live."""
+
+    INSIDE = "inside"  # in scratch, the default of the LPAI compiler
+    OUTSIDE = "outside"  # in buffers the application brings (`exclude_io`)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PoolOptions:
+    """How a model is laid out in pools; the defaults are those of the LPAI documentation.
+
+    `io` may be written as a word, `align` as a number or as text such as `4K`, `states` as pairs or
+    as a mapping from inputs to outputs.
+    """
+
+    io: Io
+    align: Align | None  # of start and size; None: 64, for a buffer CSV as the file says
+    bits: Literal[8, 16, 32] | None  # width of floating-point elements; None: as in the model
+    states: tuple[StatePair, ...]
+    inplace: bool
+    reorder: bool
+
+    def __init__(
+        self,
+        io: Io | str = Io.INSIDE,
+        align: Size | None = None,
+        bits: int | None = None,
+        states: Mapping[str, str] | Iterable[StatePair] = (),
+        inplace: bool = False,
+        reorder: bool = False,
+    ) -> None:
+        if bits is not None and (type(bits) is not int or bits not in _BITS):
+            raise UsageError((Setting("bits"), f" is 8, 16 or 32, not {quote(bits)}"))
+        for name, flag in (("inplace", inplace), ("reorder", reorder)):
+            expect(flag, bool, f"{name} is True or False")
+        object.__setattr__(self, "io", as_io(io))
+        object.__setattr__(self, "align", None if align is None else as_align(align))
+        object.__setattr__(self, "bits", bits)
+        object.__setattr__(self, "states", as_states(states))
+        object.__setattr__(self, "inplace", inplace)
+        object.__setattr__(self, "reorder", reorder)
+
+
+def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
+    """Options as a caller writes them: also as a mapping of what differs from the defaults."""
+    if given is None or isinstance(given, PoolOptions):
+        return given or PoolOptions()
+    known = [one.name for one in fields(PoolOptions)]
+    what = f"options are PoolOptions or a mapping of {', '.join(known)}"
+    for name in expect_mapping(given, what):
+        if name not in known:
+            raise UsageError(f"{what}, not of {quote(name)}")
+    return PoolOptions(**given)
+
+
+def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePair, ...]:
+    """State as a caller writes it: pairs of names, or a mapping from inputs to outputs."""
+    pairs = tuple(states.items()) if isinstance(states, Mapping) else states
+    what = "states are pairs of an input and an output"
+    found = []
+    for pair in expect_items(pairs, object, what):
+        names = expect_items(pair, str, what)
+        if len(names) != 2:
+            raise UsageError(f"{what}; one of them has {counted(len(names), 'name')}")
+        found.append((names[0], names[1]))
+    return tuple(found)
+
+
+def as_io(word: Io | str) -> Io:
+    """Where inputs and outputs live, by its word."""
+    try:
+        return Io(word)
+    except ValueError:
+        wanted = " or ".join(one.value for one in Io)
+        raise UsageError((Setting("io"), f" is {wanted}, not {quote(word)}")) from None
+
+
+def as_pool(name: Pool | str) -> Pool:
+    """A pool by its name."""
+    try:
+        return Pool(name)
+    except ValueError:
+        pools = ", ".join(pool.value for pool in Pool)
+        raise UsageError(f"{quote(name)} is not a pool; pools are {pools} and {TCM}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the pools may take, and what model binary and IO may take of TCM."""
+
+    pools: Mapping[Pool, Bytes]
+    tcm: Bytes | None = None
+
+
+def as_limits(budget: Budget | None) -> Limits:
+    """A budget as a caller writes it: `{"scratch": "256K"}`, or a size, which is scratch's."""
+    if budget is None:
+        return Limits({})
+    if not isinstance(budget, Mapping):
+        whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # numpy's, too
+        if not whole and not isinstance(budget, str):
+            what = 'a budget is a size of scratch or a mapping such as {"scratch": "256K"}'
+            raise UsageError(f"{what}, not {quote(budget)}")
+        budget = {Pool.SCRATCH: budget}
+    found: dict[Pool | str, Bytes] = {}
+    for name, size in budget.items():
+        pool = TCM if name == TCM else as_pool(name)
+        if pool in found:
+            shown = pool.value if isinstance(pool, Pool) else TCM
+            raise UsageError(f"pool {shown} has two budgets; give one")
+        found[pool] = as_bytes(size)
+    if any(not 0 <= have <= MAX_BYTES for have in found.values()):
+        raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
+    tcm = found.pop(TCM, None)
+    return Limits({pool: have for pool, have in found.items() if isinstance(pool, Pool)}, tcm)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBuffer:
+    """A stretch of a pool that one tensor and its views hold for a while."""
+
+    name: str
+    pool: Pool
+    size: Bytes
+    live: Span
+    offset: Offset
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetVerdict:
+    """A pool against what the user can spare."""
+
+    pool: Pool
+    need: Bytes  # of the plan at hand
+    at_least: Bytes  # of any plan: proven
+    have: Bytes
+    blockers: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the pool stays within its budget; None when the search could not tell in time."""
+        if self.need <= self.have:
+            return True
+        return False if self.at_least > self.have else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """What another operator order brought, in bytes of scratch alive at the fullest step."""
+
+    before: Bytes
+    after: Bytes
+    proven: bool  # no order has fewer
+    skipped: str | None = None  # why no other order was looked for
+
+
+def held_types(model: Model) -> Iterator[DType]:
+    """Types of all tensors but constants, such as scales; those of bodies included."""
+    constants = set(model.constants)
+    yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
+    for op in model.ops:
+        for body in op.bodies:
+            yield from held_types(body)
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryPlan:
+    """Every byte a model needs: pools, offsets, proof and peak."""
+
+    model: Model  # in the order that was planned
+    options: PoolOptions
+    align: Align
+    scratch: Plan
+    buffers: tuple[PlacedBuffer, ...]
+    io_sizes: tuple[tuple[str, Bytes], ...]  # inputs and outputs, wherever they live
+    persistent_bytes: Bytes
+    io_bytes: Bytes
+    constant_bytes: Bytes
+    peak: Peak | None
+    budgets: tuple[BudgetVerdict, ...] = ()
+    reordered: Reordered | None = None
+    likely_states: tuple[StatePair, ...] = ()
+    body_search_missing: bool = False  # as `Plan.search_missing`, for bodies of control-flow ops
+    tcm: TcmVerdict | None = None  # against a budget for it, where one was given
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        name = quote(self.model.name)
+        scratch = f"scratch {counted(self.scratch_bytes, 'byte')}, {self.proof_words}"
+        others = (pool for pool in Pool if pool is not Pool.SCRATCH and self.pool_bytes(pool))
+        rest = "".join(f", {pool.value} {self.pool_bytes(pool):,}" for pool in others)
+        return f"<MemoryPlan of {name}: {scratch}{rest}; {counted(len(self.buffers), 'buffer')}>"
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from qnnmem.notebook import shown
+
+        return shown(self)
+
+    @property
+    def scratch_bytes(self) -> Bytes:
+        """Size of the scratch pool, rounded to the size alignment."""
+        return self.scratch.peak
+
+    @property
+    def proof(self) -> ProofScope:
+        """What scratch is minimal for."""
+        if self.is_estimate:
+            return ProofScope.ESTIMATE
+        if any(op.bodies for op in self.model.ops):
+            return ProofScope.UPPER_BOUND
+        if not self.scratch.optimal:
+            return ProofScope.NONE
+        if not self.model.ops:
+            return ProofScope.LIFETIMES
+        order = self.reordered
+        if order is not None and order.proven and order.after == self.scratch_bytes:
+            return ProofScope.ANY_ORDER
+        return ProofScope.IN_PLACE if self.options.inplace else ProofScope.THIS_ORDER
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether a float model is planned with integers, which it has only once quantized."""
+        bits = self.options.bits
+        return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
+
+    @property
+    def proof_words(self) -> str:
+        """The proof as a part of a sentence."""
+        return proof_words(self.proof, self.scratch_bytes, self.scratch.lower_bound)
+
+    def pool_bytes(self, pool: Pool) -> Bytes:
+        """Size of a pool."""
+        return {
+            Pool.SCRATCH: self.scratch_bytes,
+            Pool.PERSISTENT: self.persistent_bytes,
+            Pool.IO: self.io_bytes,
+            Pool.CONSTANTS: self.constant_bytes,
+        }[pool]
+
+    @property
+    def search_missing(self) -> bool:
+        """Whether the exact search, had it been installed, could say more about scratch."""
+        return self.body_search_missing or (
+            self.scratch.search_missing and not self.scratch.optimal
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether every budget is known to hold."""
+        within_tcm = self.tcm is None or self.tcm.fits
+        return within_tcm and all(budget.fits for budget in self.budgets)

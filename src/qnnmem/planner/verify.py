@@ -1,0 +1,87 @@
+"""Checks a plan without trusting the planner that made it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from qnnmem.planner.problem import Plan, check_plan
+
+# A longer run is cut in two.
+_LONGEST_RUN = 1000
+
+
+def verify(plan: Plan) -> str | None:
+    """The first thing wrong with a plan as a sentence, or None when it is right.
+
+    Sweeps over time with the live buffers sorted by address: when a buffer is born, only its two
+    neighbours in address order can collide with it. Shares no code with the planners.
+    """
+    check_plan(plan)
+    buffers, offsets = plan.problem.buffers, plan.offsets
+    if len(offsets) != len(buffers):
+        return f"{len(buffers)} buffers but {len(offsets)} offsets"
+    for buffer, offset in zip(buffers, offsets, strict=True):
+        if offset < 0 or offset % buffer.align:
+            return f"'{buffer.name}' at {offset} is not a multiple of {buffer.align}"
+    peak = max((o + b.size for o, b in zip(offsets, buffers, strict=True)), default=0)
+    if plan.peak != peak or plan.lower_bound > peak:
+        return f"peak {plan.peak} and bound {plan.lower_bound} do not agree with {peak}"
+    return _find_collision(plan)
+
+
+def _find_collision(plan: Plan) -> str | None:
+    buffers, offsets = plan.problem.buffers, plan.offsets
+    kept = [i for i, buffer in enumerate(buffers) if buffer.size]  # no bytes, no collision
+    lowers = [buffer.live.lower for buffer in buffers]
+    uppers = [buffer.live.upper for buffer in buffers]
+    births = sorted(kept, key=lowers.__getitem__)
+    deaths = iter(sorted(kept, key=uppers.__getitem__))
+    live, dying = _LiveStretches(), next(deaths, -1)
+    for born in births:
+        lower, start = lowers[born], offsets[born]
+        while uppers[dying] <= lower:  # deaths come before births at one step
+            live.remove(offsets[dying])
+            dying = next(deaths)
+        other = live.add(start, start + buffers[born].size, born)
+        if other is not None:
+            return f"'{buffers[born].name}' and '{buffers[other].name}' share bytes"
+    return None
+
+
+class _LiveStretches:
+    """Disjoint stretches by address, in runs that are short so that adding one moves few others."""
+
+    def __init__(self) -> None:
+        # One below all others saves looking whether there is any.
+        self.runs: list[list[int]] = [[-1]]  # starts
+        self.firsts: list[int] = [-1]  # nothing of a run lies below; the same order
+        self.held: dict[int, tuple[int, int]] = {-1: (0, -1)}  # end and index by start
+
+    def add(self, start: int, end: int, index: int) -> int | None:
+        """Adds a stretch, unless it meets a neighbour: then gives the index of that."""
+        k = bisect_right(self.firsts, start) - 1
+        run = self.runs[k]
+        at = bisect_right(run, start)
+        below_end, below = self.held[run[at - 1] if at else self.runs[k - 1][-1]]
+        if below_end > start:
+            return below
+        if at < len(run) or k + 1 < len(self.runs):
+            above = run[at] if at < len(run) else self.runs[k + 1][0]
+            if above < end:
+                return self.held[above][1]
+        run.insert(at, start)
+        self.held[start] = (end, index)
+        if len(run) > _LONGEST_RUN:
+            middle = len(run) // 2
+            self.runs.insert(k + 1, run[middle:])
+            self.firsts.insert(k + 1, run[middle])
+            del run[middle:]
+        return None
+
+    def remove(self, start: int) -> None:
+        """Takes out a stretch that was added."""
+        k = bisect_right(self.firsts, start) - 1
+        run = self.runs[k]
+        del run[bisect_left(run, start)], self.held[start]
+        if not run:  # no run may be empty: neighbours are looked for in one step
+            del self.runs[k], self.firsts[k]

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tflite_writer import G, O, T, write_tflite
+
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.flags import flag
+from qnnmem.loader import load
+
+LIST = "id,lower,upper,size\nx,0,1,8\n"
+
+
+def save(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write a file."""
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a", "a.onnx", "a.bin"])
+def test_content_decides_whatever_the_name(tmp_path: Path, name: str) -> None:
+    """A buffer list is read as one under any name."""
+    assert load(save(tmp_path, name, LIST)).format == "csv"
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    """A path given as a string is a path."""
+    assert load(str(save(tmp_path, "a.csv", LIST))).name == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.tflite", b"\0" * 64, "'TFL3' is missing"),
+        ("a.dat", b"\x1c\0\0\0TFL3" + b"\0" * 64, "holds no graph"),
+        ("a.json", b'{"graphs": []}', "no list of 'graphs'"),
+        ("b.json", b'{"nodes": []}', "is JSON, which cannot be planned"),
+        ("a.eaix", b"graphs", "not valid JSON"),
+        ("a.csv", b"x;y\n1;2\n", "unknown column"),
+        ("a.bin", b"\x02\0\0\0\x03", "is binary data of no known kind, which cannot be planned"),
+        ("a.dlc", b"PK\x03\x04", "is a zip archive, which cannot be planned"),
+        ("a.serialized", b"\x08\x01", "is not an ONNX model"),
+        ("a.png", b"\x89PNG", "is an image, which cannot be planned"),
+        ("a.csv", b"", "is empty"),
+    ],
+)
+def test_what_cannot_be_read_says_why(
+    tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    """Each kind of unreadable file ends in its own sentence, with the path."""
+    path = save(tmp_path, name, content)
+    with pytest.raises(LoadError) as caught:
+        load(path)
+    assert reason in caught.value.reason
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A path to nothing is an answer, not a traceback."""
+    with pytest.raises(LoadError, match="no such file"):
+        load(tmp_path / "nothing.onnx")
+
+
+def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
+    """A folder is refused with what to do instead."""
+    with pytest.raises(LoadError, match="is a folder"):
+        load(tmp_path)
+
+
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+    """A named pipe without a writer is refused at once."""
+    pipe = tmp_path / "model.onnx"
+    os.mkfifo(pipe)
+    with pytest.raises(LoadError, match="not an ordinary file"):
+        load(pipe)
+
+
+def test_a_device_is_not_read() -> None:
+    """A device that never ends is refused."""
+    with pytest.raises(LoadError, match="not an ordinary file"):
+        load("/dev/zero")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_forbidden_file_says_so(tmp_path: Path) -> None:
+    """A file without permission is refused with the system's reason."""
+    path = save(tmp_path, "a.csv", LIST)
+    path.chmod(0)
+    with pytest.raises(LoadError, match="permission denied"):
+        load(path)
+
+
+@pytest.mark.parametrize("path", ["a\0b.onnx", "x" * 5000])
+def test_impossible_paths_are_refused(path: str) -> None:
+    """A path no file can have is refused in a short sentence."""
+    with pytest.raises(LoadError) as caught:
+        load(path)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("options", [{"dims": {"n": 1}}, {"shapes": {"x": (1,)}}])
+def test_sizes_for_a_format_without_open_ones_are_refused(
+    tmp_path: Path, options: dict[str, dict[str, int]]
+) -> None:
+    """An option that can have no effect is an error, not ignored."""
+    with pytest.raises(UsageError):
+        load(save(tmp_path, "a.csv", LIST), **options)  # type: ignore[arg-type]  # either mapping
+
+
+def test_named_dimensions_are_only_for_onnx(tmp_path: Path) -> None:
+    """TFLite has no names for dimensions."""
+    graph = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))
+    path = write_tflite(tmp_path / "a.tflite", graph)
+    with pytest.raises(UsageError) as caught:
+        load(path, dims={"batch": 1})
+    assert "dims is for ONNX" in str(caught.value)
+    assert "--dim is for ONNX" in caught.value.sentence(flag)
+
+
+def test_importing_the_loader_is_light() -> None:
+    """No reader's library is imported before a file asks for it."""
+    heavy = "{'numpy', 'onnx', 'onnxruntime', 'tflite', 'flatbuffers'}"
+    code = f"import sys, qnnmem.loader; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,150 @@
+"""Model libraries of the vendor's tools: executed only on request, in a child process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import exit_code, run, sentence
+
+from qnnmem import lpai
+from qnnmem.errors import LoadError
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.loader.dlc import compose_trusted
+from qnnmem.lpai.binary import map_file, unpack
+from qnnmem.qnn.enums import DataType
+
+SOURCE = Path(__file__).parents[1] / "c_api" / "model_library.c"
+COMPILER = shutil.which("cc")
+pytestmark = pytest.mark.skipif(
+    COMPILER is None or sys.platform != "linux", reason="needs a C compiler on Linux"
+)
+
+
+def built(folder: Path, *defined: str) -> Path:
+    """Build the library."""
+    made = folder / "libmodel.so"
+    words = [str(COMPILER), "-shared", "-fPIC", "-O1", *(f"-D{one}" for one in defined)]
+    subprocess.run([*words, "-o", str(made), str(SOURCE)], check=True)
+    return made
+
+
+@pytest.mark.parametrize("entries", [75, 72, 60])
+def test_a_library_composes_its_graphs(entries: int, tmp_path: Path) -> None:
+    """Also one that was built when the table was shorter: its last arguments are nothing."""
+    (graph,) = compose_trusted(built(tmp_path, f"ENTRIES={entries}"))
+    assert graph.name == "library_net"
+    assert [(one.name, one.data_type) for one in graph.tensors] == [
+        ("x", DataType.UFIXED_POINT_8),
+        ("y", DataType.UFIXED_POINT_8),
+    ]
+    assert [one.type for one in graph.ops] == ["Relu"]
+
+
+def test_a_library_that_crashes_is_a_sentence(tmp_path: Path) -> None:
+    """The child dies, not the program."""
+    with pytest.raises(LoadError, match="its code crashed"):
+        compose_trusted(built(tmp_path, "CRASH"))
+
+
+def test_a_library_that_loops_is_named_as_the_culprit(tmp_path: Path) -> None:
+    """No reader of the vendor is part of that."""
+    with pytest.raises(LoadError, match=r"its code took longer than 2 s"):
+        compose_trusted(other_code(tmp_path, "for (;;) ;"), time_limit_s=2)
+
+
+def test_a_library_that_takes_all_memory_is_told_from_one_without_graphs(tmp_path: Path) -> None:
+    """It is told no, and returns as if all were well."""
+    with pytest.raises(LoadError, match="its code ran out of memory"):
+        compose_trusted(other_code(tmp_path, "while (malloc(1 << 28)) ;"))
+    with pytest.raises(LoadError, match="holds no graph"):
+        compose_trusted(other_code(tmp_path, ";"))
+
+
+def other_code(folder: Path, body: str) -> Path:
+    """Build a library that composes nothing."""
+    source, made = folder / "other.c", folder / "libother.so"
+    text = f"#include <stdlib.h>\nint QnnModel_composeGraphs(void) {{ {body} return 0; }}\n"
+    source.write_text(text, "ascii")
+    words = [str(COMPILER), "-shared", "-fPIC", "-O0", str(source), "-o", str(made)]
+    subprocess.run(words, check=True)
+    return made
+
+
+def test_a_library_without_graphs_is_told(tmp_path: Path) -> None:
+    """A shared library of another kind is no model library."""
+    other = tmp_path / "libother.so"
+    command = [str(COMPILER), "-shared", "-fPIC", "-xc", "/dev/null", "-o", str(other)]
+    subprocess.run(command, check=True)
+    with pytest.raises(LoadError, match="has no QnnModel_composeGraphs"):
+        compose_trusted(other)
+
+
+def test_the_generator_executes_a_library_only_if_it_is_trusted(tmp_path: Path) -> None:
+    """Without the word it is refused, with it the binary for LPAI is written."""
+    model = built(tmp_path)
+    named = ("--binary_file", "x", "--output_dir", tmp_path)
+    words = ("--backend", "libQnnLpai.so", "--model", model, *named)
+    done = run("context-binary-generator", *words)
+    assert (exit_code(done), "only with --trust" in sentence(done)) == (2, True)
+    assert exit_code(run("context-binary-generator", *words, "--trust")) == 0
+    with map_file(tmp_path / "x.bin") as content:
+        assert [graph.name for graph in unpack(content).graphs] == ["library_net"]
+
+
+def test_a_plan_executes_a_library_only_if_it_is_trusted(tmp_path: Path) -> None:
+    """Without the word one sentence names it; with it the graph is planned."""
+    model = built(tmp_path)
+    done = run("plan", model)
+    assert (exit_code(done), "executed only with --trust" in sentence(done)) == (2, True)
+    done = run("plan", model, "--trust", "--format", "json")
+    assert exit_code(done) == 0
+    assert json.loads(done.stdout)["scratch_bytes"] == 128
+    assert exit_code(run("plan", model, "--trust", "--graph", "library_net")) == 0
+    assert "has no graph 'other'" in sentence(run("plan", model, "--trust", "--graph", "other"))
+    assert "--as qnn is for those" in sentence(run("plan", model, "--trust", "--as", "qnn"))
+    assert "fixed shapes" in sentence(run("plan", model, "--trust", "--dim", "n=1"))
+
+
+def test_a_library_is_prepared_only_if_it_is_trusted(tmp_path: Path) -> None:
+    """For LPAI it becomes a binary that computes."""
+    model, target = built(tmp_path), tmp_path / "net.bin"
+    for backend in ((), ("--backend", "htp", "--soc", "SM8650")):
+        done = run("prepare", model, "-o", target, *backend)
+        assert (exit_code(done), "executed only with --trust" in sentence(done)) == (2, True)
+        assert not target.exists()
+    assert exit_code(run("prepare", model, "-o", target, "--trust")) == 0
+    given = np.arange(70, 134, dtype="u1").reshape(1, 64)
+    with lpai.open(target, native=True) as running:
+        assert (
+            running.run({"x": given})["y"].tolist() == np.maximum(given, 100).tolist()
+        )  # its zero
+
+
+def test_trust_changes_nothing_for_a_model(tmp_path: Path) -> None:
+    """It allows code to be executed; files without code are read as ever."""
+    model = Path(__file__).parents[2] / "examples" / "small.onnx"
+    assert exit_code(run("plan", model, "--trust", "--dim", "N=1")) == 0
+    text = tmp_path / "libx.so"
+    text.write_text("no library")
+    assert exit_code(run("plan", text, "--trust")) == 2
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+def test_a_library_is_compiled_for_htp(tmp_path: Path) -> None:
+    """It composes straight into the real library."""
+    named = ("--binary_file", "x", "--output_dir", tmp_path, "--trust")
+    words = ("--backend", "libQnnHtp.so", "--model", built(tmp_path), *named)
+    assert exit_code(run("context-binary-generator", *words)) == 0
+    assert [graph.name for graph in read_context(tmp_path / "x.bin").graphs] == ["library_net"]
+    again = ("prepare", tmp_path / "libmodel.so", "--backend", "htp", "--soc", "SM8650", "--trust")
+    assert exit_code(run(*again, "-o", tmp_path / "y.bin")) == 0
+    assert [graph.name for graph in read_context(tmp_path / "y.bin").graphs] == ["library_net"]
+    assert "is a model library" in sentence(run(*again, "-o", tmp_path / "z", "--partition"))

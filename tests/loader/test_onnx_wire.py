@@ -1,0 +1,267 @@
+"""The look at the bytes of an ONNX file: every count and every end of a message, to the byte."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.parser
+import pytest
+
+from qnnmem.errors import LoadError
+from qnnmem.loader.onnx import wire
+from qnnmem.loader.onnx.wire import check_wire
+
+CUT = "is cut short or is not an ONNX model"
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf writes it."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A field of bytes or of a message."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def refused(blob: bytes) -> str:
+    """The sentence with which bytes are refused; empty when they are not."""
+    try:
+        check_wire(Path("m.onnx"), blob)
+    except LoadError as exc:
+        return str(exc).removeprefix("m.onnx: ")
+    return ""
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b"",
+        b"\x08\x01",  # a number
+        b"\x08\x80\x01",  # a number of two bytes
+        b"\x09" + bytes(8),
+        b"\x0d" + bytes(4),
+        b"\x0a\x00",
+        b"\x0a\x01x",
+        b"\x0a\x81\x00x",  # a length written longer than it must be
+        varint(300 << 3) + b"\x01",  # a field of a number that takes two bytes
+        field(300, b"x"),
+        field(7, field(1, b"")),
+        field(7, b"x" * 0),
+        field(99, b"\xff" * 200),  # not a message: never looked into
+        b"\x08" + b"\xff" * 9 + b"\x01",
+    ],
+)
+def test_sound_bytes_pass(blob: bytes) -> None:
+    """Every wire type is stepped over by its own width."""
+    assert refused(blob) == ""
+
+
+@pytest.mark.parametrize(
+    ("blob", "words"),
+    [
+        (b"\x08", CUT),
+        (b"\x08\x80", CUT),
+        (b"\x09" + bytes(7), CUT),
+        (b"\x0d" + bytes(3), CUT),
+        (b"\x0a", CUT),
+        (b"\x0a\x01", CUT),
+        (b"\x0a\x80", CUT),
+        (b"\x80", CUT),
+        (b"\x0a" + b"\xff" * 9 + b"\x01", CUT),  # a length beyond everything
+        (b"\x8a" + b"\x80" * 9 + b"\x00\x00", CUT),  # eleven bytes are no number
+        (field(7, b"\x0a\x02x"), CUT),  # an inner message longer than the outer one
+        (field(7, b"\x09" + bytes(7)) + bytes(9), CUT),  # the same, with bytes behind it
+        (field(7, b"\x0d" + bytes(3)) + bytes(9), CUT),
+        (field(7, b"\x08\x80") + b"\x01", CUT),
+        (field(7, b"\x80") + b"\x01\x01", CUT),
+        (field(7, b"\x0a") + b"\x00", CUT),
+        (field(7, b"\x0a\x80") + b"\x00", CUT),
+        (b"\x0b\x0c", "is not an ONNX model"),  # groups
+        (b"\x0e", "is not an ONNX model"),
+    ],
+)
+def test_what_does_not_end_where_it_says_is_refused(blob: bytes, words: str) -> None:
+    """No message reaches beyond the one around it."""
+    assert refused(blob) == words
+
+
+def test_ten_bytes_are_the_longest_number() -> None:
+    """A key of ten bytes is read, one of eleven is not."""
+    assert refused(b"\x8a" + b"\x80" * 8 + b"\x00" + b"\x00") == ""
+    assert refused(b"\x8a" + b"\x80" * 9 + b"\x00" + b"\x00") == CUT
+
+
+def test_parts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many messages as allowed pass, one more is refused; leaves count as well."""
+    monkeypatch.setattr(wire, "MAX_MESSAGES", 4)
+    nodes = field(1, b"")
+    assert refused(field(7, nodes * 3)) == ""
+    assert refused(field(7, nodes * 4)) == "holds more than 4 parts, too many to be read"
+    assert refused(field(7, field(1, field(1, b"x") * 2))) == ""
+    assert refused(field(7, field(1, field(1, b"x") * 3))).startswith("holds more than 4 parts")
+    assert refused(field(8, b"") * 4) == ""
+    assert refused(field(8, b"") * 5).startswith("holds more than 4 parts")
+
+
+def test_looking_takes_less_memory_than_the_file() -> None:
+    """A flood of empty parts is refused before as many are held anywhere."""
+    flood = field(7, field(1, b"\x0a\x00" * 20_000) + b"\x0a\x00" * 20_000)
+    tracemalloc.start()
+    try:
+        assert refused(flood) == ""
+        assert tracemalloc.get_traced_memory()[1] < len(flood) // 2
+    finally:
+        tracemalloc.stop()
+
+
+def bodies(depth: int) -> bytes:
+    """A graph in an attribute of a node of a graph, and so on."""
+    blob = b""
+    for _ in range(depth):
+        blob = field(1, field(5, field(6, blob)))
+    return field(7, blob)
+
+
+def test_depth_is_bounded() -> None:
+    """Thirty bodies may be in each other, thirty and one message more may not."""
+    assert refused(bodies(29)) == ""
+    assert refused(field(7, field(1, field(5, field(6, b""))))) == ""
+    deepest = b""
+    for _ in range(29):
+        deepest = field(1, field(5, field(6, deepest)))
+    assert refused(field(7, deepest)) == ""  # the graph, and three for each body: 88
+    assert refused(bodies(30)) == "graphs are nested too deeply to be read"
+
+
+def test_the_deepest_message_is_the_ninetieth() -> None:
+    """One level more than the bound is refused, the bound itself is not."""
+    inner = field(1, field(5, b""))  # a node and an attribute: 88 and two more
+    for _ in range(29):
+        inner = field(1, field(5, field(6, inner)))
+    assert refused(field(7, inner)) == ""
+    inner = field(1, field(5, field(5, b"")))  # and a tensor
+    for _ in range(29):
+        inner = field(1, field(5, field(6, inner)))
+    assert refused(field(7, inner)) == "graphs are nested too deeply to be read"
+
+
+def test_bytes_besides_weights_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that take the same room in memory are free, everything else counts."""
+    monkeypatch.setattr(wire, "MAX_STRUCTURE_BYTES", 1 << 20)
+    size = 1 << 20
+    for plain in (4, 9, 10):
+        assert refused(field(7, field(5, field(plain, bytes(2 * size))))) == ""
+    for packed in (5, 7, 11):  # integers: one byte here, eight in memory
+        assert "besides raw weights" in refused(field(7, field(5, field(packed, bytes(2 * size)))))
+    assert "more than 1 MiB besides raw weights" in refused(field(7, field(10, bytes(2 * size))))
+    overhead = len(field(10, bytes(size))) - size
+    assert refused(field(10, bytes(size - overhead))) == ""
+    assert "besides raw weights" in refused(field(10, bytes(size - overhead + 1)))
+    # Outside of a tensor the same field numbers are no weights.
+    assert "besides raw weights" in refused(field(9, bytes(2 * size)))
+
+
+def test_the_limits_are_those_that_are_promised() -> None:
+    """A change of a limit is a decision, and changes SECURITY.md as well."""
+    assert (wire.MAX_MESSAGES, wire.MAX_STRUCTURE_BYTES) == (4_000_000, 512 << 20)
+    assert wire.MAX_DEPTH == 90
+
+
+# What each message may hold, as the installed onnx describes it.
+_NAMES: dict[str, Any] = {
+    "Model": onnx.ModelProto,
+    "Training": onnx.TrainingInfoProto,
+    "Function": onnx.FunctionProto,
+    "Graph": onnx.GraphProto,
+    "Node": onnx.NodeProto,
+    "Attribute": onnx.AttributeProto,
+    "Tensor": onnx.TensorProto,
+    "Sparse": onnx.SparseTensorProto,
+    "Annotation": onnx.TensorAnnotation,
+    "Value": onnx.ValueInfoProto,
+    "Type": onnx.TypeProto,
+    "TensorType": onnx.TypeProto.Tensor,
+    "Nested": onnx.TypeProto.Map,
+    "Shape": onnx.TensorShapeProto,
+}
+
+
+def _is_repeated(found: Any) -> bool:
+    known = getattr(found, "is_repeated", None)  # protobuf 6; label before
+    return bool(known if known is not None else found.label == found.LABEL_REPEATED)
+
+
+def test_nested_types_are_one_or_two_fields() -> None:
+    """A sequence, an optional and a map hold types; a sparse tensor type is like a dense one."""
+    for kind in (onnx.TypeProto.Sequence, onnx.TypeProto.Optional):
+        assert [found.number for found in kind.DESCRIPTOR.fields] == [1]
+    assert set(wire._FIELDS["Nested"]) == {1, 2}
+    fields = {found.number for found in onnx.TypeProto.SparseTensor.DESCRIPTOR.fields}
+    assert fields == {1, *wire._FIELDS["TensorType"]}
+
+
+@pytest.mark.parametrize("kind", _NAMES)
+def test_every_message_of_onnx_is_walked_into(kind: str) -> None:
+    """No field that holds messages is stepped over, for it could hold any number of them."""
+    repeated = _NAMES[kind].DESCRIPTOR.fields_by_number
+    wanted = {
+        number
+        for number, found in repeated.items()
+        if (found.message_type is not None and found.message_type.fields)
+        or (found.cpp_type == found.CPPTYPE_STRING and _is_repeated(found))
+    }
+    # An opaque type is one message of two texts, however often it is written.
+    assert wanted - set(wire._FIELDS[kind]) <= ({7} if kind == "Type" else set())
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (path, kind)
+        for kind, path in {
+            "Graph": (7,),
+            "Training": (20,),
+            "Function": (25,),
+            "Node": (7, 1),
+            "Tensor": (7, 5),
+            "Value": (7, 11),
+            "Annotation": (7, 14),
+            "Sparse": (7, 15),
+            "Attribute": (7, 1, 5),
+            "Type": (7, 11, 2),
+            "TensorType": (7, 11, 2, 1),
+            "Nested": (7, 11, 2, 4),
+            "Shape": (7, 11, 2, 1, 2),
+        }.items()
+    ],
+)
+def test_damage_is_found_in_every_message(path: tuple[int, ...], kind: str) -> None:
+    """Each listed field of each message is walked into, however deep it is."""
+    for number, child in wire._FIELDS[kind].items():
+        # Leaves are counted and not opened.
+        blob = field(number, b"\x0a\x05")
+        for outer in reversed(path):
+            blob = field(outer, blob)
+        assert refused(blob) == ("" if child == "Leaf" else CUT), (kind, number, child)
+
+
+def test_a_real_model_passes() -> None:
+    """What onnx writes itself is sound."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2,4] x) => (float[2,4] y)
+    <float[4] w = {1,2,3,4}> { y = Add(x, w) }"""
+    assert refused(onnx.parser.parse_model(text).SerializeToString()) == ""
+
+
+def test_a_number_of_one_byte_ends_with_that_byte() -> None:
+    """127 is the largest; what follows is read as the next field."""
+    version = varint(1 << 3) + b"\x7f"
+    assert refused(version + field(7, b"")) == ""
+    assert refused(version + field(7, b"")[:1]) == CUT

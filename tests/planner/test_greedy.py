@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from qnnmem.ir import Span
+from qnnmem.planner import Buffer, Plan, Problem, greedy, plan_problem, verify
+from qnnmem.planner.effort import Effort
+from qnnmem.planner.exact import packing, place_packed
+from qnnmem.planner.instance import Instance, arrange
+from qnnmem.units import Align, Bytes, Offset, Step
+
+
+def random_problem(seed: int, count: int = 40) -> Problem:
+    """Draw buffers with mixed alignments, odd sizes and short and long lives."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    buffers = []
+    for k in range(count):
+        lower = rng.randint(0, 30)
+        live = Span(Step(lower), Step(lower + rng.choice((1, 2, 3, 15))))
+        align = Align(rng.choice((1, 2, 4, 6) if seed % 2 else (64,)))
+        buffers.append(Buffer(f"b{k}", Bytes(rng.randint(1, 300)), live, align))
+    return Problem(tuple(buffers))
+
+
+def as_plan(problem: Problem, instance: Instance, offsets: list[int]) -> Plan:
+    """Turn offsets in units into a plan without a bound."""
+    placed = [Offset(0)] * len(problem.buffers)
+    for i, offset in zip(instance.source, offsets, strict=True):
+        placed[i] = Offset(offset * instance.unit)
+    return Plan(problem, tuple(placed), Bytes(0))
+
+
+def portfolio(problem: Problem) -> list[Plan]:
+    """Make every plan of the greedy portfolio, with the lowest possible target."""
+    instance = arrange(problem)
+    near = greedy.neighbours(instance)
+    return [
+        as_plan(problem, instance, offsets)
+        for offsets in greedy.portfolio(
+            instance, lambda order, best: greedy.place(instance, near, order, best), 0
+        )
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_greedy_plan_is_legal(seed: int) -> None:
+    """All orders, with first fit and best fit and after repair, keep the rules."""
+    assert [verify(plan) for plan in portfolio(random_problem(seed))].count(None) >= 12
+    assert all(verify(plan) is None for plan in portfolio(random_problem(seed)))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_planner_is_never_worse_than_its_own_portfolio(seed: int) -> None:
+    """Neither the full planner nor one with little time ends above the best greedy plan."""
+    problem = random_problem(seed)
+    best = min(plan.peak for plan in portfolio(problem))
+    answer = plan_problem(problem, 0.3)
+    assert isinstance(answer, Plan)
+    assert answer.peak <= best
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_compiled_and_plain_placement_agree(seed: int) -> None:
+    """Both implementations give the same offsets for the same order."""
+    instance = arrange(random_problem(seed, 120))
+    near, loops = greedy.neighbours(instance), packing(instance)
+    for order in greedy.orders(instance):
+        for best_fit in (False, True):
+            plain = greedy.place(instance, near, order, best_fit)
+            assert place_packed(loops, order, best_fit, Effort(10**9, math.inf)) == plain
+
+
+def test_first_fit_takes_the_lowest_gap_and_best_fit_the_tightest() -> None:
+    """With gaps of 6 and 2 bytes, a buffer of 2 goes to the first or to the tighter one."""
+    rows = (("low", 6, 0, 1), ("a", 1, 0, 2), ("mid", 2, 0, 1), ("b", 1, 0, 2), ("new", 2, 1, 2))
+    buffers = tuple(Buffer(n, Bytes(s), Span(Step(f), Step(t))) for n, s, f, t in rows)
+    instance = arrange(Problem(buffers))
+    order = [instance.source.index(k) for k in range(5)]
+    near = greedy.neighbours(instance)
+    new = order[4]
+    assert greedy.place(instance, near, order, False)[new] == 0
+    assert greedy.place(instance, near, order, True)[new] == 7
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_highest_load_is_that_of_the_fullest_section(seed: int) -> None:
+    """Each buffer's load is the largest among the sections it covers."""
+    instance = arrange(random_problem(seed))
+    expected = [max(instance.load[lo:hi]) for lo, hi in zip(instance.lo, instance.hi, strict=True)]
+    assert greedy.highest_load(instance) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_order_is_a_permutation(seed: int) -> None:
+    """No order forgets or repeats a buffer."""
+    instance = arrange(random_problem(seed))
+    assert all(sorted(o) == list(range(len(instance))) for o in greedy.orders(instance))
+
+
+@pytest.mark.parametrize("looks", [0, 1, 300, 10**9])
+@pytest.mark.parametrize("seed", range(6))
+def test_placing_by_birth_is_legal_however_little_it_may_look(seed: int, looks: int) -> None:
+    """Without looks left a buffer goes on top of what is alive, which is legal too."""
+    problem = random_problem(seed, 120)
+    instance = arrange(problem)
+    for best_fit in (False, True):
+        offsets = greedy.place_by_birth(instance, best_fit, looks)
+        assert verify(as_plan(problem, instance, offsets)) is None
+
+
+def test_placing_by_birth_is_placing_in_the_order_of_births() -> None:
+    """With enough looks it gives what the placement with neighbour lists gives."""
+    for seed in range(6):
+        instance = arrange(random_problem(seed, 120))
+        order, near = list(range(len(instance))), greedy.neighbours(instance)
+        for best_fit in (False, True):
+            plain = greedy.place(instance, near, order, best_fit)
+            assert greedy.place_by_birth(instance, best_fit, 10**9) == plain

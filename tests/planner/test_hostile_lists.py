@@ -1,0 +1,119 @@
+"""Buffer lists and eAI reports made to do harm: refused in a sentence, within known limits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+
+from qnnmem.errors import LoadError, OutputError
+from qnnmem.ir import FixedBuffer, Span
+from qnnmem.loader import csv, eaix
+from qnnmem.units import Bytes, Step
+
+HEADER = "id,lower,upper,size\n"
+
+
+def refused(path: Path, content: bytes) -> str:
+    """Plan a file that must be refused; what was said."""
+    path.write_bytes(content)
+    done = command_line.run("plan", path, "--time-limit", "0")
+    assert command_line.exit_code(done) == 2
+    return command_line.sentence(done)
+
+
+@pytest.mark.parametrize(
+    "mark", ["\0", "\x1b", "\x07", "\x7f", "\x9b", "\x0b", "\x0c", "\x1f", "\x85"]
+)
+@pytest.mark.parametrize("text", ["a{}b,0,1,5\n", "a,0,1,5{}\n", "a,0,1,5\nb,0,1,5\n{}"])
+def test_control_characters_are_refused(tmp_path: Path, mark: str, text: str) -> None:
+    """A name that moves the cursor is no name."""
+    said = refused(tmp_path / "list.csv", (HEADER + text.format(mark)).encode())
+    assert "a buffer list is plain text" in said
+    assert mark not in said
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\x1b[31m", "\x9b", "a\rb"])
+def test_control_characters_are_not_written(name: str) -> None:
+    """What would be refused when it is read is not written either."""
+    with pytest.raises(OutputError, match="control characters"):
+        csv.write([FixedBuffer(name, Bytes(1), Span(Step(0), Step(1)))])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\xff\xfei\0d\0", "not text in UTF-8"),
+        (HEADER.encode("utf-16-le"), "plain text"),
+        (HEADER.encode() + b'"a,0,1,5\n' * 9, "no quoting"),
+        (HEADER.encode() + b"a,0,nan,5\n", "no plain integer as upper"),
+        (HEADER.encode() + b"a,0,1,1e3\n", "no plain integer as size"),
+        (HEADER.encode() + b"a,0,1,0x10\n", "no plain integer as size"),
+        (HEADER.encode() + b"a,0,1,-1\n", "out of range"),
+        (HEADER.encode() + b"a,0,1," + b"9" * 4_000_000 + b"\n", "no plain integer as size"),
+        (HEADER.encode() + b"," * 4_000_000, "4000001 fields"),
+        (b"x" * 4_000_000, "unknown column"),
+        (HEADER.encode() + b"a,0,1,5\na,0,1,5\n", "line 3 repeats the id"),
+    ],
+)
+def test_odd_lists_are_refused_in_a_short_sentence(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    """However long the file, what is said of it is short."""
+    said = refused(tmp_path / "list.csv", content)
+    assert reason in said
+    assert len(said) < 400 + len(str(tmp_path))
+
+
+def test_rows_are_counted_before_they_are_split(tmp_path: Path) -> None:
+    """A million rows are handled, one more is not, and none of them is looked at for that."""
+    path = tmp_path / "list.csv"
+    path.write_bytes(HEADER.encode() + b"a,0,1,5\n" * 1_000_001)
+    with pytest.raises(LoadError, match="1,000,001 rows are more than the 1,000,000 handled"):
+        csv.read(path)
+
+
+@pytest.mark.parametrize(("reader", "name"), [(csv, "a.csv"), (eaix, "a.eaix")])
+def test_files_beyond_the_limit_are_not_read(reader: Any, name: str, tmp_path: Path) -> None:
+    """A file without end costs nothing."""
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.truncate((1 << 26) + 1)  # holds no blocks
+    with pytest.raises(LoadError, match=r"more than the 64\.00 MiB"):
+        reader.read(path)
+
+
+def report(flag: str = "0x2", operator: str = "CONV", tensor: str = "1") -> dict[str, Any]:
+    """An eAI report of one node."""
+    kind = {"dataType": "uint8", "shape": {"dimensions": [4]}}
+    value = {"tensor_id": tensor, "tensor_name": "t", "flag": flag, "type": kind}
+    node = {"operator": operator, "actual_order": 0, "inputs": [], "outputs": [{"value": [value]}]}
+    return {"graphs": [{"nodes": [node], "inputs": [], "outputs": []}]}
+
+
+@pytest.mark.parametrize("brackets", [b"[],", b"{},", b"0,", b'{"a":[]},'])
+def test_values_are_counted_before_they_are_made(tmp_path: Path, brackets: bytes) -> None:
+    """Two characters become a hundred bytes: a file of them would take gigabytes."""
+    said = refused(tmp_path / "a.eaix", b'{"graphs":[' + brackets * 2_000_001 + b"0]}")
+    assert "more than the 2,000,000 values" in said
+
+
+@pytest.mark.parametrize("flag", ["0x" + "0" * 20 + "2", "0x0000000000000000002zz", "1" * 5000, ""])
+def test_a_flag_is_read_whole_or_not_at_all(tmp_path: Path, flag: str) -> None:
+    """A flag is never cut where it becomes another one."""
+    said = refused(tmp_path / "a.eaix", json.dumps(report(flag)).encode())
+    assert "no valid 'flag'" in said
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv"])
+def test_halves_of_characters_can_be_shown(tmp_path: Path, form: str) -> None:
+    """JSON can spell what no file can hold, also where a name is made from it."""
+    path = tmp_path / "a.eaix"
+    path.write_text(json.dumps(report(operator="\ud800", tensor="\udfff")), "utf-8")
+    result = command_line.run("plan", str(path), "--format", form, "--reorder")
+    assert result.exception is None
+    result.stdout.encode("utf-8")
+    assert all(op.name.isascii() for op in eaix.read(path).ops)
