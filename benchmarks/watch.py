@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from qnnmem.client.functions import NUMBERS
+from qnnmem.programs.functions import NUMBERS
 from qnnmem.qnn.package import package_folder
 from qnnmem.version import __version__
 

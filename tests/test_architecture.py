@@ -76,15 +76,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planner": {"ir", "targets", "results"} | BASE,
     "qnn": BASE,
     "lpai": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
-    "client": {"lpai", "qnn", "results"} | BASE,
-    "watch": {"client", "qnn", "results"} | BASE,
+    "programs": {"lpai", "qnn", "results"} | BASE,
     "htp": {"planner", "qnn", "targets", "loader", "ir", "results"} | BASE,
     "doctor": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor", "results"} | BASE,
     # Budgets and comparison: results as read from JSON, whoever wrote them.
     "gate": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"planner", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
+    "report": {"planner", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
     | {"gate", "results"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
@@ -108,7 +107,7 @@ ONLY_IN = {
     "tflite": ("qnnmem.loader.tflite",),
     "ctypes": (
         *("qnnmem.htp.native", "qnnmem.loader.dlc.program", "qnnmem.loader.dlc.recorder"),
-        *("qnnmem.client.copying", "qnnmem.loader.dlc.model_library"),
+        *("qnnmem.programs.process_memory", "qnnmem.loader.dlc.model_library"),
         "qnnmem.qnn.abi",
         *(
             "qnnmem.doctor.logs.compiled_search",

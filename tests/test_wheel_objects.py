@@ -20,8 +20,8 @@ from wheel_objects import MACHINES, PARTS, PLACE, compiler_for, glibc_versions, 
 
 ROOT = Path(__file__).parents[1]
 HERE = platform.machine()
-USE = "import sys; from pathlib import Path; from qnnmem.client.build import build_objects, SHIM;"
-USE += "from qnnmem.watch.observer import OBSERVER; from qnnmem.errors import UsageError\n"
+USE = "import sys; from pathlib import Path; from qnnmem.programs.shims import build_objects, SHIM;"
+USE += "from qnnmem.programs.shims import OBSERVER; from qnnmem.errors import UsageError\n"
 USE += "from qnnmem.doctor.logs.compiled_search import TEXTS\n"
 USE += "from qnnmem.planner.compiled_packing import PACKING\n"
 USE += (
@@ -99,7 +99,7 @@ def test_a_source_archive_is_what_it_was(tmp_path: Path) -> None:
     (made,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"src/qnnmem/client/shim.c", "tools/wheel_hook.py", "tools/wheel_objects.py"} <= names
+    assert {"src/qnnmem/programs/shim.c", "tools/wheel_hook.py", "tools/wheel_objects.py"} <= names
     assert [name for name in names if name.endswith(".so")] == []
 
 
@@ -119,7 +119,7 @@ def test_a_wheel_for_a_machine_needs_no_compiler(wheel: Path, installed: Path) -
 
 
 @compiles
-@pytest.mark.parametrize("damaged", ["client/line.h", "shipped/libQnnLpai.so"])
+@pytest.mark.parametrize("damaged", ["programs/line.h", "shipped/libQnnLpai.so"])
 def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged: str) -> None:
     """Where there is no compiler either, the sentence is the one of the pure wheel."""
     with (installed / "qnnmem" / damaged).open("ab") as file:

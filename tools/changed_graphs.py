@@ -34,7 +34,7 @@ from qnnmem.fix.graph.rework import keep_order
 from qnnmem.fix.graph.rework_program import inline, optimise
 from qnnmem.fix.proof.program import difference, is_same
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.loader.onnx.typed import write_typed
+from qnnmem.loader.onnx.passes.shape import write_typed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

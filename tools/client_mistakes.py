@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.client.run import ClientOptions, ClientReport, check_client
 from qnnmem.lpai.profiles import profile
+from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
 
 SOURCE = Path(__file__).resolve().parents[1] / "examples" / "lpai_client.c"
 BUILDS = (

@@ -37,6 +37,7 @@ _MOST_S = 90.0
 _ANSWER_S = 60.0  # for a server to say something
 _LEFT_S = 5.0  # for processes to end after the command
 _SUBREAPER = 36
+_NOT_JUDGED = re.compile(r"(?m)^[^\n]*\bcould not be judged: [^\n]*\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,12 @@ def _is_same(found: str, usual: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """An answer without what differs from run to run."""
+    """An answer without what differs from run to run.
+
+    Nor with lines that a remedy could not be judged: `fix` goes on with the other remedies when the
+    child of one fails, and says so, which is a right answer.
+    """
+    text = _NOT_JUDGED.sub("", text)
     text = re.sub(r"/\S*/run\d+/", "", text)
     return re.sub(r"\d[\d,.]*", "0", " ".join(text.split("\nfunction ")[0].split()))
 

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import numpy
 
-from qnnmem.client.functions import NAMES
-from qnnmem.client.server import ClientServer
-from qnnmem.client.session import ClientSession
-from qnnmem.client.stacks import Symbols
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.leaks import separate
+from qnnmem.programs.check.client_server import ClientServer
+from qnnmem.programs.check.client_session import ClientSession
+from qnnmem.programs.functions import NAMES
+from qnnmem.programs.stacks import Symbols
 
 _HELLO, _CALL, _DONE, _STACK = 1, 2, 6, 3
 _EACH = 100  # messages of one seed

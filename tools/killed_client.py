@@ -23,8 +23,8 @@ from pathlib import Path
 
 from client_mistakes import build, one_graph
 
-from qnnmem.client.run import ClientOptions, ClientReport, check_client
 from qnnmem.lpai.profiles import profile
+from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
 
 WAYS = ((), ("async",), ("threads=3",), ("threads=3", "async"), ("memory-not-deregistered",))
 _SLOWEST_S = 1.0  # until the kill

@@ -28,13 +28,11 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.fix.tiling.bands import Bander, TileRegion
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
-from qnnmem.loader.onnx.flow import analyse
 from qnnmem.loader.onnx.graph import OnnxGraph, copied_without
 from qnnmem.loader.onnx.passes.resolve import ResolvedModel
-from qnnmem.loader.onnx.passes.shape import ShapedModel
-from qnnmem.loader.onnx.scope import Scope
+from qnnmem.loader.onnx.passes.shape import ShapedModel, write_typed
+from qnnmem.loader.onnx.scope import Scope, analyse
 from qnnmem.loader.onnx.tensor import OnnxType, type_of
-from qnnmem.loader.onnx.typed import write_typed
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 if TYPE_CHECKING:

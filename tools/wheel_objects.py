@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from qnnmem.client.build import SHIM
 from qnnmem.doctor.logs.compiled_search import TEXTS
 from qnnmem.native_parts import (
     ELF_MACHINES,
@@ -21,7 +20,7 @@ from qnnmem.native_parts import (
     listed_object,
 )
 from qnnmem.planner.compiled_packing import PACKING
-from qnnmem.watch.observer import OBSERVER
+from qnnmem.programs.shims import OBSERVER, SHIM
 
 PARTS = (SHIM, OBSERVER, TEXTS, PACKING)
 MACHINES = tuple(ELF_MACHINES)

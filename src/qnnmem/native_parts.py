@@ -33,7 +33,7 @@ class NativePart(NamedTuple):
 
     def text(self) -> bytes:
         """The source with our headers in it: the compiler needs no folder of ours."""
-        return _with_headers(_file(self.package, self.source).read_bytes())
+        return _with_headers(self.package, _file(self.package, self.source).read_bytes())
 
     def made_of(self, machine: str) -> str:
         """What the objects for a machine are made of, as a name; whatever compiler makes them."""
@@ -47,9 +47,9 @@ def _file(package: str, name: str) -> Path:
     return Path(__file__).parent.joinpath(*package.split(".")[1:], name)
 
 
-def _with_headers(source: bytes) -> bytes:
+def _with_headers(package: str, source: bytes) -> bytes:
     def header(found: re.Match[bytes]) -> bytes:
-        return _with_headers(_file("qnnmem.client", found[1].decode()).read_bytes())
+        return _with_headers(package, _file(package, found[1].decode()).read_bytes())
 
     return _INCLUDED.sub(header, source)
 

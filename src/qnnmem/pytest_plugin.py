@@ -89,7 +89,6 @@ def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask
 def _broken(task: BudgetTask) -> str:
     """What is wrong, a line each; empty where all holds."""
     from qnnmem.gate.check_files import check_task
-    from qnnmem.report.check import reasons
 
     models = [model for model in check_task(task) if model.exit_code]
-    return "\n".join(f"{model.name}: {one}" for model in models for one in reasons(model))
+    return "\n".join(f"{model.name}: {one}" for model in models for one in model.reasons)

@@ -21,7 +21,7 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.model import model_source
 from qnnmem.htp.kept import settings_of
-from qnnmem.loader.onnx.fixed import InputValue
+from qnnmem.loader.onnx.inputs import InputValue
 
 # A detector in small: a rate decides the branch, a window must be long enough, a state is kept.
 DETECTOR = """

@@ -29,19 +29,19 @@ from hostile_client import attack
 from killed_client import problems as killed_problems
 
 from qnnmem import lpai
-from qnnmem.client import copying, stacks
-from qnnmem.client.build import shim_folder
-from qnnmem.client.calls_context import ClientSystem
-from qnnmem.client.functions import NAMES
-from qnnmem.client.limits import ExecutionLimits, limited_memory
-from qnnmem.client.memory import SHARED_BYTES, ClientMemory, Unreadable
-from qnnmem.client.rules import client_rules
-from qnnmem.client.run import ClientOptions, _excuse, check_client
-from qnnmem.client.session import ClientSession, Handle
-from qnnmem.client.suppress import Suppression, read_suppressions
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime import program_trial
+from qnnmem.programs import process_memory, stacks
+from qnnmem.programs.check.calls_context import ClientSystem
+from qnnmem.programs.check.client_run import ClientOptions, _excuse, check_client
+from qnnmem.programs.check.client_session import ClientSession, Handle
+from qnnmem.programs.check.execution_limits import ExecutionLimits, limited_memory
+from qnnmem.programs.check.rules import client_rules
+from qnnmem.programs.check.suppressions import Suppression, read_suppressions
+from qnnmem.programs.functions import NAMES
+from qnnmem.programs.process_memory import SHARED_BYTES, ProcessMemory, Unreadable
+from qnnmem.programs.shims import shim_folder
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,13 +97,13 @@ def test_a_large_buffer_is_copied_whole_or_not_at_all(
     import numpy
 
     if not at_once:
-        monkeypatch.setattr(copying, "_function", lambda _: None)
+        monkeypatch.setattr(process_memory, "_function", lambda _: None)
     there = mmap.mmap(-1, 3 * mmap.PAGESIZE * 16)
     there.write(bytes(range(256)) * (len(there) // 256))
     view = numpy.frombuffer(there, numpy.uint8)
     start = view.__array_interface__["data"][0]
-    memory, here = ClientMemory(os.getpid()), numpy.zeros(len(there), numpy.uint8)
-    quick = copying.QuickCopies(os.getpid())
+    memory, here = ProcessMemory(os.getpid()), numpy.zeros(len(there), numpy.uint8)
+    quick = process_memory.QuickCopies(os.getpid())
     moved = quick.read(here, start), quick.write(here, start)
     assert moved == ((len(there),) * 2 if at_once else (0, 0))
     here[:] = 0
@@ -125,7 +125,7 @@ def test_a_number_that_another_process_may_have_is_not_used() -> None:
     import numpy
 
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    quick = copying.QuickCopies(child.pid)
+    quick = process_memory.QuickCopies(child.pid)
     child.communicate(b"\n")
     quick._pid = os.getpid()  # as if the number were somebody else's by now
     data = numpy.ones(1 << 16, numpy.uint8)
@@ -446,7 +446,7 @@ def test_without_a_thread_to_begin_with_that_is_said(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a sentence."""
-    _refuse_threads(monkeypatch, "door")
+    _refuse_threads(monkeypatch, "socket server")
     assert "no thread more" in sentence(check("--", client, binary))
 
 
@@ -482,7 +482,7 @@ def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
 
 def test_the_shim_is_small_and_knows_every_function() -> None:
     """Under 600 lines, and its tables have what the Python side has names for."""
-    source = (ROOT / "src" / "qnnmem" / "client" / "shim.c").read_text("utf-8")
+    source = (ROOT / "src" / "qnnmem" / "programs" / "shim.c").read_text("utf-8")
     assert len(source.splitlines()) < 600
     assert len(NAMES) == 72 + 8
     assert SHARED_BYTES == 24 + 16 * 1024 + 16 + 24 * 256 + 24 * (1 << 17)

@@ -19,11 +19,11 @@ import pytest
 from client_mistakes import run
 from command_line import exit_code, verb
 
-from qnnmem.client import door, ledger, presence
-from qnnmem.client.ledger import LEDGER_BYTES, Ledger, NotChecked, in_words
-from qnnmem.client.memory import ClientMemory
-from qnnmem.client.run import ClientOptions, ClientReport, check_client
 from qnnmem.lpai.profiles import profile
+from qnnmem.programs import ledger, process_memory, socket_server
+from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
+from qnnmem.programs.ledger import LEDGER_BYTES, Ledger, NotChecked, in_words
+from qnnmem.programs.process_memory import ProcessMemory
 from qnnmem.results.schema import load_schema
 
 check, watch, report_page = verb("check-client"), verb("watch"), verb("report")
@@ -104,12 +104,12 @@ def test_a_missing_call_accuses_nobody_of_a_leak(escapes: Path) -> None:
 
 def test_limits_are_named_by_their_number(escapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads and processes beyond what is served."""
-    monkeypatch.setattr(door, "_MOST_LINES", 4)
+    monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 4)
     said = in_words(missed(escapes, "threads", "9").not_checked)
     assert "threads, the first of them thread" in said
     assert "limit: 4 threads that call QNN at a time" in said
-    monkeypatch.setattr(door, "_MOST_LINES", 512)
-    monkeypatch.setattr(presence, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 512)
+    monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     said = in_words(missed(escapes, "forks").not_checked)
     assert "limit: 1 processes of one program" in said
 
@@ -118,7 +118,7 @@ def test_threads_beyond_the_rows_are_counted_together(
     escapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their numbers are not known, their calls are."""
-    monkeypatch.setattr(door, "_MOST_LINES", 4)
+    monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 4)
     begin = Ledger.__init__
 
     def full(self: Ledger, folder: Path) -> None:
@@ -133,12 +133,12 @@ def test_more_buffers_than_are_watched_is_said(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would notice that one of the others is freed."""
-    keep = ClientMemory.watch
+    keep = ProcessMemory.watch
 
-    def crowded(self: ClientMemory, ranges: list[tuple[int, int]]) -> None:
+    def crowded(self: ProcessMemory, ranges: list[tuple[int, int]]) -> None:
         keep(self, [*ranges, *((n, n) for n in range(1024))])
 
-    monkeypatch.setattr(ClientMemory, "watch", crowded)
+    monkeypatch.setattr(ProcessMemory, "watch", crowded)
     assert "1,024 buffers whose release is watched" in in_words(run(client, binary).not_checked)
 
 
@@ -245,7 +245,7 @@ def test_watch_says_what_it_did_not_see(
     tmp_path: Path, escapes: Path, other_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More processes than it follows; a trace keeps that, too."""
-    monkeypatch.setattr(presence, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(other_library.parent))
     trace = tmp_path / "seen.jsonl"
     done = watch("-o", trace, "--", escapes, "forks-makes")
@@ -262,7 +262,7 @@ def test_watch_says_what_it_did_not_see(
 def test_the_layout_of_the_count_is_that_of_the_header(tmp_path: Path) -> None:
     """Both sides read the same file."""
     source = tmp_path / "size.c"
-    header = (ROOT / "src/qnnmem/client/ledger.h").read_text("utf-8")
+    header = (ROOT / "src/qnnmem/programs/ledger.h").read_text("utf-8")
     includes = ("dlfcn", "fcntl", "stdatomic", "stdint", "stdio", "string", "sys/mman", "unistd")
     source.write_text(
         "#define _GNU_SOURCE\n"

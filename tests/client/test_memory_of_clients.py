@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy
 import pytest
 
-from qnnmem.client import buffers, copying, stacks
-from qnnmem.client.buffers import ClientBuffers, TooMuchMemory
-from qnnmem.client.memory import ClientMemory, Mapping, Unreadable
-from qnnmem.client.stacks import Symbols
+from qnnmem.programs import process_memory, stacks
+from qnnmem.programs.check import buffers
+from qnnmem.programs.check.buffers import ClientBuffers, TooMuchMemory
+from qnnmem.programs.process_memory import Mapping, ProcessMemory, Unreadable
+from qnnmem.programs.stacks import Symbols
 
 PAGE = mmap.PAGESIZE
 UNMAPPED = 2  # how memory went, as the client says it
@@ -52,7 +53,7 @@ def test_what_was_freed_takes_no_room(
     """A program may have another buffer for each execution, however long it runs."""
     monkeypatch.setattr(buffers, "_MOST_BYTES", 3 * PAGE)
     start = pages[1]
-    memory = ClientMemory(os.getpid())
+    memory = ProcessMemory(os.getpid())
     mine = ClientBuffers(memory)
     for at in (0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0):
         assert not mine.take(start + at * PAGE, PAGE).freed
@@ -76,8 +77,8 @@ def test_what_follows_a_program_is_not_written_to(tmp_path: Path) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         address = int(child.stdout.readline(), 16)
-        memory = ClientMemory(child.pid)
-        there = numpy.ones(max(1 << 16, copying.WORTH_IT), numpy.uint8)
+        memory = ProcessMemory(child.pid)
+        there = numpy.ones(max(1 << 16, process_memory.WORTH_IT), numpy.uint8)
         memory.fill(there, address)
         assert there.sum() == 7
         child.stdin.write(b"\n")
@@ -95,7 +96,7 @@ def test_a_pipe_in_the_place_of_a_library_is_not_waited_for(tmp_path: Path) -> N
     """A program can put anything where a file was that it has mapped."""
     os.mkfifo(tmp_path / "library.so")
 
-    class Mapped(ClientMemory):
+    class Mapped(ProcessMemory):
         def __init__(self) -> None:
             pass
 

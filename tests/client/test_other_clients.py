@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from client_mistakes import run
 
-from qnnmem.client import calls_graph, presence
-from qnnmem.client.session import ClientProcess, ClientSession
-from qnnmem.client.stacks import Frame, Symbols
-from qnnmem.client.wire import Message
+from qnnmem.programs import process_memory
+from qnnmem.programs.check import calls_graph
+from qnnmem.programs.check.client_session import ClientProcess, ClientSession
+from qnnmem.programs.stacks import Frame, Symbols
+from qnnmem.programs.wire import Message
 
 PROGRAMS = Path(__file__).parent / "programs"
 # By program: mistake, rule, the marked line of the call, that of another place.
@@ -151,7 +152,7 @@ def test_processes_that_are_not_checked_are_not_called_clean(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is room for so many; nothing is known of the others."""
-    monkeypatch.setattr(presence, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "child-executes")
     assert "1 processes of one program" in report.not_checked[-1].what

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from qnnmem.client.build import SHIM, build_objects
 from qnnmem.errors import UsageError
 from qnnmem.native_parts import ELF_MACHINES, NativePart, read_shipped
+from qnnmem.programs.shims import SHIM, build_objects
 
 MADE_OF = "0123456789abcdef"
 NAMES = ("first.so", "second.so")

@@ -19,7 +19,8 @@ from qnnmem.doctor.incident import (
     to_json,
     to_json_bytes,
 )
-from qnnmem.report import doctor, doctor_markdown, doctor_sarif, sarif
+from qnnmem.report import doctor, doctor_markdown, doctor_sarif, markdown
+from qnnmem.report.findings import uri as sarif_uri
 from qnnmem.results.schema import load_schema
 
 EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u202e"
@@ -246,7 +247,7 @@ def test_a_code_block_cannot_be_left() -> None:
 @pytest.mark.parametrize("cell", ["a|b", "a\\|b", "`|`", "a\\", "|", "<b>", "x" * 900])
 def test_a_table_keeps_its_columns(cell: str) -> None:
     """Whatever a cell holds, a row has the columns of the head."""
-    head, _, row = doctor_markdown.table(("name", "value"), [(cell, "1")])
+    head, _, row = markdown.code_table(("name", "value"), [(cell, "1")])
     assert row.count("|") == head.count("|") == 3
 
 
@@ -262,13 +263,13 @@ def test_a_table_keeps_its_columns(cell: str) -> None:
 )
 def test_markup_is_escaped(text: str, shown: str) -> None:
     """Marks are shown as they are; names with underscores stay readable."""
-    assert doctor_markdown.escape(text) == shown
+    assert markdown.escape(text) == shown
 
 
 def test_code_in_remedies_stays_code() -> None:
     """A remedy's own code spans are kept; one backtick alone is none."""
-    assert doctor_markdown.advice("use `--split 2` <now>") == "use `--split 2` &lt;now&gt;"
-    assert doctor_markdown.advice("a ` b") == "a \\` b"
+    assert markdown.advice("use `--split 2` <now>") == "use `--split 2` &lt;now&gt;"
+    assert markdown.advice("a ` b") == "a \\` b"
 
 
 def json_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
@@ -308,7 +309,7 @@ def test_json_says_why_once_for_each_entry() -> None:
         why = json.loads("".join(doctor.render_json(rows, read(3))))["why"]
         assert list(why) == ["skel-not-found"]
         assert why["skel-not-found"]
-    assert doctor_sarif.rule(known, "x", "a reason")["fullDescription"] == {"text": "a reason"}
+    assert doctor_sarif.rule(known, "a reason").description == "a reason"
 
 
 def test_json_is_written_piece_by_piece() -> None:
@@ -431,7 +432,7 @@ def test_a_sarif_result_points_to_the_deciding_line() -> None:
 )
 def test_files_become_uris(name: str, uri: str) -> None:
     """Names of files are valid URI references."""
-    assert sarif.uri(name) == uri
+    assert sarif_uri(name) == uri
 
 
 def test_the_short_answer_has_what_decides_and_what_to_do() -> None:

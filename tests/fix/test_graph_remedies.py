@@ -26,7 +26,7 @@ from qnnmem.fix.recipe import Recipe as FixRecipe
 from qnnmem.fix.recipe import apply_recipe, recipe_of
 from qnnmem.fix.remedy import FixCase, ModelRemedy, self_contained
 from qnnmem.fix.run import FixResult
-from qnnmem.loader.onnx.typed import write_typed
+from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.planner import PoolOptions
 
 # A tensor is made wide, kept over the fullest step, and read at the end.

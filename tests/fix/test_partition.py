@@ -21,14 +21,14 @@ from qnnmem.fix.parts.line import OpLine, Stretch, make_line, read_line
 from qnnmem.fix.parts.manifest import part_models
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, PlannedParts, partition
 from qnnmem.ir import Model
-from qnnmem.loader.onnx.fixed import Fixed
+from qnnmem.loader.onnx.inputs import Fixed
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.loader.onnx.passes.guard import guard
 from qnnmem.loader.onnx.passes.read import read
 from qnnmem.loader.onnx.passes.resolve import open_model
+from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.loader.onnx.sizes.advice import shape_or_advise
 from qnnmem.loader.onnx.trial.child import TrialChild
-from qnnmem.loader.onnx.typed import write_typed
 from qnnmem.planner import plan_model
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 

@@ -24,7 +24,7 @@ from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.loader.onnx.passes.build import build
-from qnnmem.loader.onnx.typed import write_typed
+from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.planner import PoolOptions
 from qnnmem.units import round_up
 

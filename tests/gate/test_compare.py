@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.gate.changes import ResultComparison, Tolerance, WhatCounts
 from qnnmem.gate.comparison import compare_results
-from qnnmem.gate.tolerance import parse_tolerance
+from qnnmem.gate.tolerance import Tolerance, WhatCounts, parse_tolerance
 from qnnmem.report import diff as report
 from qnnmem.report.page.sections import section_of
+from qnnmem.results.diff import DiffResult
+from qnnmem.results.schema import encode
 from qnnmem.workbench.compared import comparison
 
 
@@ -74,32 +76,32 @@ def doctor(*incidents: dict[str, Any]) -> dict[str, Any]:
     return {"schema": "qnnmem.doctor/1", "incidents": list(incidents), "files": ["run.log"]}
 
 
-def sizes(found: ResultComparison) -> dict[str, tuple[int | None, int | None]]:
+def sizes(found: DiffResult) -> dict[str, tuple[int | None, int | None]]:
     """Pools of the first subject."""
-    return {one.pool: (one.before, one.after) for one in found.subjects[0].pools}
+    return {one.pool: (one.before_bytes, one.after_bytes) for one in found.subjects[0].pools}
 
 
 def test_a_pool_that_grew_is_worse_and_one_that_shrank_is_not() -> None:
     """Growth decides; what shrinks is named."""
-    assert compare_results(plan(100), plan(101)).is_worse
+    assert compare_results(plan(100), plan(101)).worse
     better = compare_results(plan(101), plan(100))
-    assert not better.is_worse
-    assert better.is_changed
+    assert not better.worse
+    assert better.changed
     assert sizes(better)["scratch"] == (101, 100)
-    assert "scratch 1 byte less" in report.verdict(better)
+    assert "scratch 1 byte less" in better.verdict
 
 
 def test_a_loss_beside_a_larger_gain_is_mixed() -> None:
     """Both are said, the largest first, and what they make together; it fails as any growth."""
     old, new = plan(1000, constant_bytes=100), plan(580, constant_bytes=660, persistent_bytes=7)
     found = compare_results(old, new)
-    assert found.is_worse
-    assert report.verdict(found) == (
+    assert found.worse
+    assert found.verdict == (
         "mixed: scratch 420 bytes less (-42.0 %), but constants 560 bytes more (+560.0 %), "
         "persistent 7 bytes more; all pools together 147 bytes more (+13.4 %)"
     )
     gain = compare_results(plan(1000, constant_bytes=100), plan(580, constant_bytes=101))
-    assert report.verdict(gain) == (
+    assert gain.verdict == (
         "mixed: scratch 420 bytes less (-42.0 %), but constants 1 byte more (+1.0 %); "
         "all pools together 419 bytes less (-38.1 %)"
     )
@@ -109,16 +111,16 @@ def test_a_verdict_that_turned_is_said_as_what_it_was_and_is() -> None:
     """A model that fits now is better."""
     old, new = (plan(tcm=tcm(9, fits=fits)) for fits in (False, True))
     said = "TCM changed from 'does not fit' to 'fits'"
-    assert report.verdict(compare_results(old, new)) == f"better: {said}"
+    assert compare_results(old, new).verdict == f"better: {said}"
     assert said in report.render_text(compare_results(old, new))
 
 
 def test_the_same_twice_is_no_change() -> None:
     """Nothing differs, nothing is worse, and the answer says so."""
     found = compare_results(plan(), plan(name="elsewhere/b.onnx"))
-    assert not found.is_worse
-    assert not found.is_changed
-    assert report.verdict(found).startswith("unchanged")
+    assert not found.worse
+    assert not found.changed
+    assert found.verdict.startswith("unchanged")
 
 
 def test_tensors_are_told_apart_by_what_became_of_them() -> None:
@@ -144,7 +146,7 @@ def test_a_budget_that_turned(before: bool | None, after: bool | None, worse: bo
     """From yes to no or to unknown is worse, whatever the numbers say."""
     old, new = (plan(fits=fits, budgets=[budget(fits)]) for fits in (before, after))
     found = compare_results(old, new)
-    assert found.is_worse is worse
+    assert found.worse is worse
     turned = {one.question for one in found.subjects[0].verdicts}
     assert turned == {"all budgets", "budget of scratch"}
 
@@ -154,13 +156,15 @@ def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
     asked = plan(fits=False, budgets=[budget(False)])
     for old, new in ((plan(), asked), (asked, plan())):
         found = compare_results(old, new)
-        assert not found.is_worse
-        assert "no verdict differs" not in report.verdict(found)
+        assert not found.worse
+        assert "no verdict differs" not in found.verdict
         (limit,) = found.subjects[0].limits
-        assert (limit.name, {limit.before, limit.after}) == ("budget of scratch", {None, 9})
-    assert "budget of scratch changed from 'not asked' to 'does not fit'" in report.verdict(
-        compare_results(plan(), asked)
-    )
+        assert (limit.name, {limit.before_bytes, limit.after_bytes}) == (
+            "budget of scratch",
+            {None, 9},
+        )
+    said = "budget of scratch changed from 'not asked' to 'does not fit'"
+    assert said in compare_results(plan(), asked).verdict
     assert "budget of scratch: none, now 9" in report.render_text(compare_results(plan(), asked))
 
 
@@ -168,7 +172,7 @@ def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
     """The numbers are the same, and what they were held against is not."""
     old, new = (plan(fits=True, budgets=[budget(True, have)]) for have in (500, 400))
     found = compare_results(old, new)
-    assert report.verdict(found) == "changed: budget of scratch: 500, now 400"
+    assert found.verdict == "changed: budget of scratch: 500, now 400"
     assert "| budget of scratch | 500 | 400 |" in report.render_markdown(found)
 
 
@@ -184,12 +188,12 @@ def test_an_exact_number_and_a_bound_are_not_compared(
 ) -> None:
     """At most 1,002 may be less than 1,000 or more: neither is better, and the reason is said."""
     found = compare_results(bill(*old), bill(*new))
-    assert not found.is_worse
-    assert report.verdict(found) == "changed: process domain is not comparable"
+    assert not found.worse
+    assert found.verdict == "changed: process domain is not comparable"
     text = report.render_text(found)
     assert "not comparable: process domain" in text
     assert "%" not in text
-    assert compare_results(bill(10, 1000), bill(10, 1002)).is_worse  # two bounds are of one kind
+    assert compare_results(bill(10, 1000), bill(10, 1002)).worse  # two bounds are of one kind
 
 
 def swept(need: int, **more: int) -> dict[str, Any]:
@@ -201,9 +205,9 @@ def swept(need: int, **more: int) -> dict[str, Any]:
 def test_a_sweep_says_which_need_is_a_bound() -> None:
     """Results from before that was written count as exact."""
     bound, exact, old = swept(1002, pd_low=10), swept(1000, pd_low=1000), swept(1000)
-    assert not compare_results(exact, bound).is_worse
+    assert not compare_results(exact, bound).worse
     assert compare_results(exact, bound).subjects[0].pools[0].bound == "after"
-    assert compare_results(old, swept(1001, pd_low=1001)).is_worse
+    assert compare_results(old, swept(1001, pd_low=1001)).worse
 
 
 def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
@@ -218,7 +222,7 @@ def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
         (plan(), plan(align_bytes=128), "<td>alignment</td><td>64</td><td>128</td>"),
         (plan(), plan(scratch=107), '<span class="bad">+7.0%</span>'),
     ):
-        result = report.as_values(compare_results(old, new, names=("a", "b")))
+        result = json.loads(encode(compare_results(old, new, names=("a", "b"))))
         assert said in section_of(result, "d.json").body
         assert said in comparison(old, new, ("a", "b"))
 
@@ -231,13 +235,13 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     binary = {"schema": "qnnmem.inspect/1", "graphs": [graph]}
     planned = plan(tcm=tcm(576), buffers={})
     found = compare_results(planned, binary)
-    assert not found.is_worse
+    assert not found.worse
     words = "changed: constants is not comparable, tcm is not comparable"
-    assert report.verdict(found) == words
+    assert found.verdict == words
     assert "tcm counts constants and IO before, the finished binary" in report.render_text(found)
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
     grown = plan(tcm=tcm(577), buffers={})
-    assert compare_results(planned, grown).is_worse
+    assert compare_results(planned, grown).worse
 
 
 def test_a_plan_as_qnn_is_told_from_one_of_the_file() -> None:
@@ -250,22 +254,22 @@ def test_a_need_that_a_fit_only_bounds_is_no_reason_to_fail() -> None:
     """The exact number of a bill against the bound of a fit."""
     old, new = bill(1000, 1000), fit("fits", pd=1002)
     new["socs"][0]["checks"][0]["need_low"] = {"bytes": 4}
-    assert not compare_results(old, new).is_worse
+    assert not compare_results(old, new).worse
 
 
 def test_a_lost_proof_is_shown_and_is_not_worse() -> None:
     """The plan is as small as before."""
     found = compare_results(plan(), plan(optimal=False))
     assert [one.question for one in found.subjects[0].verdicts] == ["proof"]
-    assert not found.is_worse
+    assert not found.worse
 
 
 def test_growth_within_the_tolerance_is_not_worse() -> None:
     """Bytes or a part of what was there, whichever allows more."""
     for text, allowed in (("9", 109), ("10%", 110), ("9 or 10%", 110), ("12 or 10 %", 112)):
         counts = WhatCounts(parse_tolerance(text))
-        assert not compare_results(plan(100), plan(allowed), counts).is_worse
-        assert compare_results(plan(100), plan(allowed + 1), counts).is_worse
+        assert not compare_results(plan(100), plan(allowed), counts).worse
+        assert compare_results(plan(100), plan(allowed + 1), counts).worse
 
 
 @pytest.mark.parametrize("text", ["", "%", "-1%", "1e9%", "much", "5 and 3%"])
@@ -280,7 +284,7 @@ def test_only_named_pools_count() -> None:
     counts = WhatCounts(Tolerance(), ("Persistent",))
     found = compare_results(plan(100), plan(200), counts)
     assert sizes(found)["scratch"] == (100, 200)
-    assert not found.is_worse
+    assert not found.worse
     with pytest.raises(UsageError, match="did you mean scratch"):
         compare_results(plan(), plan(), WhatCounts(Tolerance(), ("scrach",)))
 
@@ -295,7 +299,7 @@ def test_files_of_several_are_paired_by_name_then_by_their_last_part() -> None:
     assert found.appeared == ("more.onnx",)
     assert found.vanished == ("gone.onnx",)
     assert not found.failing
-    assert [one.is_worse for one in found.subjects] == [True, False]
+    assert [one.worse for one in found.subjects] == [True, False]
 
 
 def test_two_files_of_one_name_are_not_mixed_up() -> None:
@@ -309,8 +313,8 @@ def test_two_files_of_one_name_are_not_mixed_up() -> None:
 def test_a_file_that_can_no_longer_be_planned_is_worse() -> None:
     """No answer is worse than any."""
     found = compare_results(plans(plan(name="a.onnx")), plans(refused=("a.onnx",)))
-    assert found.is_worse
-    assert [one.after.words for one in found.subjects[0].verdicts] == ["no answer"]
+    assert found.worse
+    assert [one.after for one in found.subjects[0].verdicts] == ["no answer"]
 
 
 def test_a_new_file_that_does_not_fit_is_worse() -> None:
@@ -318,8 +322,8 @@ def test_a_new_file_that_does_not_fit_is_worse() -> None:
     new = plan(1, "new.onnx", fits=False, budgets=[budget(False)])
     found = compare_results(plans(plan(), plan(1, "b.onnx")), plans(plan(), plan(1, "b.onnx"), new))
     assert found.failing == ("new.onnx",)
-    assert found.is_worse
-    assert "is new and does not fit" in report.verdict(found)
+    assert found.worse
+    assert "is new and does not fit" in found.verdict
 
 
 def test_a_fit_that_turned_is_worse_on_that_soc() -> None:
@@ -328,7 +332,7 @@ def test_a_fit_that_turned_is_worse_on_that_soc() -> None:
     old["socs"] += fit("fits", "SM8550")["socs"]
     new["socs"] += fit("fits", "SM8550")["socs"]
     found = compare_results(old, new)
-    assert [(one.after, one.is_worse) for one in found.subjects] == [
+    assert [(one.after, one.worse) for one in found.subjects] == [
         ("a.bin (SM8650)", True),
         ("a.bin (SM8550)", False),
     ]
@@ -352,9 +356,9 @@ def test_a_bill_is_compared_with_a_fit_by_what_both_know() -> None:
 def test_a_failure_that_was_not_there_is_worse() -> None:
     """Causes are compared, and the bytes that are missing."""
     old, new = doctor(incident("map_budget", 10)), doctor(incident("map_budget", 20))
-    assert compare_results(old, new).is_worse
-    assert compare_results(doctor(), old).is_worse
-    assert not compare_results(old, doctor()).is_worse
+    assert compare_results(old, new).worse
+    assert compare_results(doctor(), old).worse
+    assert not compare_results(old, doctor()).worse
     assert sizes(compare_results(old, new)) == {"missing: map_budget": (10, 20)}
 
 
@@ -366,8 +370,8 @@ def test_what_fix_came_to_is_compared() -> None:
         words = {"schema": "qnnmem.fix/1", "input": "a.onnx", "fits": True, "best": 1}
         return words | {"tried": tried, "after_bytes": after}
 
-    assert not compare_results(fixed(9, True), fixed(8, True)).is_worse
-    assert compare_results(fixed(9, True), fixed(9, False)).is_worse
+    assert not compare_results(fixed(9, True), fixed(8, True)).worse
+    assert compare_results(fixed(9, True), fixed(9, False)).worse
 
 
 def test_settings_that_differ_are_named() -> None:

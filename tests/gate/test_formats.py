@@ -9,9 +9,10 @@ import published_schemas
 import pytest
 from budget_project import CONFIG, buffers, grow, make_project
 
-from qnnmem.gate.checked import BudgetRun, CheckedModel, CheckedPool
-from qnnmem.report import check, check_github, check_junit, check_markdown, check_sarif
-from qnnmem.results.schema import load_schema
+from qnnmem.gate.checked import BudgetRun, CheckedModel
+from qnnmem.report import check, check_ci, check_markdown
+from qnnmem.results.check import PoolCheck
+from qnnmem.results.schema import encode, load_schema
 
 EVIL = 'a<b>&"c"\n::error::x,y:z%\x07\udcff |@me [l](u) ]]> {0}'
 
@@ -142,7 +143,7 @@ def test_files_get_the_form_of_their_names(project: Path) -> None:
 
 def evil_run() -> BudgetRun:
     """A run in which every text is made to break out of where it is put."""
-    broken = CheckedPool("scratch", 10, 5, False, blockers=(EVIL,))
+    broken = PoolCheck.of("scratch", 10, 5, False, blockers=(EVIL,))
     return BudgetRun(
         EVIL,
         (
@@ -155,10 +156,10 @@ def evil_run() -> BudgetRun:
 def test_no_name_breaks_out_of_any_format() -> None:
     """Names come from files, and what is shown is read by machines and by browsers."""
     run = evil_run()
-    published_schemas.check_junit(check_junit.render_junit(run))
-    published_schemas.check_sarif(check_sarif.render_sarif(run))
-    jsonschema.validate(json.loads(check.render_json(run)), load_schema("qnnmem.check/1"))
-    commands = check_github.render_github(run).splitlines()
+    published_schemas.check_junit(check_ci.render_junit(run))
+    published_schemas.check_sarif(check_ci.render_sarif(run))
+    jsonschema.validate(json.loads(encode(run.result)), load_schema("qnnmem.check/1"))
+    commands = check_ci.render_github(run).splitlines()
     assert sum(line.startswith("::") for line in commands) == 2
     assert all(line.count("::") >= 2 for line in commands[:2])
     assert 'file=a<b>&"c"' in commands[0]

@@ -12,9 +12,9 @@ from tflite_writer import FLOAT32, INT32, G, O, T, tflite_bytes
 import qnnmem
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
-from qnnmem.loader.bounds import check_model
 from qnnmem.loader.dlc.composed import as_graphs
 from qnnmem.loader.dlc.model import as_model
+from qnnmem.loader.model_checks import check_model
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
 from qnnmem.units import MAX_BYTES, MAX_RANK

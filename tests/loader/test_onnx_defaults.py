@@ -7,7 +7,8 @@ import onnx.parser
 import pytest
 
 from qnnmem.errors import LoadError
-from qnnmem.loader.onnx import defaults, executable, read
+from qnnmem.loader.onnx import executable, read
+from qnnmem.loader.onnx.passes import resolve
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 STEP = "step = Constant <value = int64 {4}> () length = Constant <value = int64 {16}> ()"
@@ -56,7 +57,7 @@ def test_a_shape_that_inference_gets_wrong_is_no_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the model is run to try sizes, every shape is compared with the one that is planned."""
-    monkeypatch.setattr(defaults, "_DEFAULTS", {})
+    monkeypatch.setattr(resolve, "_DEFAULTS", {})
     nodes = f"{STEP} s = STFT (x, step, , length) y = ReduceSum (s)"
     path = save(tmp_path, f"g (float[1,N,1] x) => (float[a] y) {{ {nodes} }}")
     said = r"'s', made by 'STFT', is \[1, 13, 9, 2\] when the model runs, but .* \[1, 13, 16, 2\]"

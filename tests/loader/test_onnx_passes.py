@@ -13,7 +13,7 @@ import pytest
 from qnnmem.errors import LoadError
 from qnnmem.flags import flag
 from qnnmem.loader.onnx import read, read_guarded, read_shaped
-from qnnmem.loader.onnx.fixed import Fixed
+from qnnmem.loader.onnx.inputs import Fixed
 from qnnmem.loader.onnx.passes import build as build_pass
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.loader.onnx.passes.fold import fold
@@ -162,8 +162,8 @@ def test_a_pass_imports_only_passes_before_it(number: int) -> None:
 
 
 def test_what_passes_stand_on_knows_no_pass() -> None:
-    """Modules beside the passes are below them, except those that put passes together."""
-    above = {"__init__.py", "part.py", "typed.py", "weight_files.py"}
+    """Modules beside the passes are below them."""
+    above = {"__init__.py"}
     below = [path for path in ONNX.glob("*.py") if path.name not in above]
     for path in (*below, *(ONNX / "trial").glob("*.py")):
         assert not [name for name in _imports(path) if ".passes" in name], path.name

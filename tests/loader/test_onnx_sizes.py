@@ -12,7 +12,7 @@ from qnnmem.errors import FreeDimensions, LoadError, Setting
 from qnnmem.flags import flag
 from qnnmem.loader.onnx import read
 from qnnmem.loader.onnx.graph import OnnxGraph
-from qnnmem.loader.onnx.sizes.openings import find_openings
+from qnnmem.loader.onnx.sizes.free_dimensions import find_openings
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]>'
 

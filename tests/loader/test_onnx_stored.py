@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from qnnmem.errors import LoadError
 from qnnmem.loader.onnx import read_guarded
-from qnnmem.loader.onnx.stored import check_stored, embed, tensors
+from qnnmem.loader.onnx.tensor import check_stored, embed, tensors
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 OUTSIDE = np.arange(1, 5, dtype="float32")

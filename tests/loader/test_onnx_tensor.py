@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType
-from qnnmem.loader.onnx.stored import check_stored
 from qnnmem.loader.onnx.tensor import (
     DTYPES,
     MAX_DIM,
     UNKNOWN,
     OnnxType,
     check_shape,
+    check_stored,
     type_of,
     value_info,
 )

@@ -10,8 +10,7 @@ import pytest
 from qnnmem import load
 from qnnmem.errors import FreeDimensions, LoadError, QnnMemError, UsageError
 from qnnmem.loader.onnx import read
-from qnnmem.loader.onnx.fixed import InputValue
-from qnnmem.loader.onnx.values import constant_input
+from qnnmem.loader.onnx.inputs import InputValue, constant_input
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 # As detectors have it: a rate decides the branch, and what is inside depends on it.

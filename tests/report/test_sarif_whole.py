@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, to_json
-from qnnmem.report import doctor_sarif, sarif
+from qnnmem.report import doctor_sarif
+from qnnmem.report.findings import sarif_result, sarif_rule, uri
 
 LINE = {"file": "a b.log", "line": 12, "text": "needs [5]", "count": 2, "decides": False}
 
@@ -93,22 +94,26 @@ RULES = [
 
 def test_without_a_deciding_line_the_first_counts() -> None:
     """And one line alone has no others."""
-    found = doctor_sarif.result(incident(evidence=[LINE, {**LINE, "line": 20}]), "big", 0)
+    found = sarif_result(doctor_sarif.finding(incident(evidence=[LINE, {**LINE, "line": 20}])), 0)
     assert found["locations"] == [place(12)]
     assert found["relatedLocations"] == [{"id": 1, **place(20)}]
-    assert "relatedLocations" not in doctor_sarif.result(incident(evidence=[LINE]), "big", 0)
-    assert doctor_sarif.result(incident(count=0), "big", 0)["occurrenceCount"] == 1
+    assert "relatedLocations" not in sarif_result(
+        doctor_sarif.finding(incident(evidence=[LINE])), 0
+    )
+    assert sarif_result(doctor_sarif.finding(incident(count=0)), 0)["occurrenceCount"] == 1
 
 
 def test_long_texts_are_cut() -> None:
     """Lines and titles at 400 characters, reasons and remedies at 600."""
     long = "x" * 900
     one = incident(title=long, cause_meaning=long, remedies=[long, "y"])
-    rule = doctor_sarif.rule(one, "big")
+    rule = sarif_rule(doctor_sarif.rule(one))
     lengths = {key: len(rule[key]["text"]) for key in ("shortDescription", "fullDescription")}
     assert lengths == {"shortDescription": 400, "fullDescription": 600}
     assert len(rule["help"]["text"]) == 602
-    spot = doctor_sarif.location(msgspec.structs.replace(one.evidence[0], text=long))
+    line = msgspec.structs.replace(one.evidence[0], text=long)
+    one = msgspec.structs.replace(one, evidence=(line,))
+    (spot,) = sarif_result(doctor_sarif.finding(one), 0)["locations"]
     assert len(spot["message"]["text"]) == 400
     assert len(spot["physicalLocation"]["region"]["snippet"]["text"]) == 400
 
@@ -124,7 +129,7 @@ def test_each_result_has_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "name", "uri"),
+    ("system", "name", "wanted"),
     [
         ("nt", "logs\\a b.log", "logs/a%20b.log"),
         ("posix", "logs\\a.log", "logs%5Ca.log"),
@@ -135,10 +140,10 @@ def test_each_result_has_a_line_of_its_own() -> None:
     ],
 )
 def test_names_of_either_system(
-    system: str, name: str, uri: str, monkeypatch: pytest.MonkeyPatch
+    system: str, name: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A backslash parts folders on Windows alone."""
     monkeypatch.setattr(os, "name", system)
-    found = sarif.uri(name)
+    found = uri(name)
     monkeypatch.undo()
-    assert found == uri
+    assert found == wanted

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command_line import exit_code, sentence, verb
 
-from qnnmem.watch import summary, trace
+from qnnmem.programs.watch import summary, trace
 
 watch = verb("watch")
 HEAD = {"schema": "qnnmem.trace/1", "tool": "x", "command": ["x"]}

@@ -17,17 +17,15 @@ import jsonschema
 import pytest
 from command_line import exit_code, run, sentence, verb
 
-from qnnmem.client import door
-from qnnmem.client.functions import NAMES
-from qnnmem.client.wire import Message
 from qnnmem.errors import UsageError
 from qnnmem.htp.library import library_there
+from qnnmem.programs import launch, socket_server
+from qnnmem.programs.functions import NAMES, in_table, number_of
+from qnnmem.programs.watch.injections import Injection, read_injection
+from qnnmem.programs.watch.observer_server import _WatchedThread
+from qnnmem.programs.wire import Message
 from qnnmem.qnn.package import package_folder
 from qnnmem.results.schema import load_schema
-from qnnmem.watch import run as watch_run
-from qnnmem.watch.functions import in_table, number_of
-from qnnmem.watch.injections import Injection, read_injection
-from qnnmem.watch.server import _WatchedThread
 
 watch = verb("watch")
 HERE = Path(__file__).parent
@@ -220,14 +218,14 @@ def test_each_call_fails_in_turn(
 
 def _limit_counts_from(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """Let a program's time begin when it has made a file: a slow machine is no reason to end it."""
-    wait = watch_run._wait
+    wait = launch.wait
 
     def patient(child: subprocess.Popen[bytes], limit_s: float | None) -> tuple[int, bool]:
         while not file.exists() and child.poll() is None:
             time.sleep(0.001)
         return wait(child, limit_s if child.poll() is None else None)
 
-    monkeypatch.setattr(watch_run, "_wait", patient)
+    monkeypatch.setattr(launch, "wait", patient)
 
 
 def test_a_run_that_hangs_is_ended(
@@ -375,9 +373,9 @@ def test_all_lines_that_are_held_are_waited_for_together(
             clock[0] += seconds
 
     clock = [100.0]
-    monkeypatch.setattr(door, "monotonic", lambda: clock[0])
-    door._join([Held()] * 6)  # type: ignore[list-item]
-    assert sum(given) == door._JOIN_S
+    monkeypatch.setattr(socket_server, "monotonic", lambda: clock[0])
+    socket_server._join([Held()] * 6)  # type: ignore[list-item]
+    assert sum(given) == socket_server._JOIN_S
 
 
 def test_a_program_with_other_rights_is_refused(

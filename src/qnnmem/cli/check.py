@@ -85,7 +85,6 @@ def check(
     cannot be read, 3 cannot tell. Of several the worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.report.check import verdict
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -97,7 +96,7 @@ def check(
     config, kept = _config(named, baseline, update)
     run = _run(config, kept, update, _base(form))
     drawn = _draw(run, maps)
-    write(_render(run, form, verbose, drawn), target, force, verdict(run))
+    write(_render(run, form, verbose, drawn), target, force, run.verdict)
     for path, other in others:
         write(_render(run, other, verbose, drawn), path, force)
     if form == "github":
@@ -240,7 +239,7 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
     """Maps written to a folder; where each lies, by the name of its model."""
     if maps is None:
         return {}
-    from qnnmem.report.check_map import drawings
+    from qnnmem.report.check_markdown import drawings
     from qnnmem.whole_file import folder_for_output, write_together
 
     folder, found = Path(maps), drawings(run.models)
@@ -253,19 +252,18 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
     from qnnmem.report import check as report
 
     if form == "json":
-        return report.render_json(run)
-    if form == "junit":
-        from qnnmem.report.check_junit import render_junit
+        from qnnmem.results.schema import encode
 
-        return render_junit(run)
-    if form == "sarif":
-        from qnnmem.report.check_sarif import render_sarif
+        return encode(run.result)
+    if form in ("junit", "sarif", "github"):
+        from qnnmem.report import check_ci
 
-        return render_sarif(run)
-    if form == "github":
-        from qnnmem.report.check_github import render_github
-
-        return render_github(run)
+        render = {
+            "junit": check_ci.render_junit,
+            "sarif": check_ci.render_sarif,
+            "github": check_ci.render_github,
+        }
+        return render[form](run)
     if form == "markdown":
         from qnnmem.report.check_markdown import render_markdown
 

@@ -12,9 +12,9 @@ from qnnmem.cli.tool_flags import flag, one_of
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
-    from qnnmem.client.findings import ClientFinding
-    from qnnmem.client.run import ClientReport
     from qnnmem.lpai.profiles import Profile
+    from qnnmem.programs.check.client_run import ClientReport
+    from qnnmem.programs.check.findings import ClientFinding
 
 _FORMS = ("text", "json", "sarif", "junit")
 
@@ -82,9 +82,9 @@ def check_client(
     and `passes` of the JSON.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.client.limits import ExecutionLimits
-    from qnnmem.client.run import ClientOptions, check_client
-    from qnnmem.client.suppress import read_suppressions
+    from qnnmem.programs.check.client_run import ClientOptions, check_client
+    from qnnmem.programs.check.execution_limits import ExecutionLimits
+    from qnnmem.programs.check.suppressions import read_suppressions
     from qnnmem.report.check_client import verdict
 
     target = None if output is None else Path(output)
@@ -131,12 +131,11 @@ def _say(one: ClientFinding) -> None:
 
 def _render(report: ClientReport, form: str) -> str:
     from qnnmem.report import check_client, check_client_ci
-    from qnnmem.version import __version__
 
     if form == "json":
         return check_client.render_json(report)
     if form == "sarif":
-        return check_client_ci.render_sarif(report, __version__)
+        return check_client_ci.render_sarif(report)
     if form == "junit":
         return check_client_ci.render_junit(report)
     return check_client.render_text(report)

@@ -60,7 +60,7 @@ def warn(path: Path, options: CompileOptions) -> None:
     """Says on the side what the file tells before a compile that may take long."""
     from qnnmem.cli.stderr import note
     from qnnmem.htp.compile.foresight import foreseen
-    from qnnmem.loader.onnx.fixed_for import other_backend_note
+    from qnnmem.loader.onnx.backend_mark import other_backend_note
 
     if other := other_backend_note(path, "htp"):
         note(f"note: {other}")

@@ -13,7 +13,8 @@ from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.gate.changes import ResultComparison, Tolerance
+    from qnnmem.gate.tolerance import Tolerance
+    from qnnmem.results.diff import DiffResult
 
 # Besides what a page shows.
 _VERBS = {"lpai": "inspect"}
@@ -69,9 +70,8 @@ def diff(
     Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.gate.changes import Tolerance, WhatCounts
     from qnnmem.gate.comparison import compare_results
-    from qnnmem.report.diff import verdict
+    from qnnmem.gate.tolerance import Tolerance, WhatCounts
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -82,8 +82,8 @@ def diff(
     found = compare_results(
         _result(*sides), _result(*reversed(sides)), counts, names=(before, after)
     )
-    write(_render(found, form, verbose), target, force, verdict(found))
-    return 1 if found.is_worse else 0
+    write(_render(found, form, verbose), target, force, found.verdict)
+    return found.exit_code
 
 
 def _result(path: Path, other: Path) -> Any:
@@ -130,11 +130,12 @@ def _check_planned(files: Sequence[str]) -> None:
         raise UsageError(f"{name} is for models, which are planned here; neither file is one")
 
 
-def _render(found: ResultComparison, form: str, verbose: bool) -> str:
+def _render(found: DiffResult, form: str, verbose: bool) -> str:
     from qnnmem.report import diff as report
+    from qnnmem.results.schema import encode
 
     if form == "json":
-        return report.render_json(found)
+        return encode(found)
     if form == "markdown":
         return report.render_markdown(found)
     return report.render_text(found, verbose=verbose)

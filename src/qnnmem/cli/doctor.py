@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.report.doctor_remedies import Guide
     from qnnmem.targets.socs import Soc
 

@@ -157,7 +157,7 @@ def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, .
     from dataclasses import replace
 
     from qnnmem.htp.fit.stored import fit_stored
-    from qnnmem.loader.dims import dims_in
+    from qnnmem.loader import dims_in
     from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "fit")

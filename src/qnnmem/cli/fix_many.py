@@ -133,7 +133,7 @@ def fix_one(task: FixTask) -> FixRow:
     from qnnmem.cli.files import refused
     from qnnmem.cli.fix_task import fix_file
     from qnnmem.errors import CannotTell
-    from qnnmem.loader.dims import dims_in
+    from qnnmem.loader import dims_in
     from qnnmem.report.fix import as_values
     from qnnmem.report.fix_table import FixedFile
 

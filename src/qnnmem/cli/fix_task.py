@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix_next import Command
 
@@ -253,7 +253,7 @@ def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
     """Data of the user; each sample is read once, so that a damaged one is said before the work."""
     from qnnmem.calibration import find_samples, read_sample
     from qnnmem.fix.proof.prove import inputs_of
-    from qnnmem.loader.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.shape import write_typed
 
     inputs = inputs_of(write_typed(model))
     found = find_samples(place, inputs)

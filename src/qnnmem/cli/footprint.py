@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.targets.socs import Soc
 
 

@@ -16,7 +16,7 @@ from qnnmem.errors import UsageError
 if TYPE_CHECKING:
     from qnnmem.htp.composing import ComposedModel
     from qnnmem.ir import Model
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.planner import MemoryPlan
 
 _MOST = 4

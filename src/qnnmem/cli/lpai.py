@@ -79,8 +79,8 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
 
 
 def _rule(rule_id: str) -> Rule:
-    from qnnmem.client.rules import client_rules
     from qnnmem.lpai.rules import rules
+    from qnnmem.programs.check.rules import client_rules
 
     about_programs = client_rules().get(rule_id.upper())
     if about_programs is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
 
 _MAX_DIM = 1 << 40
 _FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @

@@ -17,7 +17,7 @@ from qnnmem.units import Bytes
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.ir import Model
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.planner import MemoryPlan, Pool
     from qnnmem.planner.planned_file import PlannedFile, PlanRow
 
@@ -170,7 +170,7 @@ def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[Pla
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:
-            from qnnmem.loader.dims import dims_in
+            from qnnmem.loader import dims_in
 
             wish = wish._replace(dims=dims_in(path, wish.dims))
         return _plan(path, file, wish, bar, one_of_many=one_of_many)

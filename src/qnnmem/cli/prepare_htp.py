@@ -14,7 +14,7 @@ from qnnmem.units import Bytes, parse_size
 if TYPE_CHECKING:
     from qnnmem.htp.compile import Compiled, CompileOptions
     from qnnmem.htp.worker import Worker
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from qnnmem.units import Align
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.lpai.prepare_options import PrepareOptions
 
 F = TypeVar("F", bound=Callable[..., Any])

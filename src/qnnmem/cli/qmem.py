@@ -11,7 +11,7 @@ from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
 
 
 @click.command(cls=RecordingCommand)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.htp.fit import Fit
     from qnnmem.htp.sweep import Largest, SweepRow
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.targets.socs import Soc
 
 TIMED_OUT = 4  # exit code

@@ -12,9 +12,9 @@ from qnnmem.cli.options import output_options, seconds
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.watch.fail_each import FailedRun
-    from qnnmem.watch.run import WatchOptions
-    from qnnmem.watch.summary import WatchReport
+    from qnnmem.programs.watch.fail_each import FailedRun
+    from qnnmem.programs.watch.summary import WatchReport
+    from qnnmem.programs.watch.watch_run import WatchOptions
 
 _MOST_DIAGNOSES = 20
 _FORMS = ("text", "json", "perfetto")
@@ -90,8 +90,8 @@ def watch(
     if read is not None:
         return _show(Path(read), form, output, force, is_run=False)
     from qnnmem.cli.output import check_free
-    from qnnmem.watch.injections import read_injection
-    from qnnmem.watch.run import WatchOptions
+    from qnnmem.programs.watch.injections import read_injection
+    from qnnmem.programs.watch.watch_run import WatchOptions
 
     if output is not None:
         check_free(Path(output), force)
@@ -135,8 +135,8 @@ def _check(
 
 def _watch(options: WatchOptions, form: str, output: str | None, force: bool) -> int:
     from qnnmem.cli.stderr import note
+    from qnnmem.programs.watch.watch_run import record
     from qnnmem.scratch_folder import scratch_folder
-    from qnnmem.watch.run import record
     from qnnmem.whole_file import shown, write_pieces
 
     with scratch_folder() as folder:
@@ -154,9 +154,9 @@ def _watch(options: WatchOptions, form: str, output: str | None, force: bool) ->
 
 def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bool) -> int:
     from qnnmem.cli.output import say_verdict, write_stream
+    from qnnmem.programs.watch.summary import summarize, with_diagnoses
+    from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report.watch import verdict
-    from qnnmem.watch.summary import summarize, with_diagnoses
-    from qnnmem.watch.trace import read_trace
 
     report = summarize(read_trace(trace), trace)
     report = with_diagnoses(report, _diagnoses(report))
@@ -173,9 +173,9 @@ def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bo
 
 
 def _rendered(report: WatchReport, form: str, trace: Path) -> Iterator[str]:
+    from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report import watch as written
     from qnnmem.report.watch_perfetto import render_perfetto
-    from qnnmem.watch.trace import read_trace
 
     if form == "perfetto":
         yield from render_perfetto(report, read_trace(trace))
@@ -201,10 +201,10 @@ def _fail_each(
     options: WatchOptions, meant: str, most_runs: int, form: str, output: str | None, force: bool
 ) -> int:
     from qnnmem.cli.output import write
+    from qnnmem.programs.functions import number_of
+    from qnnmem.programs.watch.fail_each import fail_each
+    from qnnmem.programs.watch.injections import read_code
     from qnnmem.report import fail_each as written
-    from qnnmem.watch.fail_each import fail_each
-    from qnnmem.watch.functions import number_of
-    from qnnmem.watch.injections import read_code
 
     name, _, code = meant.partition("=")
     report = fail_each(options, number_of(name), read_code(code or "1002"), most_runs, _say)

@@ -13,7 +13,7 @@ from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.parts.partition_htp import HtpParts
 from qnnmem.fix.remedy import self_contained
 from qnnmem.fix.run import FixResult
-from qnnmem.loader.onnx.fixed_for import mark
+from qnnmem.loader.onnx.backend_mark import mark_backend
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
@@ -35,7 +35,7 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
     if always or best.change.model is not result.case.model:
         model = self_contained(best.change.model)
         if best.change.model is not result.case.model:
-            mark(model, result.backend)
+            mark_backend(model, result.backend)
         found[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
     return {**found, **{f"{stem}.bin": blob for blob in blobs}}
 
@@ -61,5 +61,5 @@ def _marked(blob: bytes, backend: str) -> bytes:
     import onnx
 
     model = onnx.ModelProto.FromString(blob)
-    mark(model, backend)
+    mark_backend(model, backend)
     return bytes(model.SerializeToString(deterministic=True))

@@ -217,15 +217,14 @@ def has_floats(plan: MemoryPlan | None) -> bool:
 
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
     """The model as a message that holds all its data."""
-    from qnnmem.loader.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.shape import write_typed
 
     return with_data(write_typed(model), model.resolved.path)
 
 
 def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """The same message, which now holds what lies in files beside the model's own."""
-    from qnnmem.loader.onnx.stored import embed, stored_bytes, tensors
-    from qnnmem.loader.onnx.tensor import EXTERNAL
+    from qnnmem.loader.onnx.tensor import EXTERNAL, embed, stored_bytes, tensors
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
     if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:

@@ -12,6 +12,7 @@ from qnnmem.gate.check_lpai import check_binary, check_planned
 from qnnmem.gate.checked import NOT_READ, OPEN, CheckedModel
 from qnnmem.gate.pools import HTP, LPAI
 from qnnmem.gate.task import BudgetTask
+from qnnmem.results.check import ExitCode
 from qnnmem.text import quote
 
 
@@ -51,7 +52,7 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
         yield check_planned(task, kind)
 
 
-def _refused(task: BudgetTask, exc: QnnMemError, code: int) -> CheckedModel:
+def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
     """A file without an answer, the sentence without the path that is its name."""
     sentence = exc.sentence(in_toml).removeprefix(f"{task.path}: ")
     target = "LPAI"

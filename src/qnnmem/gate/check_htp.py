@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import Setting, Words, join_words
-from qnnmem.gate.checked import BROKEN, GOOD, CheckedModel, CheckedPool
+from qnnmem.gate.checked import BROKEN, GOOD, CheckedModel
 from qnnmem.gate.pools import HTP
 from qnnmem.gate.task import BudgetTask
+from qnnmem.results.check import PoolCheck
 
 if TYPE_CHECKING:
     from qnnmem.htp.fit import Fit
@@ -91,12 +92,12 @@ def _checked(task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced]) -> Chec
         pools=pools,
         at_most=tuple(one.pool for one in fit.checks if one.need and not one.need.is_exact),
         checks=tuple(
-            CheckedPool(
+            PoolCheck.of(
                 one.pool,
                 None if one.need is None else one.need.high.value,
                 None if one.limit is None else one.limit.value,
                 one.fits,
-                is_budget=one.pool in budgets,
+                budget=one.pool in budgets,
                 at_least=None if one.need is None else one.need.low.value,
             )
             for one in fit.checks

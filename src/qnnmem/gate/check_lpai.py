@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import Setting, join_words
-from qnnmem.gate.checked import CheckedModel, CheckedPool
+from qnnmem.gate.checked import CheckedModel
 from qnnmem.gate.pools import LPAI, TOTAL
 from qnnmem.gate.task import BudgetTask
+from qnnmem.results.check import Allocations, PoolCheck
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 
 def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
-) -> Iterator[CheckedPool]:
+) -> Iterator[PoolCheck]:
     from qnnmem.planner import Pool
     from qnnmem.planner.memory import alike, judge_plan
     from qnnmem.planner.pools import BudgetVerdict
@@ -123,11 +124,11 @@ def _checks(
     lower = plan.scratch.lower_bound
     for pool, have in budgets.items():
         if pool in said:
-            yield replace(_checked(said[pool]), alike=alike(plan, said[pool]))
+            yield _checked(said[pool], alike=alike(plan, said[pool]))
         elif pool == "tcm":
             verdict = plan.tcm
             fits = None if verdict is None else verdict.fits
-            yield CheckedPool(pool, pools.get("tcm"), have, fits, allocations=_crowd(verdict))
+            yield PoolCheck.of(pool, pools.get("tcm"), have, fits, allocations=_crowd(verdict))
         else:
             need = Bytes(pools[pool])
             least = Bytes(need - plan.scratch_bytes + lower)
@@ -136,26 +137,27 @@ def _checks(
         yield from _allocations(pools.get("tcm"), _crowd(judge_plan(plan)))
 
 
-def _allocations(need: int | None, crowd: tuple[int, int] | None) -> Iterator[CheckedPool]:
+def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCheck]:
     """The limit of TCM that holds without a budget: the number of allocations."""
     if crowd is not None:
-        yield CheckedPool("tcm", need, None, fits=False, is_budget=False, allocations=crowd)
+        yield PoolCheck.of("tcm", need, None, fits=False, budget=False, allocations=crowd)
 
 
-def _crowd(verdict: TcmVerdict | None) -> tuple[int, int] | None:
+def _crowd(verdict: TcmVerdict | None) -> Allocations | None:
     if verdict is None or not verdict.is_crowded:
         return None
-    return verdict.buffers, verdict.max_buffers.value
+    return Allocations(verdict.buffers, verdict.max_buffers.value)
 
 
-def _checked(verdict: BudgetVerdict, name: str = "") -> CheckedPool:
-    return CheckedPool(
+def _checked(verdict: BudgetVerdict, name: str = "", alike: int = 0) -> PoolCheck:
+    return PoolCheck.of(
         name or verdict.pool.value,
         verdict.need,
         verdict.have,
         verdict.fits,
         at_least=verdict.at_least,
         blockers=verdict.blockers,
+        alike=alike,
     )
 
 
@@ -199,13 +201,13 @@ def _graph(
 
 def _graph_checks(
     tcm: Mapping[str, Any] | None, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
-) -> Iterator[CheckedPool]:
+) -> Iterator[PoolCheck]:
     crowd = None
     if tcm is not None and tcm["buffers"] > tcm["max_buffers"]:
-        crowd = tcm["buffers"], tcm["max_buffers"]
+        crowd = Allocations(tcm["buffers"], tcm["max_buffers"])
     for pool, have in budgets.items():
         need, broken = pools.get(pool), crowd if pool == "tcm" else None
         fits = None if need is None else need <= have and not broken
-        yield CheckedPool(pool, need, have, fits, allocations=broken)
+        yield PoolCheck.of(pool, need, have, fits, allocations=broken)
     if "tcm" not in budgets:
         yield from _allocations(pools.get("tcm"), crowd)

@@ -1,41 +1,38 @@
-"""What a check holds: a model on a target, its pools against budgets and against what was."""
+"""Checked models: pools against budgets and against the baseline, the answer, the result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from qnnmem.errors import Setting
-from qnnmem.gate.changes import ComparedSubject, PoolChange
+from qnnmem.planner.tcm import too_many
+from qnnmem.results.check import (
+    BaselineUse,
+    CheckCounts,
+    CheckResult,
+    ExitCode,
+    ModelCheck,
+    PoolCheck,
+)
+from qnnmem.results.diff import PoolChange, SubjectChange
+from qnnmem.text import counted, shorten
 
 if TYPE_CHECKING:
     from qnnmem.planner import MemoryPlan
 
-NOT_READ, BROKEN, OPEN, GOOD = 2, 1, 3, 0  # exit codes
-_WORST = (NOT_READ, BROKEN, OPEN, GOOD)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedPool:
-    """A pool against its budget, or against a limit of the SoC; None is not known."""
-
-    pool: str
-    need: int | None
-    have: int | None
-    fits: bool | None
-    is_budget: bool = True
-    at_least: int | None = None  # by any plan, where that is less
-    blockers: tuple[str, ...] = ()  # the largest tensors in the way
-    alike: int = 0  # others that are as large
-    allocations: tuple[int, int] | None = None  # there are and may be, where that is what breaks
-
-    @property
-    def over(self) -> int:
-        """Bytes that are missing; 0 where none are or it is not known."""
-        if self.fits is not False or self.need is None or self.have is None:
-            return 0
-        return max(0, (self.need if self.at_least is None else self.at_least) - self.have)
+# Exit codes.
+NOT_READ: Final = 2
+BROKEN: Final = 1
+OPEN: Final = 3
+GOOD: Final = 0
+_WORST = (NOT_READ, BROKEN, OPEN)
+_NAMED = 3  # models that the verdict names
+_TITLES = {NOT_READ: "not checked", BROKEN: "does not fit", OPEN: "cannot tell"}
+_NOT_COMPILED = "cannot be compiled"
+GROWN = "worse than the baseline"
+BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +44,16 @@ class CheckedModel:
     target: str  # LPAI or the SoC
     place: str = ""  # the file as seen from where the check runs
     pools: Mapping[str, int] = field(default_factory=dict)
-    checks: tuple[CheckedPool, ...] = ()
+    checks: tuple[PoolCheck, ...] = ()
     peak: Mapping[str, int] = field(default_factory=dict)  # tensors alive at the fullest step
     settings: Mapping[str, str] = field(default_factory=dict)
     why: str = ""  # where there is no answer, or none that is sure
-    refusal: int = GOOD  # the exit code of a model without an answer
+    refusal: ExitCode = GOOD  # the exit code of a model without an answer
     seconds: float = 0.0
     given: tuple[Setting, ...] = ()  # what it was planned with, for commands to paste
     line: int | None = None  # of the config
     plan: MemoryPlan | None = None
-    change: ComparedSubject | None = None  # against the baseline
+    change: SubjectChange | None = None  # against the baseline
     at_most: tuple[str, ...] = ()  # pools of which only an upper bound is known
 
     @property
@@ -70,21 +67,83 @@ class CheckedModel:
     @property
     def grown(self) -> tuple[PoolChange, ...]:
         """Pools that grew by more than is allowed."""
-        return tuple(one for one in self.change.pools if one.is_worse) if self.change else ()
+        return tuple(one for one in self.change.pools if one.worse) if self.change else ()
 
     @property
-    def broken(self) -> tuple[CheckedPool, ...]:
+    def broken(self) -> tuple[PoolCheck, ...]:
         """Budgets and limits that do not hold."""
         return tuple(one for one in self.checks if one.fits is False)
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """0 fine, 1 a budget is broken or it is worse than the baseline, 2 unreadable, 3 open."""
         if self.refusal:
             return self.refusal
         if self.fits is False or self.grown:
             return BROKEN
         return GOOD if self.fits else OPEN
+
+    @property
+    def answer(self) -> str:
+        """The answer in a few words."""
+        if self.refusal:
+            title = _NOT_COMPILED if self.refusal == BROKEN else _TITLES[self.refusal]
+            return f"{title}: {self.why}"
+        by = "" if self.plan is None else self.plan.proof.basis
+        if self.broken:
+            return f"{_TITLES[BROKEN]}{by}"
+        if self.grown:
+            return GROWN
+        if self.exit_code == OPEN:
+            return f"{_TITLES[OPEN]}: {self.why}" if self.why else _TITLES[OPEN]
+        return f"fits{by}" if self.checks else "no budget"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All that is wrong, a sentence each."""
+        broken = (self._broken_words(check) for check in self.broken)
+        is_open = self.refusal or self.exit_code == OPEN
+        return (*broken, *map(grown_words, self.grown), *((self.answer,) if is_open else ()))
+
+    def _broken_words(self, check: PoolCheck) -> str:
+        if not check.over_bytes:
+            crowd = check.allocations
+            if crowd is None:
+                return f"{check.pool} is refused by the library"
+            return f"{check.pool}: {too_many(crowd.needed, crowd.possible)}"
+        what = "budget" if check.budget else "limit"
+        extra = "" if check.at_least_bytes in (None, check.need_bytes) else " at least"
+        planned = self.plan if check.pool == "scratch" else None
+        scope = "" if planned is None else f" ({planned.proof.value})"
+        largest = f"; largest: {', '.join(map(shorten, check.blockers))}" if check.blockers else ""
+        return (
+            f"{check.pool} needs {counted(check.need_bytes or 0, 'byte')}{scope},{extra} "
+            f"{check.over_bytes:,} over its {what} of {check.have_bytes:,}{largest}"
+        )
+
+    @property
+    def result(self) -> ModelCheck:
+        """The model in the result."""
+        return ModelCheck(
+            name=self.name,
+            file=self.file,
+            target=self.target,
+            fits=self.fits,
+            exit_code=self.exit_code,
+            answer=self.answer,
+            reasons=self.reasons,
+            pools=dict(self.pools),
+            at_most=self.at_most,
+            checks=self.checks,
+            change=self.change,
+            seconds=round(self.seconds, 6),
+        )
+
+
+def grown_words(change: PoolChange) -> str:
+    """Say that a pool grew, and by how much."""
+    size, more = f"{change.after_bytes:,}", f"{change.change_bytes:,}"
+    return f"{change.pool} takes {size} bytes, {more} more than the baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +158,10 @@ class BudgetRun:
     is_updated: bool = False  # the baseline was written anew
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """The worst of all."""
         codes = {model.exit_code for model in self.models}
-        return next(code for code in (*_WORST, GOOD) if code in codes or code == GOOD)
+        return next((code for code in _WORST if code in codes), GOOD)
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -110,3 +169,56 @@ class BudgetRun:
         if not self.has_baseline:
             return ()
         return tuple(one.name for one in self.models if one.change is None and not one.refusal)
+
+    @property
+    def verdict(self) -> str:
+        """One line about all models."""
+        total = len(self.models)
+        if self.exit_code == GOOD:
+            return self._good_words(total)
+        parts = []
+        for title, models in self._groups():
+            names = [shorten(model.name) for model in models]
+            more = ", …" if len(names) > _NAMED else ""
+            parts.append(f"{title}: {len(names)} of {total} ({', '.join(names[:_NAMED])}{more})")
+        return ", ".join(parts)
+
+    def _good_words(self, total: int) -> str:
+        asked = sum(bool(model.checks) for model in self.models)
+        if not asked:
+            same = ", and none is worse than the baseline" if self.has_baseline else ""
+            return f"no budgets: {counted(total, 'model')} planned, none has a limit{same}"
+        rest = "" if asked == total else f", {total - asked} without a budget"
+        base = ", none worse than the baseline" if self.has_baseline else ""
+        files = len({model.file for model in self.models})
+        models = counted(files, "model")  # one result for each SoC or graph
+        of = models if total == files else f"{counted(total, 'check')} of {models}"
+        return f"fits: {asked} of {of}{rest}{base}"
+
+    def _groups(self) -> Iterator[tuple[str, Sequence[CheckedModel]]]:
+        broken = [model for model in self.models if model.exit_code == BROKEN]
+        groups = (
+            (_TITLES[NOT_READ], [one for one in self.models if one.exit_code == NOT_READ]),
+            (_TITLES[BROKEN], [one for one in broken if one.broken]),
+            (_NOT_COMPILED, [one for one in broken if one.refusal]),
+            (GROWN, [one for one in broken if not one.broken and not one.refusal]),
+            (_TITLES[OPEN], [one for one in self.models if one.exit_code == OPEN]),
+        )
+        return ((title, models) for title, models in groups if models)
+
+    @property
+    def result(self) -> CheckResult:
+        """The result of `qnnmem check`."""
+        codes = [model.exit_code for model in self.models]
+        return CheckResult(
+            config=self.config,
+            exit_code=self.exit_code,
+            verdict=self.verdict,
+            counts=CheckCounts(
+                len(codes), *(codes.count(code) for code in (GOOD, BROKEN, NOT_READ, OPEN))
+            ),
+            baseline=BaselineUse(
+                self.baseline, self.has_baseline, self.is_updated, self.new, self.gone
+            ),
+            models=tuple(model.result for model in self.models),
+        )

@@ -6,22 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal, cast
 
 from qnnmem.errors import UsageError
-from qnnmem.gate.changes import (
-    ComparedSubject,
+from qnnmem.gate.subject import BAD, ResultSubject, SubjectTensor
+from qnnmem.gate.subjects import subjects_of
+from qnnmem.gate.tolerance import WhatCounts
+from qnnmem.gate.verdict import verdict_of
+from qnnmem.results.diff import (
+    DiffResult,
     LimitChange,
     PoolChange,
-    ResultComparison,
     SettingChange,
+    Side,
+    SubjectChange,
     TensorChange,
     VerdictChange,
-    WhatCounts,
 )
-from qnnmem.gate.subject import BAD, ResultSubject
-from qnnmem.gate.subjects import subjects_of
-from qnnmem.text import nearest, quote
+from qnnmem.text import nearest, quote, shorten
 
 ALL = WhatCounts()
 _UNASKED = "not asked"
@@ -33,7 +35,7 @@ def compare_results(
     counts: WhatCounts = ALL,
     *,
     names: tuple[str, str] = ("the first", "the second"),
-) -> ResultComparison:
+) -> DiffResult:
     """Two results as read from JSON; UsageError where they have nothing in common."""
     first, second = subjects_of(before, names[0]), subjects_of(after, names[1])
     kinds = [{one.kind for one in side} for side in (first, second)]
@@ -45,19 +47,26 @@ def compare_results(
 
 def compare_subjects(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject], counts: WhatCounts = ALL
-) -> ResultComparison:
+) -> DiffResult:
     """The comparison of what two results are about."""
     _check_pools(counts, [*before, *after])
     pairs = _pairs(before, after)
     paired = {id(one) for pair in pairs for one in pair}
     new = [one for one in after if id(one) not in paired]
     kinds = {one.kind for one in (*before, *after)}
-    return ResultComparison(
-        min(kinds, default=""),
-        tuple(_compared(first, second, counts) for first, second in pairs),
-        tuple(one.name for one in new),
-        tuple(one.name for one in before if id(one) not in paired),
-        tuple(one.name for one in new if any(a.rank >= BAD for a in one.answers.values())),
+    subjects = tuple(_compared(first, second, counts) for first, second in pairs)
+    appeared = tuple(one.name for one in new)
+    vanished = tuple(one.name for one in before if id(one) not in paired)
+    failing = tuple(one.name for one in new if any(a.rank >= BAD for a in one.answers.values()))
+    return DiffResult(
+        worse=bool(failing) or any(one.worse for one in subjects),
+        changed=bool(appeared or vanished) or any(one.is_changed for one in subjects),
+        verdict=verdict_of(subjects, appeared, vanished, failing),
+        kind=min(kinds, default=""),
+        subjects=subjects,
+        appeared=appeared,
+        vanished=vanished,
+        failing=failing,
     )
 
 
@@ -102,20 +111,22 @@ def _pairs(
     return sorted(found, key=lambda pair: order[id(pair[1])])
 
 
-def _compared(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> ComparedSubject:
-    tensors = sorted(_tensors(before, after), key=lambda one: (-abs(one.delta), one.name))
-    return ComparedSubject(
+def _compared(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> SubjectChange:
+    pools, verdicts = tuple(_pools(before, after, counts)), tuple(_verdicts(before, after))
+    tensors = sorted(_tensors(before, after), key=lambda one: (-abs(one.change_bytes), one.name))
+    return SubjectChange(
         before.name,
         after.name,
-        tuple(_pools(before, after, counts)),
-        tuple(tensors),
-        tuple(_verdicts(before, after)),
-        tuple(
+        worse=any(pool.worse for pool in pools) or any(turned.worse for turned in verdicts),
+        pools=pools,
+        verdicts=verdicts,
+        tensors=tuple(tensors),
+        limits=tuple(_limits(before, after)),
+        settings=tuple(
             SettingChange(name, before.settings[name], value)
             for name, value in after.settings.items()
             if before.settings.get(name, value) != value
         ),
-        tuple(_limits(before, after)),
     )
 
 
@@ -128,14 +139,19 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
             continue
         held = before.counted.get(pool, ""), after.counted.get(pool, "")
         if old != new and all(held) and held[0] != held[1]:
-            yield PoolChange(pool, old, new, unlike=held)
+            counts_other = f"{shorten(pool)} counts {held[0]} before, {held[1]} after"
+            yield PoolChange(pool, old, new, not_comparable=f"not comparable: {counts_other}")
             continue
-        sides = pool in before.at_most, pool in after.at_most
-        # What is at most so much may be less than a number that is exact, or more.
-        bound = "" if sides[0] is sides[1] else ("before" if sides[0] else "after")
-        worse = not bound and not counts.tolerance.allows(old, new)
+        bounds = pool in before.at_most, pool in after.at_most
+        if bounds[0] is not bounds[1]:
+            # An upper bound may be less than a number that is exact, or more.
+            side, other = ("before", "after") if bounds[0] else ("after", "before")
+            why = f"not comparable: {shorten(pool)} {side} is at most that much, and exact {other}"
+            yield PoolChange(pool, old, new, bound=cast(Side, side), not_comparable=why)
+            continue
         is_counted = not counted or pool.lower() in counted
-        yield PoolChange(pool, old, new, worse and is_counted, bound)
+        worse = is_counted and not counts.tolerance.allows(old, new)
+        yield PoolChange(pool, old, new, new - old, worse)
 
 
 def _tensors(before: ResultSubject, after: ResultSubject) -> Iterator[TensorChange]:
@@ -146,11 +162,24 @@ def _tensors(before: ResultSubject, after: ResultSubject) -> Iterator[TensorChan
             continue
         yield TensorChange(
             name,
+            _became(old, new),
             None if old is None else old.size,
             None if new is None else new.size,
-            "" if old is None else old.pool,
-            "" if new is None else new.pool,
+            None if old is None else old.pool or None,
+            None if new is None else new.pool or None,
         )
+
+
+def _became(
+    old: SubjectTensor | None, new: SubjectTensor | None
+) -> Literal["appeared", "vanished", "grew", "shrank", "moved"]:
+    if old is None:
+        return "appeared"
+    if new is None:
+        return "vanished"
+    if new.size == old.size:
+        return "moved"
+    return "grew" if new.size > old.size else "shrank"
 
 
 def _verdicts(before: ResultSubject, after: ResultSubject) -> Iterator[VerdictChange]:
@@ -162,7 +191,8 @@ def _verdicts(before: ResultSubject, after: ResultSubject) -> Iterator[VerdictCh
             old = old or (new and replace(new, words=_UNASKED))
             new = new or (old and replace(old, words=_UNASKED))
         if old is not None and new is not None and old != new:
-            yield VerdictChange(question, old, new)
+            worse, better = new.rank > old.rank, new.rank < old.rank
+            yield VerdictChange(question, old.words, new.words, worse, better)
 
 
 def _limits(before: ResultSubject, after: ResultSubject) -> Iterator[LimitChange]:

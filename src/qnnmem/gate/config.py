@@ -12,10 +12,9 @@ from typing import Any
 
 from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.gate.changes import NO_GROWTH, Tolerance
 from qnnmem.gate.keys import KEYS, text, words
 from qnnmem.gate.pools import every_pool, is_pool
-from qnnmem.gate.tolerance import parse_tolerance
+from qnnmem.gate.tolerance import NO_GROWTH, Tolerance, parse_tolerance
 from qnnmem.text import nearest, plain_or_quoted, quote
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"

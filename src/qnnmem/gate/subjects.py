@@ -15,6 +15,7 @@ from qnnmem.gate import log_subjects as log
 from qnnmem.gate import lpai_subjects as lpai
 from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
+from qnnmem.results.check import Baseline, CheckResult
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -26,8 +27,8 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
     "qnnmem.doctor/1": (log.ReadDiagnosis, log.log_subjects),
     "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
     "qnnmem.sweep/1": (htp.ReadSweep, htp.sweep_subjects),
-    "qnnmem.check/1": (check.ReadCheck, check.check_subjects),
-    "qnnmem.baseline/1": (check.ReadBaseline, check.baseline_subjects),
+    "qnnmem.check/1": (CheckResult, check.check_subjects),
+    "qnnmem.baseline/1": (Baseline, check.baseline_subjects),
 }
 # Results of several files: where each lies, and what it is.
 _SEVERAL = {

@@ -72,7 +72,7 @@ class BudgetTask:
 
     def sizes(self, kind: str) -> dict[str, Any]:
         """What fixes a model, as `load` takes it; common dimensions where the model has them."""
-        from qnnmem.loader.dims import dims_in
+        from qnnmem.loader import dims_in
 
         dims = self.entry.common.get("dims", {})
         shared = dict(dims_in(self.path, dims.items())) if dims and kind == "onnx" else {}

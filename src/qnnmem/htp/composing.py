@@ -17,7 +17,7 @@ from qnnmem.htp.compile.value import CompileOptions, OnnxNode
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import Worker
 from qnnmem.loader.dlc.composed import as_graphs
-from qnnmem.loader.onnx.fixed import InputValue
+from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.targets.socs import Soc
 from qnnmem.text import counted

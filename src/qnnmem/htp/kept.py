@@ -15,7 +15,7 @@ from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.htp.kept_values import from_values, to_values
 from qnnmem.kept_results import ResultCache
-from qnnmem.loader.onnx.fixed import MAX_VALUE_BYTES, InputValue
+from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__
 
@@ -88,7 +88,7 @@ def _weight_files(path: Path) -> Iterator[Path]:
     if is_composed(path):  # all is inside
         return
     from qnnmem.loader.onnx import read_guarded
-    from qnnmem.loader.onnx.stored import tensors
+    from qnnmem.loader.onnx.tensor import tensors
 
     names = {
         entry.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ from qnnmem.errors import Setting, UsageError
 
 if TYPE_CHECKING:
     from qnnmem.ir import Model
-    from qnnmem.loader.onnx.fixed import InputValue
+    from qnnmem.loader.onnx.inputs import InputValue
 
-__all__ = ["as_dims", "as_shapes", "kind_of", "load"]
+__all__ = ["as_dims", "as_shapes", "dims_in", "kind_of", "load"]
 
 _FORMATS = {
     **{".onnx": "onnx", ".tflite": "tflite", ".dlc": "dlc"},
@@ -88,6 +88,17 @@ def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int
         name: tuple(as_whole(size, what) for size in expect_items(shape, object, what))
         for name, shape in found.items()
     }
+
+
+def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return those of the sizes given for several files whose dimension this file has."""
+    from qnnmem.loader.onnx import read_guarded
+    from qnnmem.loader.onnx.inputs import named_dims
+
+    if kind_of(path) != "onnx":
+        return ()
+    names = named_dims(read_guarded(path).proto.graph)
+    return tuple((name, size) for name, size in dims if name in names)
 
 
 def _load_onnx(

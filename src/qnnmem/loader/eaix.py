@@ -19,7 +19,7 @@ from qnnmem.bounded_file import read_bytes
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.loader.bounds import check_model
+from qnnmem.loader.model_checks import check_model
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 

@@ -31,7 +31,7 @@ from qnnmem.errors import (
 )
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.loader.onnx.fixed import InputValue
+from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
 from qnnmem.lpai.constant_block import ConstantBlock
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options

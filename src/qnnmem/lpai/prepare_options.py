@@ -11,7 +11,7 @@ from typing import Any, Literal
 from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
 from qnnmem.loader import as_dims, as_shapes
-from qnnmem.loader.onnx.fixed import Fixed, InputValue, settings_of
+from qnnmem.loader.onnx.inputs import Fixed, InputValue, settings_of
 from qnnmem.planner import Io
 from qnnmem.planner.pools import as_io, as_states
 from qnnmem.text import quote

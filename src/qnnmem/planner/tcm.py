@@ -176,3 +176,8 @@ def request_tcm(binary: int, tensors: tuple[TcmTensor, ...], alignment: TcmAlign
     """What goes into the pool, whose limits are the documented ones."""
     pool = tcm_pool()
     return TcmRequest(binary, tensors, alignment, pool.size, pool.max_allocations)
+
+
+def too_many(buffers: int, most: int) -> str:
+    """Say that a model needs more allocations than the pool serves, which ends the whole system."""
+    return f"{buffers} allocations where TCM serves {most}, fatal on the device"

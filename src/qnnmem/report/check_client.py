@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from qnnmem.client.findings import CALLED, ClientFinding
-from qnnmem.client.ledger import in_words, listed
-from qnnmem.client.rules import title_of
-from qnnmem.client.run import ClientReport
-from qnnmem.client.stacks import Stack
+from qnnmem.programs.check.client_run import ClientReport
+from qnnmem.programs.check.findings import CALLED, ClientFinding
+from qnnmem.programs.check.rules import title_of
+from qnnmem.programs.ledger import in_words, listed
+from qnnmem.programs.stacks import Stack
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
+from qnnmem.report.markdown import advice, block, code, code_table, escape
 from qnnmem.report.shell import LONGEST
 from qnnmem.text import shorten
 
 IN_FULL = 20
-
-# An underscore inside a word is not markup; a colon and www. only matter where they begin a link.
-_MARKS = re.compile(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
-_PLAIN_CODE = re.compile(r"[^`|\\<>&]+")
 
 
 def render_markdown(
@@ -42,7 +37,7 @@ def render_markdown(
     if rest:
         rows = [(stage, name, f"{count:,}") for stage, name, count in words.by_cause(rest)]
         yield "\n## The rest, by stage and cause\n\n"
-        yield "".join(f"{line}\n" for line in table(("stage", "cause", "incidents"), rows))
+        yield "".join(f"{line}\n" for line in code_table(("stage", "cause", "incidents"), rows))
     if number:
         yield f"\nRead {escape(words.amount(stats))}.\n"
     yield from (f"\nNote: {escape(shorten(note, 600))}\n" for note in stats.notes)
@@ -76,60 +71,12 @@ def details(incident: Incident, guide: Guide) -> Iterator[str]:
         ("This model", words.model_numbers(incident)),
     ):
         if rows:
-            yield from ("", f"**{title}:**", "", *table(head, rows))
+            yield from ("", f"**{title}:**", "", *code_table(head, rows))
     for sentence in words.sentences(incident):
         yield from ("", escape(sentence))
     yield from _numbered("Similar, not confirmed", words.similar(incident))
     yield from _remedies(guide, incident)
     yield from _numbered("What to collect next", incident.collect_next)
-
-
-def escape(text: str) -> str:
-    """Text that shows as it is: without markup, HTML, links or mentions."""
-    marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", shorten(text, 2000)))
-    marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
-    return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)
-
-
-def _not_a_list(match: re.Match[str]) -> str:
-    digits = match[2].isdigit()
-    return f"{match[1]}{match[2]}\\" if digits else f"{match[1]}\\{match[2]}"
-
-
-def advice(text: str) -> str:
-    """A sentence of the knowledge base, in which `code` stays code."""
-    parts = shorten(text, 600).split("`")
-    if len(parts) % 2 == 0:
-        return escape(text)
-    return "".join(
-        (code(part) if part else "") if index % 2 else escape(part) if part else ""
-        for index, part in enumerate(parts)
-    )
-
-
-def code(text: str, width: int = words.WIDE) -> str:
-    """Text as code, also inside a table; what could end the code is written as numbers."""
-    shown = shorten(text, width)
-    if _PLAIN_CODE.fullmatch(shown) and shown.strip():
-        return f"`{shown}`"
-    numbers = (c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in shown)
-    return f"<code>{''.join(numbers)}</code>"
-
-
-def block(lines: Iterable[str]) -> list[str]:
-    """A code block with a fence longer than any run of backticks inside it."""
-    inside = list(lines)
-    longest = max((len(run) for line in inside for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}text", *inside, fence]
-
-
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """A table; its cells come from logs."""
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(code(cell) if cell else ' ' for cell in row)} |"
 
 
 def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from qnnmem.doctor.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide
-from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
+from qnnmem.report.findings import (
+    SARIF_SCHEMA,
+    SARIF_VERSION,
+    CiFinding,
+    CiPlace,
+    CiRule,
+    Level,
+    sarif_message,
+    sarif_result,
+    sarif_run,
+)
 from qnnmem.text import shorten
 
 UNEXPLAINED = "unexplained"
 
-_LEVELS = {"cause": "error", "memory": "error", "undecided": "warning"}
+_LEVELS: dict[str, Level] = {"cause": "error", "memory": "error", "undecided": "warning"}
 
 
 def render_sarif(
@@ -23,78 +32,58 @@ def render_sarif(
     guide: Guide | None = None,
 ) -> Iterator[str]:
     """One SARIF log with one run, piece by piece; the rules come after the results."""
-    yield f'{{"$schema": "{SCHEMA}", "version": "{VERSION}", "runs": [{{"results": ['
-    rules: dict[str, dict[str, Any]] = {}
+    yield f'{{"$schema": "{SARIF_SCHEMA}", "version": "{SARIF_VERSION}", "runs": [{{"results": ['
+    rules: dict[str, CiRule] = {}
     guide = guide or Guide()
     between = "\n"
     for incident in incidents:
         name = incident.entry or UNEXPLAINED
         if name not in rules:
-            rules[name] = rule(incident, name, guide.why(incident))
-        yield between + to_json(result(incident, name, list(rules).index(name)))
+            rules[name] = rule(incident, guide.why(incident))
+        yield between + to_json(sarif_result(finding(incident), list(rules).index(name)))
         between = ",\n"
-    driver = {"name": "qnnmem", "version": version, "rules": list(rules.values())}
-    notes = [{"level": "warning", "message": message(shorten(one, 600))} for one in stats.notes]
+    notes = [
+        {"level": "warning", "message": sarif_message(shorten(note, 600))} for note in stats.notes
+    ]
+    invocation = {"executionSuccessful": True, "toolExecutionNotifications": notes}
     rest = {
-        "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
-        "columnKind": "unicodeCodePoints",
+        **sarif_run(rules.values(), invocation, version),
         "properties": {
             "lines": stats.lines,
             "bytes": stats.bytes,
             "seconds": stats.seconds,
-            "noise": {one.entry: one.count for one in stats.noise},
+            "noise": {entry.entry: entry.count for entry in stats.noise},
         },
     }
     yield f"\n], {to_json(rest)[1:]}]}}\n"
 
 
-def rule(incident: Incident, name: str, why: str = "") -> dict[str, Any]:
+def rule(incident: Incident, why: str = "") -> CiRule:
     """An entry of the knowledge base as a rule; its full description says why it happens."""
-    title = shorten(incident.title, words.WIDE)
-    found: dict[str, Any] = {
-        "id": name,
-        "shortDescription": message(title),
-        "fullDescription": message(shorten(why or incident.cause_meaning, 600)),
-        "defaultConfiguration": {"level": _LEVELS[incident.verdict]},
-    }
-    help_text = " ".join(shorten(one, 600) for one in incident.remedies)
-    if help_text:
-        found["help"] = message(help_text)
-    return found
+    return CiRule(
+        incident.entry or UNEXPLAINED,
+        shorten(incident.title, words.WIDE),
+        _LEVELS[incident.verdict],
+        shorten(why or incident.cause_meaning, 600),
+        " ".join(shorten(remedy, 600) for remedy in incident.remedies),
+    )
 
 
-def result(incident: Incident, name: str, index: int) -> dict[str, Any]:
-    """An incident as a result at its deciding line."""
+def finding(incident: Incident) -> CiFinding:
+    """An incident as a finding at its deciding line."""
     lines = incident.evidence
     deciding = next((line for line in lines if line.decides), lines[0] if lines else None)
-    others = [line for line in lines if line is not deciding]
-    found: dict[str, Any] = {
-        "ruleId": name,
-        "ruleIndex": index,
-        "level": _LEVELS[incident.verdict],
-        "message": message(words.verdict(incident)),
-        "occurrenceCount": max(1, incident.count),
-        "properties": incident,
-    }
-    if deciding is not None:
-        found["locations"] = [location(deciding)]
-    if others:
-        found["relatedLocations"] = [
-            {"id": number, **location(line)} for number, line in enumerate(others, 1)
-        ]
-    return found
+    return CiFinding(
+        incident.entry or UNEXPLAINED,
+        _LEVELS[incident.verdict],
+        words.verdict(incident),
+        None if deciding is None else _place(deciding),
+        tuple(_place(line) for line in lines if line is not deciding),
+        count=incident.count,
+        properties=incident,
+    )
 
 
-def location(line: Evidence) -> dict[str, Any]:
-    """A line of evidence as a place in a file."""
-    return {
-        "physicalLocation": {
-            "artifactLocation": {"uri": uri(line.file)},
-            "region": {
-                "startLine": max(1, line.line),
-                "snippet": {"text": shorten(line.text, words.WIDE)},
-            },
-        },
-        "message": message(shorten(line.text, words.WIDE)),
-    }
+def _place(line: Evidence) -> CiPlace:
+    text = shorten(line.text, words.WIDE)
+    return CiPlace(line.file, line.line, text, text)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from qnnmem.programs.watch.fail_each import FailEachReport, FailedRun
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
-from qnnmem.watch.fail_each import FailEachReport, FailedRun
 
 SCHEMA = "qnnmem.fail-each/1"
 

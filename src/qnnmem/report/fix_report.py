@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from qnnmem.errors import join_words
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
-from qnnmem.report.doctor_markdown import block, code, escape, table
 from qnnmem.report.fix import deployment_lines, extra_work, level_lines, scope, verdict
 from qnnmem.report.fix_next import Command
+from qnnmem.report.markdown import block, code, code_table, escape
 from qnnmem.report.shell import next_line, shell_line
 from qnnmem.results.result import TOOL
 from qnnmem.text import counted, shorten
@@ -43,14 +43,19 @@ def render_report(
     lines += [part for line in about for part in ("", escape(line))]
     if facts.chain:
         lines += ["", "## From the log", "", *(f"- {escape(one)}" for one in facts.chain)]
-    lines += ["", "## Tried", "", *table(_HEAD, map(_cells, result.tried))]
+    lines += ["", "## Tried", "", *code_table(_HEAD, map(_cells, result.tried))]
     if result.obstacle:
         lines += ["", f"In the way: {escape(result.obstacle)}"]
     lines += [part for note in result.notes for part in ("", f"Note: {escape(note)}")]
     lines += ["", "## Done", "", *_steps(result.best)]
     lines += ["", "## Proof", "", *_proof(result)]
     lines += ["", "## Deploy", "", *block(_commands(result, recipe, commands))]
-    lines += ["", "## Where it comes from", "", *table(("what", "value"), _origin(result, facts))]
+    lines += [
+        "",
+        "## Where it comes from",
+        "",
+        *code_table(("what", "value"), _origin(result, facts)),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -13,8 +13,9 @@ from qnnmem.planner.memory import alike, pool_sizes
 from qnnmem.planner.planned_file import PlannedFile, op_at_peak
 from qnnmem.planner.pools import TCM
 from qnnmem.planner.remedies import Remedy
+from qnnmem.planner.tcm import too_many
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.tcm import fatal_lines, too_many
+from qnnmem.report.tcm import fatal_lines
 from qnnmem.results.plan import PlanResult
 from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted, shorten

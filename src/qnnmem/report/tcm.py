@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.lpai.tcm_changes import TcmAccount
+from qnnmem.planner.tcm import too_many
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted
 
@@ -21,11 +22,6 @@ def verdict_words(answer: TcmAnswer) -> str:
         return f"does not fit{over}: {too_many(answer.buffers, answer.max_buffers)}"
     words = f"does not fit{over}" if over else f"fits with {counted(spare, 'byte')} to spare"
     return f"{words} ({counted(answer.buffers, 'allocation')})"
-
-
-def too_many(buffers: int, most: int) -> str:
-    """That a model needs more allocations than the pool serves, which ends the whole system."""
-    return f"{buffers} allocations where TCM serves {most}, fatal on the device"
 
 
 def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:

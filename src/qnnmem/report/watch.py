@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from qnnmem.client.ledger import in_words, listed
-from qnnmem.client.stacks import Stack
+from qnnmem.programs.ledger import in_words, listed
+from qnnmem.programs.stacks import Stack
+from qnnmem.programs.watch.summary import (
+    AliveAt,
+    FailedCall,
+    LivingThing,
+    WatchReport,
+    of_programmer,
+)
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.schema import write_json
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
-from qnnmem.watch.summary import AliveAt, FailedCall, LivingThing, WatchReport, of_programmer
 
 SCHEMA = "qnnmem.watch/1"
 _WIDE = 300

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from qnnmem.programs.watch.summary import WatchReport
+from qnnmem.programs.watch.trace import CallSeen, Event, LibrarySeen, LogSeen, TraceHead
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.result import TOOL
 from qnnmem.text import shorten
-from qnnmem.watch.summary import WatchReport
-from qnnmem.watch.trace import CallSeen, Event, LibrarySeen, LogSeen, TraceHead
 
 _NAME = 200
 

@@ -4,41 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from qnnmem.errors import UsageError
-from qnnmem.results.result import Result
+from qnnmem.results.result import SchemaDocument
+from qnnmem.results.schema import schema_name
 from qnnmem.text import quote
+
+Kind = TypeVar("Kind", bound=SchemaDocument)
 
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
+    "qnnmem.baseline/1": "check.Baseline",
+    "qnnmem.check/1": "check.CheckResult",
+    "qnnmem.diff/1": "diff.DiffResult",
     "qnnmem.error/1": "error.ErrorResult",
     "qnnmem.plan/1": "plan.PlanResult",
     "qnnmem.plans/1": "plan.PlansResult",
 }
 
 
-def result_types() -> tuple[type[Result], ...]:
+def result_types() -> tuple[type[SchemaDocument], ...]:
     """Every result type."""
     return tuple(result_type(name) for name in _TYPES)
 
 
-def result_type(name: str) -> type[Result]:
+def result_type(name: str) -> type[SchemaDocument]:
     """The type of a schema; KeyError for a name that is none."""
     module, _, kind = _TYPES[name].rpartition(".")
-    found: type[Result] = getattr(import_module(f"qnnmem.results.{module}"), kind)
+    found: type[SchemaDocument] = getattr(import_module(f"qnnmem.results.{module}"), kind)
     return found
 
 
-def read_result(values: Any, where: str) -> Result:
+def read_result(values: Any, where: str) -> SchemaDocument:
     """The result in values decoded from JSON; UsageError where they do not hold one."""
     name = values.get("schema") if isinstance(values, dict) else None
     if not isinstance(name, str) or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
+    return read_as(values, where, result_type(name))
+
+
+def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
+    """The result of a known type in values decoded from JSON; UsageError where there is none."""
+    name = schema_name(kind)
     try:
-        return msgspec.convert(values, result_type(name))
+        return msgspec.convert(values, kind)
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
         raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
     except msgspec.ValidationError as exc:

@@ -29,8 +29,12 @@ def describe(text: str) -> Meta:
     return Meta(description=text)
 
 
-class Result(Struct, frozen=True, kw_only=True, tag_field="schema"):
-    """Base of every result; the subclass has the schema's name as its tag."""
+class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
+    """Base of everything with a schema; the subclass has the schema's name as its tag."""
+
+
+class Result(SchemaDocument, frozen=True, kw_only=True):
+    """Base of every result: a document that names the program that wrote it."""
 
     tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
 

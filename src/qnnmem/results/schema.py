@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from qnnmem.results.result import TOOL, Result
+from qnnmem.results.result import TOOL, SchemaDocument
 
 _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers raises the number."
 
 
-def encode(result: Result) -> str:
+def encode(result: SchemaDocument) -> str:
     """A result as JSON text: the schema's name first, then the program, then every field."""
     return json.dumps(to_builtins(result), indent=1, ensure_ascii=True) + "\n"
 
@@ -29,7 +29,7 @@ def _signed(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"schema": values["schema"], "tool": TOOL, **values}
 
 
-def schema_of(kind: type[Result]) -> dict[str, Any]:
+def schema_of(kind: type[SchemaDocument]) -> dict[str, Any]:
     """The JSON schema (2020-12) of a result type, as it is shipped."""
     import msgspec
 
@@ -70,7 +70,7 @@ def _close(part: dict[str, Any]) -> None:
         part["additionalProperties"] = False
 
 
-def schema_name(kind: type[Result]) -> str:
+def schema_name(kind: type[SchemaDocument]) -> str:
     """The name in the `schema` field: `qnnmem.plan/1`."""
     return str(kind.__struct_config__.tag)
 

@@ -7,11 +7,8 @@ from typing import Any
 
 import msgspec
 
-from qnnmem.errors import UsageError
 from qnnmem.gate.comparison import compare_results
-from qnnmem.report.diff import as_values
 from qnnmem.report.page.budgets import diff_parts
-from qnnmem.report.page.gate_values import DiffValues
 from qnnmem.report.page.markup import Html, lines, tag
 from qnnmem.report.page.plan import memory_map
 from qnnmem.results.plan import PlanResult
@@ -21,11 +18,7 @@ Result = Mapping[str, Any]
 
 def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
     """The comparison as markup; UsageError where the two have nothing in common."""
-    compared = as_values(compare_results(before, after, names=names))
-    try:
-        found = msgspec.convert(compared, DiffValues)
-    except msgspec.ValidationError as exc:  # sums and differences of numbers that are at their ends
-        raise UsageError(f"the two cannot be shown beside each other: {exc}") from exc
+    found = compare_results(before, after, names=names)
     first, second = (tag("code", name) for name in names)
     return lines(
         [

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -166,5 +167,21 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
             started()
         await running
 
-    with asyncio.Runner() as runner:  # fails before there is a coroutine that nobody awaits
+    # The loop is made first: a coroutine that no loop awaits would be warned about.
+    with asyncio.Runner(loop_factory=_event_loop) as runner:
         runner.run(answer())
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """A new event loop, or the OSError why there is none and nothing else on standard error.
+
+    A loop that failed half-way complains about its missing sockets when it is collected.
+    """
+    before, sys.unraisablehook = sys.unraisablehook, lambda _complaint: None
+    try:
+        return asyncio.new_event_loop()
+    except OSError as exc:
+        reason = exc.errno, exc.strerror
+    finally:  # the loop went with `exc` and its frames
+        sys.unraisablehook = before
+    raise OSError(*reason)

@@ -7,6 +7,7 @@ from typing import Any
 
 from qnnmem.errors import UsageError
 from qnnmem.results.read import read_result
+from qnnmem.results.result import Result as TypedResult
 from qnnmem.text import counted, shorten
 
 _LONGEST = 160
@@ -24,12 +25,14 @@ def schema_of(result: Result) -> str:
 
 def summary_of(result: Result) -> str:
     """What it says, in a line; empty where that is not known."""
+    say = _SAID.get(schema_of(result))
     try:
-        return shorten(read_result(result, "").summary, _LONGEST)
+        if say is not None:
+            return shorten(say(result), _LONGEST)
+        found = read_result(result, "")
+        return shorten(found.summary, _LONGEST) if isinstance(found, TypedResult) else ""
     except UsageError:
-        say = _SAID.get(schema_of(result))  # of a type that is not read yet
-    try:
-        return shorten(say(result), _LONGEST) if say else ""
+        return ""
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""  # a result from elsewhere that lacks something
 

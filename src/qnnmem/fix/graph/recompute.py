@@ -26,9 +26,9 @@ from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import count
 from qnnmem.fix.tiling.windows import multiply_adds
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
-from qnnmem.loader.onnx.flow import is_deterministic
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, bodies
 from qnnmem.loader.onnx.passes.build import ELEMENTWISE
+from qnnmem.loader.onnx.scope import is_deterministic
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
 

@@ -27,7 +27,7 @@ def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path 
     from numpy.lib import format as npy
 
     from qnnmem.calibration import random_sample, read_sample
-    from qnnmem.loader.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.shape import write_typed
 
     inputs = inputs_of(write_typed(case.model))
     taken = {item.name: (item.dtype, item.shape) for item in inputs_of(write_typed(model))}

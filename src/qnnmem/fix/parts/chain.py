@@ -141,7 +141,7 @@ def whole_model(line: OpLine) -> onnx.ModelProto:
     Where inputs were given values it is the model in which they are constants.
     """
     from qnnmem.loader.onnx import read_guarded
-    from qnnmem.loader.onnx.stored import embed, tensors
+    from qnnmem.loader.onnx.tensor import embed, tensors
 
     fixed = {item.name: item for item in line.proto.graph.input}
     whole = read_guarded(line.path).proto

@@ -180,7 +180,7 @@ def read_line(
 def line_of(model: ShapedModel, *, reorder: bool = False) -> OpLine:
     """The line of a model that was read already."""
     from qnnmem.loader.onnx.passes.build import build
-    from qnnmem.loader.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.shape import write_typed
 
     path, built = model.resolved.path, build(model)
     inside = sorted(model.resolved.stated.keys() - set(built.inputs))
@@ -209,8 +209,8 @@ def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool
 
 def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
     """Refuse what gives other results at each run: nothing could be proven about its parts."""
-    from qnnmem.loader.onnx.flow import is_deterministic
     from qnnmem.loader.onnx.graph import QUANT_DOMAINS
+    from qnnmem.loader.onnx.scope import is_deterministic
 
     for op in model.ops:
         for at in op.sources:

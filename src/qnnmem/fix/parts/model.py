@@ -10,7 +10,7 @@ from qnnmem.errors import UsageError
 from qnnmem.fix.parts.line import OpLine, Stretch
 from qnnmem.loader.onnx.graph import copied_without, reads
 from qnnmem.loader.onnx.passes.read import MAX_FILE
-from qnnmem.loader.onnx.stored import embed
+from qnnmem.loader.onnx.tensor import embed
 from qnnmem.text import quote
 
 # Beside the weights: nodes, names and types take no more than this in any file that is read.
@@ -74,8 +74,7 @@ def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
 
 
 def _check_size(line: OpLine, stored: set[str], number: int) -> None:
-    from qnnmem.loader.onnx.stored import stored_bytes
-    from qnnmem.loader.onnx.tensor import STRING
+    from qnnmem.loader.onnx.tensor import STRING, stored_bytes
 
     size = sum(
         tensor.ByteSize() if tensor.data_type == STRING else stored_bytes(tensor)

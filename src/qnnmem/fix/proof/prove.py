@@ -167,7 +167,7 @@ def inputs_of(model: onnx.ModelProto) -> list[Input]:
     """Inputs of a model whose shapes are fixed, as made-up data needs them."""
     from onnx import helper
 
-    from qnnmem.loader.onnx.indices import index_limits
+    from qnnmem.loader.onnx.index_limits import index_limits
 
     rows = index_limits(model.graph)
     found = []

@@ -104,7 +104,7 @@ class TiledGraph:
         constants: tuple[onnx.TensorProto, ...],
     ) -> ShapedModel:
         """The model with other nodes and what they need besides; types of all that is new."""
-        from qnnmem.loader.onnx.flow import Flow
+        from qnnmem.loader.onnx.scope import Flow
         from qnnmem.loader.onnx.tensor import OnnxType
 
         scope = self.model.scope

@@ -11,9 +11,9 @@ from qnnmem.fix.tiling.facts import BandStep, NodeFacts, Rule, rows_of
 from qnnmem.fix.tiling.rows import Rows
 from qnnmem.fix.tiling.scaling import SCALING
 from qnnmem.fix.tiling.windows import WINDOWS
-from qnnmem.loader.onnx.flow import is_deterministic
 from qnnmem.loader.onnx.graph import integer, is_op, is_quant
 from qnnmem.loader.onnx.passes.build import ELEMENTWISE
+from qnnmem.loader.onnx.scope import is_deterministic
 
 # Work on each element, or on all elements of one row, whatever the other rows hold.
 _ALIKE = frozenset({*ELEMENTWISE, "Cast", "CastLike", "Identity", "Dropout", "LRN"})

@@ -52,7 +52,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
     """Recurrent nodes over many steps, each of which becomes operators of its own."""
     if not any(map(_recurs, (model.proto.graph, *model.proto.functions))):
         return
-    from qnnmem.loader.onnx.fixed import Fixed
+    from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model
     from qnnmem.loader.onnx.sizes.attempts import shape_model
     from qnnmem.loader.onnx.trial.child import TrialChild

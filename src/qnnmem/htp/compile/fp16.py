@@ -65,9 +65,9 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
 
 def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.GraphProto | None:
     """The graph as the compiler gets it: ONNX Runtime has folded it. None where that fails."""
-    from qnnmem.loader.onnx.fixed import Fixed
+    from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
-    from qnnmem.loader.onnx.stored import stored_bytes, tensors
+    from qnnmem.loader.onnx.tensor import stored_bytes, tensors
     from qnnmem.loader.onnx.trial.child import TrialChild
 
     if sum(map(stored_bytes, tensors(model.proto))) > _MOST_BYTES:
@@ -124,7 +124,7 @@ class _Search:
         """The numbers of a constant of floats, wherever they lie; else None."""
         import numpy
 
-        from qnnmem.loader.onnx.stored import embed, stored_bytes
+        from qnnmem.loader.onnx.tensor import embed, stored_bytes
 
         if tensor.data_type not in _FLOATS or stored_bytes(tensor) > self._left:
             return None

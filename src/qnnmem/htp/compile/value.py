@@ -15,7 +15,7 @@ from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.missing_outputs import MissingOutputs
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
-from qnnmem.loader.onnx.fixed import InputValue
+from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 

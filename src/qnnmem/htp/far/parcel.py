@@ -116,7 +116,7 @@ def _files(parcel: Parcel, name: str, value: Any, _options: Mapping[str, Any]) -
 
 
 def _weights(parcel: Parcel, name: str, value: Any, options: Mapping[str, Any]) -> None:
-    from qnnmem.loader.onnx.weight_files import weight_files
+    from qnnmem.loader.onnx import weight_files
 
     found = weight_files(Path(options["model"]), Path(value))
     parcel.options[name] = {

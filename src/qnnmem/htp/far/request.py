@@ -215,6 +215,6 @@ def read_request(verb: object, options: object, folder: RequestFolder) -> dict[s
 
 def _check_weights(model: Path, folder: Path) -> None:
     """Refuse a model that names files outside of the folder that was made for it."""
-    from qnnmem.loader.onnx.weight_files import weight_files
+    from qnnmem.loader.onnx import weight_files
 
     weight_files(model, folder)

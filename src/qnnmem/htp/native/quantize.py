@@ -42,7 +42,7 @@ def _folded(options: dict[str, Any], folder: Path) -> Path:
     """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
     import onnx
 
-    from qnnmem.loader.onnx.stored import embed, tensors
+    from qnnmem.loader.onnx.tensor import embed, tensors
 
     onnxruntime = import_onnxruntime()
     settings = onnxruntime.SessionOptions()
@@ -117,7 +117,7 @@ def model_inputs(path: Path) -> Iterator[Input]:
     import onnx
     from onnx import helper
 
-    from qnnmem.loader.onnx.indices import index_limits
+    from qnnmem.loader.onnx.index_limits import index_limits
 
     graph = onnx.load(path, load_external_data=False).graph
     rows = index_limits(graph)

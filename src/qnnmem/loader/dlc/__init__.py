@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import Model
-from qnnmem.loader.bounds import check_model
 from qnnmem.loader.dlc.composed import compose, compose_trusted, named_graph
 from qnnmem.loader.dlc.model import as_model
+from qnnmem.loader.model_checks import check_model
 
 if TYPE_CHECKING:
     import onnx

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qnnmem.loader.onnx.fixed import Fixed, InputValue
+from qnnmem.loader.onnx.inputs import Fixed, InputValue
 
 if TYPE_CHECKING:
     import onnx
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
+_LOCATION = "location"  # key of external data that names its file
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 _NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
@@ -82,7 +83,7 @@ def executable(
     Its value infos carry the types of all tensors. External data stays where it is: locations
     were checked and are relative to the model's folder.
     """
-    from qnnmem.loader.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.shape import write_typed
 
     shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     return write_typed(shaped)
@@ -98,7 +99,7 @@ def read_with_graph(
 ) -> tuple[Model, onnx.ModelProto]:
     """What `read` and `executable` give, for the time of one."""
     from qnnmem.loader.onnx.passes.build import build
-    from qnnmem.loader.onnx.typed import write_typed
+    from qnnmem.loader.onnx.passes.shape import write_typed
 
     shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     return build(shaped), write_typed(shaped)
@@ -134,3 +135,28 @@ def read_guarded(path: Path) -> GuardedModel:
     from qnnmem.loader.onnx.passes.read import read
 
     return guard(read(path))
+
+
+def weight_files(path: Path, folder: Path) -> dict[str, Path]:
+    """Return the external data files that a model names, by the names it uses.
+
+    Each must lie below `folder`, links followed; it need not exist.
+    """
+    from qnnmem.bounded_file import file_below
+    from qnnmem.errors import Damaged, LoadError
+    from qnnmem.loader.onnx.passes.guard import decode
+    from qnnmem.loader.onnx.passes.read import read
+    from qnnmem.loader.onnx.tensor import EXTERNAL, tensors
+
+    model = read(path)
+    if _LOCATION.encode() not in model.blob:
+        return {}  # decoding a large model takes seconds
+    found: dict[str, Path] = {}
+    for tensor in tensors(decode(model)):
+        for entry in tensor.external_data if tensor.data_location == EXTERNAL else ():
+            if entry.key == _LOCATION and entry.value not in found:
+                try:
+                    found[entry.value] = file_below(folder, str(entry.value))
+                except Damaged as exc:
+                    raise LoadError(path, f"a file of weights {exc}") from None
+    return found

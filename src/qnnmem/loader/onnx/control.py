@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
-from qnnmem.loader.onnx.flow import is_deterministic
 from qnnmem.loader.onnx.graph import OnnxGraph, attribute, bodies, integer, is_op, reads
-from qnnmem.loader.onnx.scope import Scope
+from qnnmem.loader.onnx.scope import Scope, is_deterministic
 from qnnmem.loader.onnx.tensor import OnnxType, by_sizes
 from qnnmem.loader.onnx.trial.questions import Trials, compute_values, read_scalar
 from qnnmem.text import quote

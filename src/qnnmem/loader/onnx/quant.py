@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qnnmem.loader.onnx.flow import CONTROL
 from qnnmem.loader.onnx.graph import OnnxGraph, bodies, captured, is_op, is_quant, reads
+from qnnmem.loader.onnx.scope import CONTROL
 
 if TYPE_CHECKING:
     import onnx

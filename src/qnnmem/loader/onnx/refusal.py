@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, QnnMemError, Setting, Words, chain_words, spaced
-from qnnmem.loader.onnx.flow import CONTROL, RESHAPING, SHAPING
-from qnnmem.loader.onnx.foreign import first_foreign, foreign_op
 from qnnmem.loader.onnx.graph import attribute, bodies, is_op, live, reads
-from qnnmem.loader.onnx.scope import Scope
+from qnnmem.loader.onnx.scope import CONTROL, RESHAPING, SHAPING, Scope
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, by_sizes, check_shape
 from qnnmem.loader.onnx.trial.questions import Trials, measure_types
+from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op
 from qnnmem.text import quote
 
 if TYPE_CHECKING:

@@ -1,13 +1,137 @@
-"""A graph together with what is known about its tensors; fold and shape make it grow."""
+"""What is known about the tensors of a graph: constants, element types, shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from qnnmem.loader.onnx.flow import Flow
-from qnnmem.loader.onnx.graph import OnnxGraph
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, QUANT_DOMAINS, OnnxGraph, bodies, is_op, reads
 from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType
+
+if TYPE_CHECKING:
+    import onnx
+
+CONTROL = ("If", "Loop", "Scan")
+# Ops that give the elements of their first input another shape.
+RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+_RANDOM = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+_ALL = tuple(range(8))
+# Inputs whose values set the shape of an output.
+SHAPING = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "Compress": (1,),
+    "ConstantOfShape": (0,),
+    "DFT": (1, 2),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "ImageDecoder": (0,),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": _ALL,
+    "NonMaxSuppression": _ALL,
+    "NonZero": (0,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": _ALL,
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "STFT": (1, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1, 2),
+    "TopK": (1,),
+    "Unique": (0,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+    **{
+        f"Reduce{kind}": (1,)
+        for kind in (
+            *("L1", "L2", "LogSum", "LogSumExp", "Max"),
+            *("Mean", "Min", "Prod", "Sum", "SumSquare"),
+        )
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Constant tensors, and per tensor of data-dependent shape the node that made it so.
+
+    What follows from control flow whose bodies are not examined yet is `pending`: all else said
+    about it may still change. Only `analyse` fills the collections.
+    """
+
+    const: set[str] = field(default_factory=set)
+    culprit: dict[str, int] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+
+
+def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]) -> Flow:
+    """Follow constants and data-dependent shapes through a graph's own level."""
+    flow = Flow({item.name for item in graph.initializer})
+    for index, node in enumerate(graph.node):
+        constant = _is_constant(node, flow)
+        culprit = None if constant else _culprit(index, node, flow)
+        if not constant and _is_pending(node, flow, examined):
+            flow.pending.update(node.output)
+        for name in filter(None, node.output):
+            if constant:
+                flow.const.add(name)
+            elif culprit is not None and name not in proven:
+                flow.culprit[name] = culprit
+    return flow
+
+
+def is_deterministic(node: onnx.NodeProto) -> bool:
+    """Whether equal inputs always give equal outputs, bodies included."""
+    if node.domain not in QUANT_DOMAINS or (node.op_type in _RANDOM and is_op(node, *_RANDOM)):
+        return False
+    if is_op(node, "Dropout") and len(node.input) > 2 and node.input[2]:
+        return False
+    return all(is_deterministic(inner) for body in bodies(node) for inner in body.node)
+
+
+def _is_constant(node: onnx.NodeProto, flow: Flow) -> bool:
+    if is_op(node, "Constant"):
+        return True
+    if is_op(node, "Shape", "Size") and node.input:
+        return node.input[0] not in flow.culprit
+    names = reads(node)
+    return bool(names) and all(name in flow.const for name in names) and is_deterministic(node)
+
+
+def _is_pending(node: onnx.NodeProto, flow: Flow, examined: Collection[str]) -> bool:
+    if is_op(node, *CONTROL) and next(iter(node.output), "") not in examined:
+        return True
+    return not flow.pending.isdisjoint(reads(node))
+
+
+def _culprit(index: int, node: onnx.NodeProto, flow: Flow) -> int | None:
+    if is_op(node, "Shape", "Size"):
+        return None  # its own shape is the rank, whatever the sizes
+    for name in reads(node):
+        if name in flow.culprit:
+            return flow.culprit[name]
+    if is_op(node, *CONTROL):
+        return index  # proven outputs of resolved bodies are exempt
+    if node.domain not in ONNX_DOMAINS:
+        return None
+    for at in SHAPING.get(node.op_type, ()):
+        if at < len(node.input) and node.input[at] and node.input[at] not in flow.const:
+            return index
+    return None
 
 
 @dataclass(frozen=True, slots=True)

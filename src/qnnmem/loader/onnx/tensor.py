@@ -1,14 +1,18 @@
-"""Element types and shapes of ONNX files."""
+"""Tensors of ONNX files: element types, shapes, stored values and external data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from qnnmem.bounded_file import file_below, read_range
 from qnnmem.deadline import ask_deadline
-from qnnmem.errors import LoadError
+from qnnmem.errors import Damaged, LoadError
 from qnnmem.ir import DType, Tensor
+from qnnmem.loader.onnx.graph import bodies
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 
@@ -99,3 +103,224 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> 
             raise LoadError(path, f"tensor {quote(name)} has dimension {quote(dim)}, out of range")
     if Tensor(name, dtype, shape).nbytes > MAX_BYTES:
         raise LoadError(path, f"tensor {quote(name)} takes more than {MAX_BYTES:,} bytes")
+
+
+_INT64, _UINT32, _UINT64, _FLOAT64 = 7, 12, 13, 11
+_COMPLEX64, _COMPLEX128 = 14, 15
+# Types whose typed values are bit patterns, not numbers.
+_PATTERNS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8})
+_TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+_ENTRIES = frozenset({"location", "offset", "length", "checksum"})
+# A location that stands for an address in the memory of onnxruntime's process.
+_ADDRESS = "_ORT_MEM_ADDR_"
+
+
+def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributeProto]:
+    """Attributes of nodes and of all nodes in their bodies."""
+    # Depth was bounded by the wire check, so plain recursion is safe.
+    for node in nodes:
+        yield from node.attribute
+        for body in bodies(node):
+            yield from attributes_in(body.node)
+
+
+def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+    """Every attribute anywhere in a model: graphs, bodies, functions and their defaults."""
+    yield from attributes_in(model.graph.node)
+    for function in model.functions:
+        yield from attributes_in(function.node)
+        for default in function.attribute_proto:
+            yield default
+            for body in _graphs(default):
+                yield from attributes_in(body.node)
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every stored tensor anywhere in a model, but not the parts of sparse ones."""
+    yield from model.graph.initializer
+    for found in model_attributes(model):
+        if found.HasField("t"):
+            yield found.t
+        yield from found.tensors
+        for body in _graphs(found):
+            yield from body.initializer
+
+
+def _graphs(found: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    if found.HasField("g"):
+        yield found.g
+    yield from found.graphs
+
+
+def check_data(path: Path, model: onnx.ModelProto) -> None:
+    """Check every stored tensor of a model that was decoded a moment ago, and settle its reading.
+
+    Raise LoadError unless data agree with shapes and lie in this file or below its folder.
+    """
+    _refuse_sparse(path, model)
+    for tensor in tensors(model):
+        check_stored(path, tensor)
+
+
+def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
+    sparse = bool(model.graph.sparse_initializer)
+    for found in model_attributes(model):
+        sparse = sparse or found.HasField("sparse_tensor") or bool(found.sparse_tensors)
+        sparse = sparse or any(body.sparse_initializer for body in _graphs(found))
+    if sparse:
+        raise LoadError(path, "stores weights as sparse tensors, which are not handled")
+
+
+def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
+    """Raise LoadError unless a tensor's data can be read in one way and agree with its shape.
+
+    Entries that do not matter are dropped from the message.
+    """
+    name = quote(tensor.name)
+    dtype = DType.UINT8 if tensor.data_type == STRING else DTYPES.get(tensor.data_type)
+    if dtype is None:
+        kind = quote(tensor.data_type)
+        raise LoadError(path, f"tensor {name} has element type {kind}, not handled")
+    if tensor.HasField("segment"):
+        raise LoadError(path, f"tensor {name} is stored in segments, not handled")
+    check_shape(path, tensor.name, tuple(tensor.dims), dtype)
+    kept = [field for field in ("raw_data", *_TYPED) if _is_set(tensor, field)]
+    kept += ["external_data"] * (tensor.data_location == EXTERNAL)
+    if len(kept) > 1:
+        raise LoadError(path, f"tensor {name} is stored twice, as {kept[0]} and as {kept[-1]}")
+    if tensor.data_location == EXTERNAL:
+        _check_external(path, tensor)
+        return
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    if tensor.HasField("raw_data") and tensor.data_type != STRING:
+        _expect(path, tensor.name, "bytes", len(tensor.raw_data), stored_bytes(tensor))
+    else:
+        _expect(path, tensor.name, *_typed_count(tensor, math.prod(tensor.dims)))
+        if dtype in _PATTERNS and not all(
+            0 <= bits < 1 << dtype.bits for bits in tensor.int32_data
+        ):
+            raise LoadError(path, f"tensor {name} stores numbers too large for {dtype.value}")
+
+
+def _is_set(tensor: onnx.TensorProto, field: str) -> bool:
+    return tensor.HasField(field) if field == "raw_data" else bool(getattr(tensor, field))
+
+
+def stored_bytes(tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor's data by its type and shape, wherever they lie."""
+    return Tensor(tensor.name, DTYPES[tensor.data_type], tuple(tensor.dims)).nbytes
+
+
+def _expect(path: Path, name: str, what: str, have: int, want: int) -> None:
+    if have != want:
+        raise LoadError(
+            path, f"tensor {quote(name)} stores {have:,} {what}, its shape asks for {want:,}"
+        )
+
+
+def _typed_count(tensor: onnx.TensorProto, elements: int) -> tuple[str, int, int]:
+    kind = tensor.data_type
+    if kind == STRING:
+        return "strings", len(tensor.string_data), elements
+    if kind in (1, _COMPLEX64):
+        return "values", len(tensor.float_data), elements * (2 if kind == _COMPLEX64 else 1)
+    if kind in (_FLOAT64, _COMPLEX128):
+        return "values", len(tensor.double_data), elements * (2 if kind == _COMPLEX128 else 1)
+    if kind == _INT64:
+        return "values", len(tensor.int64_data), elements
+    if kind in (_UINT32, _UINT64):
+        return "values", len(tensor.uint64_data), elements
+    if DTYPES[kind].bits == 4:
+        return "values", len(tensor.int32_data), -(-elements // 2)
+    return "values", len(tensor.int32_data), elements
+
+
+def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
+    what = _external(tensor)
+    if tensor.data_type == STRING:
+        raise LoadError(path, f"{what} would be strings, which no other file can hold")
+    need, entries = stored_bytes(tensor), _entries(path, tensor)
+    file = _file_of(path, tensor, entries)
+    offset, length = (_count(path, entries, key, what) for key in ("offset", "length"))
+    if length is not None:
+        _expect(path, tensor.name, "external bytes", length, need)
+    size = _size_of(path, file, what)
+    end = (offset or 0) + need
+    if end > size:
+        short = quote(entries["location"])
+        raise LoadError(path, f"{what} ends at byte {end:,}, but {short} holds {size:,}")
+    del tensor.external_data[:]
+    for key, value in (
+        ("location", entries["location"]),
+        ("offset", offset or 0),
+        ("length", need),
+    ):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def _entries(path: Path, tensor: onnx.TensorProto) -> dict[str, str]:
+    entries: dict[str, str] = {}
+    for entry in tensor.external_data:
+        if not (isinstance(entry.key, str) and isinstance(entry.value, str)):
+            # protobuf hands out bytes where text is not valid UTF-8
+            raise LoadError(path, "holds names that are not text; the file is damaged")
+        if entry.key in entries:
+            raise LoadError(path, f"{_external(tensor)} has two entries {quote(entry.key)}")
+        if entry.key not in _ENTRIES:
+            raise LoadError(path, f"{_external(tensor)} has entry {quote(entry.key)}, not handled")
+        entries[entry.key] = entry.value
+    return entries
+
+
+def _external(tensor: onnx.TensorProto) -> str:
+    return f"external data of tensor {quote(tensor.name)}"
+
+
+def _file_of(path: Path, tensor: onnx.TensorProto, entries: dict[str, str]) -> Path:
+    location = entries.get("location", "")
+    if _ADDRESS in location:
+        raise LoadError(path, f"{_external(tensor)} is an address in memory, which is refused")
+    try:
+        return file_below(path.parent, location)
+    except Damaged as exc:
+        raise LoadError(path, f"{_external(tensor)} {exc}") from None
+
+
+def _size_of(path: Path, file: Path, what: str) -> int:
+    try:
+        status = file.stat()
+    except (OSError, ValueError) as exc:
+        name = quote(file.name)
+        raise LoadError(
+            path, f"{what} is missing: no file {name} could be opened next to the model"
+        ) from exc
+    if not stat.S_ISREG(status.st_mode):
+        raise LoadError(path, f"{what} is in {quote(file.name)}, which is not an ordinary file")
+    return status.st_size
+
+
+def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | None:
+    text = entries.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise LoadError(path, f"{what} has {key} {quote(text)}, not a number of bytes")
+    return int(text)
+
+
+def embed(path: Path, tensor: onnx.TensorProto) -> None:
+    """Bring the bytes of a checked tensor into it, if they lie outside; `path` is the model's."""
+    if tensor.data_location != EXTERNAL:
+        return
+    entries = _entries(path, tensor)
+    file, need = _file_of(path, tensor, entries), stored_bytes(tensor)
+    try:
+        data = read_range(file, int(entries.get("offset", "0")), need)
+    except LoadError as exc:
+        raise LoadError(path, f"{_external(tensor)} cannot be read; {exc.reason}") from exc
+    if len(data) != need:
+        raise LoadError(path, f"{_external(tensor)} is cut short")
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.raw_data = data

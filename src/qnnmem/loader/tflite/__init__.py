@@ -9,7 +9,7 @@ from pathlib import Path
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
-from qnnmem.loader.bounds import check_model
+from qnnmem.loader.model_checks import check_model
 from qnnmem.loader.tflite.assumed import shape_pattern
 from qnnmem.loader.tflite.derive.call import written
 from qnnmem.loader.tflite.file import TfliteFile

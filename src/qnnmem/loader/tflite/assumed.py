@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from qnnmem.errors import Setting, Words, chain_words
 from qnnmem.ir import Tensor
-from qnnmem.loader.custom import custom_note, unknown_inside
+from qnnmem.loader.model_checks import custom_note, unknown_inside
 from qnnmem.loader.tflite.derive.call import written
 from qnnmem.loader.tflite.file import TfliteFile
 from qnnmem.loader.tflite.schema import RawTensor

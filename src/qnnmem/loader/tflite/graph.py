@@ -15,7 +15,7 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
 from qnnmem.loader.tflite.assumed import edge_notes, say_first, sparse_notes
 from qnnmem.loader.tflite.derive.call import Operand
-from qnnmem.loader.tflite.derive.known import KnownShapes
+from qnnmem.loader.tflite.derive.value import KnownShapes
 from qnnmem.loader.tflite.file import NestedGraph, TfliteFile
 from qnnmem.loader.tflite.ops import (
     DATA_DEPENDENT,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.bounded_file import read_head
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import UsageError
-from qnnmem.loader.onnx.indices import limits_of_program
+from qnnmem.loader.onnx.index_limits import limits_of_program
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.net_run.inputs import InputList, is_convertible, sanitized
 from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.ir import DType, Model, Op
-from qnnmem.loader.onnx.stored import embed, stored_bytes
-from qnnmem.loader.onnx.tensor import STRING
+from qnnmem.loader.onnx.tensor import STRING, embed, stored_bytes
 from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:

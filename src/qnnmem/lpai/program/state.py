@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
-from qnnmem.loader.onnx.fixed import Fixed, InputValue
 from qnnmem.loader.onnx.graph import bodies, reads
+from qnnmem.loader.onnx.inputs import Fixed, InputValue
 from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_buffer import expand
 from qnnmem.lpai.program.state_draft import (
@@ -227,7 +227,7 @@ def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
 
 def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
     """Type of a tensor by all means of the loader: folding branches, running what comes before."""
-    from qnnmem.loader.onnx.part import find_type
+    from qnnmem.loader.onnx.passes.shape import find_type
 
     found = find_type(trials, draft.model.graph, name)
     if not found.is_static:

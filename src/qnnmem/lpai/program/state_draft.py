@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import Tensor
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies
-from qnnmem.loader.onnx.stored import embed, stored_bytes, tensors
-from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, value_info
+from qnnmem.loader.onnx.tensor import (
+    DTYPES,
+    EXTERNAL,
+    OnnxType,
+    embed,
+    stored_bytes,
+    tensors,
+    value_info,
+)
 from qnnmem.units import format_size
 from qnnmem.whole_file import write_whole
 

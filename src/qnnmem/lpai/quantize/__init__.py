@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import LoadError, UsageError, chain_words
-from qnnmem.loader.onnx.fixed import InputValue
-from qnnmem.loader.onnx.stored import stored_bytes, tensors
-from qnnmem.loader.onnx.tensor import EXTERNAL
+from qnnmem.loader.onnx.inputs import InputValue
+from qnnmem.loader.onnx.tensor import EXTERNAL, stored_bytes, tensors
 from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.obstacle import find_obstacle
@@ -142,7 +141,7 @@ def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> Quan
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
     from onnx import helper
 
-    from qnnmem.loader.onnx.indices import index_limits
+    from qnnmem.loader.onnx.index_limits import index_limits
 
     rows = index_limits(model.graph)
     found = []

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from qnnmem.calibration import Input, random_sample, read_sample
 from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.loader.onnx.stored import embed, tensors
+from qnnmem.loader.onnx.tensor import embed, tensors
 from qnnmem.lpai.quantize.error import LARGE_ERROR
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,

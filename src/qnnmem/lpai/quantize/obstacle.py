@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.errors import Setting, Words
 from qnnmem.loader.onnx.graph import QUANT_DOMAINS, OnnxGraph, is_op, live
-from qnnmem.loader.onnx.sizes.openings import find_openings
+from qnnmem.loader.onnx.sizes.free_dimensions import find_openings
 from qnnmem.lpai.program.contents import may_hold
 from qnnmem.text import quote
 

@@ -6,15 +6,9 @@ from collections.abc import Iterator
 
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.gate_values import (
-    CheckValues,
-    DiffPool,
-    DiffSubject,
-    DiffTensor,
-    DiffValues,
-    GatedModel,
-)
 from qnnmem.report.page.markup import Cell, Html, badge, details, lines, table, tag
+from qnnmem.results.check import CheckResult, ModelCheck
+from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange
 from qnnmem.text import counted
 
 _OPEN = 12  # tensors that are shown without being asked for
@@ -22,7 +16,7 @@ _MOST = 200
 _COLOURS = ("scratch", "persistent", "io", "constants")
 
 
-def check_section(found: CheckValues) -> PageSection:
+def check_section(found: CheckResult) -> PageSection:
     """Every model with its pools against their budgets."""
     fits = {0: True, 1: False}.get(found.exit_code)
     body = [
@@ -34,7 +28,7 @@ def check_section(found: CheckValues) -> PageSection:
     return PageSection("Models against their budgets", lines(body))
 
 
-def _model(one: GatedModel) -> Iterator[Html]:
+def _model(one: ModelCheck) -> Iterator[Html]:
     yield tag("h3", one.name, Html(" "), badge(one.fits))
     yield from (tag("p", reason) for reason in one.reasons)
     rows = [
@@ -48,13 +42,13 @@ def _model(one: GatedModel) -> Iterator[Html]:
         yield details("All pools", table(("pool", "bytes"), list(one.pools.items())))
 
 
-def diff_section(found: DiffValues) -> PageSection:
+def diff_section(found: DiffResult) -> PageSection:
     """Pools before and after, verdicts that turned, tensors that changed."""
     body = lines([*diff_parts(found), tag("p", found.tool, class_="faint")])
     return PageSection("Before and after", body)
 
 
-def diff_parts(found: DiffValues) -> Iterator[Html]:
+def diff_parts(found: DiffResult) -> Iterator[Html]:
     """The answer, then every file before and after."""
     answer = badge(not found.worse, ("not worse", "worse", ""))
     yield tag("p", answer, "" if found.changed else " nothing differs", class_="answer")
@@ -64,7 +58,7 @@ def diff_parts(found: DiffValues) -> Iterator[Html]:
     yield from (tag("p", f"only before: {name}") for name in found.vanished)
 
 
-def _subject(one: DiffSubject) -> Iterator[Html]:
+def _subject(one: SubjectChange) -> Iterator[Html]:
     yield tag("h3", one.before if one.before == one.after else f"{one.before} to {one.after}")
     for turned in one.verdicts:
         said = f"{turned.question}: {turned.before}, now {turned.after}"
@@ -92,17 +86,16 @@ def _subject(one: DiffSubject) -> Iterator[Html]:
         yield details(title, listed, is_open=len(one.tensors) <= _OPEN)
 
 
-def _pool(pool: DiffPool) -> tuple[Cell, ...]:
+def _pool(pool: PoolChange) -> tuple[Cell, ...]:
     change = pool.change_bytes
     kind = "bad" if pool.worse else "good" if (change or 0) < 0 else "faint"
-    share = f"{change / pool.before_bytes:+.1%}" if change and pool.before_bytes else ""
+    share = f"{pool.fraction:+.1%}" if pool.fraction else ""
     said = "not comparable" if pool.not_comparable else None if change is None else _signed(change)
     return pool.pool, pool.before_bytes, pool.after_bytes, said, tag("span", share, class_=kind)
 
 
-def _tensor(one: DiffTensor) -> tuple[Cell, ...]:
-    delta = (one.after_bytes or 0) - (one.before_bytes or 0)
-    return one.name, one.change, one.before_bytes, one.after_bytes, _signed(delta)
+def _tensor(one: TensorChange) -> tuple[Cell, ...]:
+    return one.name, one.change, one.before_bytes, one.after_bytes, _signed(one.change_bytes)
 
 
 def _signed(number: int) -> Html:

@@ -26,6 +26,8 @@ from qnnmem.report.page import (
 )
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
+from qnnmem.results.check import CheckResult
+from qnnmem.results.diff import DiffResult
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -42,8 +44,8 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
     "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
     "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
-    "qnnmem.check/1": (gate_values.CheckValues, budgets.check_section),
-    "qnnmem.diff/1": (gate_values.DiffValues, budgets.diff_section),
+    "qnnmem.check/1": (CheckResult, budgets.check_section),
+    "qnnmem.diff/1": (DiffResult, budgets.diff_section),
     "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
     "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
     "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),

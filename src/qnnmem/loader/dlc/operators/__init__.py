@@ -1,10 +1,8 @@
-"""Operators of QNN as nodes of ONNX: the one table, a row an operator.
+"""QNN operators as ONNX nodes: one table, a row for each operator.
 
-layers       with weights: convolutions, products, normalizations, pooling
-pointwise    element by element
-movement     elements elsewhere: shapes, slices, pads, resizing, gathering
-recurrent    cells with state
-reduction    sums, extremes and softmax along axes
+layers       convolutions, products, normalisation, pooling, recurrent cells
+arithmetic   element-wise operators and reductions along axes
+movement     reshaping, slicing, padding, resizing, gathering
 """
 
 from __future__ import annotations
@@ -12,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from qnnmem.loader.dlc.draft import Step
-from qnnmem.loader.dlc.operators.layers import LAYERS
+from qnnmem.loader.dlc.operators.arithmetic import POINTWISE, REDUCTION
+from qnnmem.loader.dlc.operators.layers import LAYERS, RECURRENT
 from qnnmem.loader.dlc.operators.movement import MOVEMENT
-from qnnmem.loader.dlc.operators.pointwise import POINTWISE
-from qnnmem.loader.dlc.operators.recurrent import RECURRENT
-from qnnmem.loader.dlc.operators.reduction import REDUCTION
 
 __all__ = ["OPERATORS", "SILENT"]
 
@@ -24,8 +20,8 @@ OPERATORS: Mapping[str, Callable[[Step], None]] = (
     LAYERS | POINTWISE | MOVEMENT | RECURRENT | REDUCTION
 )
 _CELL = ("time_major",)  # of a single step of time there is no order
-# Parameters that compute nothing here: hints, what shapes of outputs say already, and what only
-# another operation or mode of the operator reads. Any other that a row does not ask for is refused.
+# Parameters that change no result here: hints, facts that output shapes already state, and
+# parameters of another mode of the operator. Any other unread parameter is refused.
 SILENT: Mapping[str, tuple[str, ...]] = {
     "Conv2d": ("reuse_sparse_indices", "reuse_sparse_indicies"),
     "ElementWiseNeuron": ("alpha", "beta", "max_value", "min_value", "threshold"),

@@ -1,24 +1,22 @@
-"""Fourth pass: an If whose condition is constant is replaced by the branch taken.
+"""Fourth pass: replace every If whose condition is constant by the branch taken.
 
 repeat until no such If is left:
-    infer the types that follow from what is known
-    find the constants; the shape of a tensor is one, unless it depends on data
-    compute the conditions among them, put branches in the place of Ifs
+    infer the types that follow from known types
+    find the constants; a tensor's shape is constant unless it depends on data
+    compute the conditions among the constants and inline the branches taken
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError
-from qnnmem.loader.onnx.branch import inline_branches
-from qnnmem.loader.onnx.flow import analyse
-from qnnmem.loader.onnx.graph import OnnxGraph, all_names, attribute, is_op
+from qnnmem.loader.onnx.graph import OnnxGraph, all_names, attribute, bodies, defined, is_op
+from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.resolve import ResolvedModel
-from qnnmem.loader.onnx.scope import Scope
-from qnnmem.loader.onnx.stage import stage
+from qnnmem.loader.onnx.scope import Scope, analyse
 from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, by_sizes
 from qnnmem.loader.onnx.trial.questions import Trials, compute_values, infer_types, read_scalar
 from qnnmem.text import quote
@@ -137,3 +135,71 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
         if elem:
             stated[name] = OnnxType(elem, shape)
     return stated
+
+
+def inline_branches(
+    graph: OnnxGraph, taken: Mapping[int, onnx.GraphProto], used: set[str]
+) -> OnnxGraph:
+    """Graph in which Ifs, named by their position, gave way to the branch taken; `used` grows."""
+    nodes: list[onnx.NodeProto] = []
+    stored = list(graph.initializer)
+    for index, node in enumerate(graph.node):
+        if index not in taken:
+            nodes.append(node)
+            continue
+        branch = type(taken[index])()
+        branch.CopyFrom(taken[index])
+        nodes.extend(_inline(branch, list(node.output), used))
+        stored.extend(branch.initializer)
+    return replace(graph, node=tuple(nodes), initializer=tuple(stored))
+
+
+def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list[onnx.NodeProto]:
+    """Nodes of a branch that the caller owns, renamed in place so that they fit outside."""
+    made = {name for node in branch.node for name in node.output if name}
+    renamed: dict[str, str] = {}
+    forwards = []
+    for result, target in zip((out.name for out in branch.output), outputs, strict=False):
+        if not target:
+            continue
+        if result in made and result not in renamed:
+            renamed[result] = target
+        else:  # an outer tensor, a stored one, or one result given twice
+            forwards.append((result, target))
+    for name in defined(branch):
+        if name not in renamed and name in used:
+            renamed[name] = _fresh(name, used)
+        used.add(renamed.get(name, name))
+    _rename(branch, renamed)
+    return [
+        *branch.node,
+        *(_identity(renamed.get(name, name), target) for name, target in forwards),
+    ]
+
+
+def _identity(source: str, target: str) -> onnx.NodeProto:
+    import onnx
+
+    node = onnx.NodeProto()
+    node.op_type, node.name = "Identity", target
+    node.input.append(source)
+    node.output.append(target)
+    return node
+
+
+def _fresh(name: str, used: set[str]) -> str:
+    number = 1
+    while (candidate := f"{name}/{number}") in used:
+        number += 1
+    return candidate
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for item in (*graph.input, *graph.initializer, *graph.output):
+        item.name = names.get(item.name, item.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for body in bodies(node):
+            own = set(defined(body))
+            _rename(body, {old: new for old, new in names.items() if old not in own})

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS
+from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.read import ReadModel
-from qnnmem.loader.onnx.stage import stage
-from qnnmem.loader.onnx.stored import check_data
+from qnnmem.loader.onnx.tensor import check_data
 from qnnmem.loader.onnx.well_formed import check_expansion, check_graphs
 from qnnmem.text import quote
 

@@ -1,11 +1,11 @@
-"""Third pass: nothing is left open at the model's edge.
+"""Third pass: close everything that the model leaves open at its inputs.
 
-calls of the model's own functions   ->  the nodes of the functions
+calls of the model's own functions   ->  nodes of the functions
 initializers among the inputs        ->  initializers only; unread ones are dropped
-free dimensions of inputs            ->  the numbers the caller gives
-inputs with a value the caller gives ->  constants
-shapes the file declares inside      ->  forgotten: they can be wrong, later passes find them
-defaults that inference gets wrong   ->  written out
+free dimensions of inputs            ->  sizes given by the caller
+inputs with a value from the caller  ->  constants
+shapes declared inside the graph     ->  dropped: they can be wrong, and later passes find them
+attributes with a misread default    ->  written out
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
-from qnnmem.loader.onnx.defaults import lacks_defaults, write_defaults
-from qnnmem.loader.onnx.fixed import Fixed, value_text
-from qnnmem.loader.onnx.foreign import check_foreign, check_outputs
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
-from qnnmem.loader.onnx.inputs import dims_of, fix_inputs
+from qnnmem.loader.onnx.graph import (
+    ONNX_DOMAINS,
+    OnnxGraph,
+    attribute,
+    bodies,
+    copied_without,
+    is_op,
+    reads,
+)
+from qnnmem.loader.onnx.inputs import Fixed, dims_of, fix_inputs, value_text
+from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.guard import GuardedModel
-from qnnmem.loader.onnx.stage import stage
 from qnnmem.loader.onnx.tensor import OnnxType, type_of
-from qnnmem.loader.onnx.well_formed import check_graphs
+from qnnmem.loader.onnx.well_formed import check_foreign, check_graphs, check_outputs
 
 if TYPE_CHECKING:
     import onnx
@@ -183,3 +189,28 @@ def _shapeless(item: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
     if copy.type.HasField("tensor_type"):
         copy.type.tensor_type.ClearField("shape")
     return copy
+
+
+_INT = 2  # of onnx.AttributeProto.AttributeType
+_DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType({"STFT": {"onesided": 1}})
+
+
+def lacks_defaults(node: onnx.NodeProto) -> bool:
+    """Whether a node, or one inside of it, leaves out what inference would get wrong."""
+    return bool(_missing(node)) or any(lacks_defaults(n) for b in bodies(node) for n in b.node)
+
+
+def write_defaults(node: onnx.NodeProto) -> None:
+    """Write what is left out into a node that only the caller holds, and into its bodies."""
+    for name, value in _missing(node).items():
+        node.attribute.add(name=name, type=_INT, i=value)
+    for body in bodies(node):
+        for inner in body.node:
+            write_defaults(inner)
+
+
+def _missing(node: onnx.NodeProto) -> dict[str, int]:
+    if not is_op(node, *_DEFAULTS):
+        return {}
+    found = _DEFAULTS[node.op_type]
+    return {name: value for name, value in found.items() if attribute(node, name) is None}

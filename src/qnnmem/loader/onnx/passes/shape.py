@@ -1,9 +1,9 @@
-"""Fifth pass: every tensor of the graph and its bodies gets a type.
+"""Fifth pass: give every tensor of the graph and its bodies a type.
 
-repeat until nothing is open:
-    a body whose outer tensors are known is folded and shaped like a graph of its own
-    if that settles outputs, or a trial run finds types, infer and fold on from there
-    what is still unknown is measured in a trial run
+repeat until every type is known:
+    fold and shape a body like a graph of its own once its outer tensors are known
+    where this settles outputs, or a trial run finds types, infer and fold again
+    measure the remaining types in a trial run
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
 from qnnmem.loader.onnx.control import STEADY, check_form, formal_inputs, outcome
-from qnnmem.loader.onnx.flow import CONTROL, is_deterministic
 from qnnmem.loader.onnx.graph import (
+    AnyGraph,
     OnnxGraph,
     bodies,
     captured,
@@ -25,6 +25,7 @@ from qnnmem.loader.onnx.graph import (
     reads,
     with_bodies,
 )
+from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.fold import (
     FoldedModel,
     compute_constants,
@@ -40,9 +41,8 @@ from qnnmem.loader.onnx.refusal import (
     refuse_dependent,
     unknown_shape,
 )
-from qnnmem.loader.onnx.scope import Scope
-from qnnmem.loader.onnx.stage import stage
-from qnnmem.loader.onnx.tensor import OnnxType, value_info
+from qnnmem.loader.onnx.scope import CONTROL, Scope, is_deterministic
+from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, value_info
 from qnnmem.loader.onnx.trial.models import shape_as_number
 from qnnmem.loader.onnx.trial.questions import Trials, measure_types
 
@@ -229,3 +229,34 @@ def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozens
     made = {name for node in scope.graph.node for name in node.output}
     usable = frozenset(name for name in trials.declared if name in made) - scope.declared
     return usable if usable.intersection(missing) else frozenset()
+
+
+def find_type(trials: Trials, graph: AnyGraph, name: str) -> OnnxType:
+    """Type of a tensor after folding and shaping only what it is computed from."""
+    import onnx
+
+    output = onnx.ValueInfoProto(name=name)
+    whole = OnnxGraph("part", tuple(graph.node), tuple(graph.input), (output,), ())
+    nodes = tuple(whole.node[at] for at in live(whole))
+    read = {name, *(source for node in nodes for source in reads(node))}
+    stored = tuple(item for item in graph.initializer if item.name in read)
+    part = OnnxGraph("part", nodes, whole.input, whole.output, stored)
+    return shape_graph(trials, fold_graph(trials, part)).types.get(name, UNKNOWN)
+
+
+def write_typed(model: ShapedModel) -> onnx.ModelProto:
+    """Message of its own with value infos for all tensors.
+
+    External data stays where it is: locations were checked and are relative to the model's folder.
+    """
+    scope = model.scope
+    outer = {item.name for item in scope.graph.input}
+    outer |= {item.name for item in scope.graph.initializer}
+    outputs = {item.name for item in scope.graph.output}
+    proto = model.resolved.proto(scope.graph)
+    for name, kind in scope.types.items():
+        if kind.is_static and name not in outer and name not in outputs:
+            proto.graph.value_info.append(value_info(name, kind))
+    for item in proto.graph.output:
+        item.CopyFrom(value_info(item.name, scope.types[item.name]))
+    return proto

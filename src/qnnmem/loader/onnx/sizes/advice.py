@@ -21,13 +21,12 @@ from qnnmem.errors import (
     join_words,
     spaced,
 )
-from qnnmem.loader.onnx.fixed import Fixed, settings_of
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, is_op
-from qnnmem.loader.onnx.inputs import dims_of
+from qnnmem.loader.onnx.inputs import Fixed, dims_of, settings_of
 from qnnmem.loader.onnx.passes.resolve import OpenModel
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.sizes.attempts import Attempts, RunFailure, shape_model, with_all_dependent
-from qnnmem.loader.onnx.sizes.openings import Openings, OpenSize, Switch, find_openings
+from qnnmem.loader.onnx.sizes.free_dimensions import Openings, OpenSize, Switch, find_openings
 from qnnmem.loader.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
 from qnnmem.loader.onnx.trial.child import TrialChild
 from qnnmem.text import quote

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, OutOfTime, UsageError
 from qnnmem.ir.tensor import DType, Tensor
-from qnnmem.loader.onnx.fixed import Fixed
-from qnnmem.loader.onnx.inputs import dims_of, fix_inputs
+from qnnmem.loader.onnx.inputs import Fixed, dims_of, fix_inputs
 from qnnmem.loader.onnx.passes.fold import fold
 from qnnmem.loader.onnx.passes.resolve import OpenModel, resolve
 from qnnmem.loader.onnx.passes.shape import ShapedModel, shape

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from qnnmem.errors import LoadError, UsageError, Words, chain_words
-from qnnmem.loader.onnx.fixed import Fixed
-from qnnmem.loader.onnx.inputs import dims_of, free_axes
+from qnnmem.loader.onnx.inputs import Fixed, dims_of, free_axes
 from qnnmem.loader.onnx.sizes.attempts import Attempts, RunFailure, with_all_dependent
-from qnnmem.loader.onnx.sizes.openings import Openings, OpenSize, Switch
+from qnnmem.loader.onnx.sizes.free_dimensions import Openings, OpenSize, Switch
 
 _HINTS = 6  # numbers of one failure that are tried
 _UNSHAPED = 3  # sizes that run but cannot be shaped, until that is the answer

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from qnnmem.loader.onnx.flow import CONTROL
 from qnnmem.loader.onnx.graph import AnyGraph, is_op, reads
+from qnnmem.loader.onnx.scope import CONTROL
 from qnnmem.loader.onnx.tensor import OnnxType, value_info
 
 if TYPE_CHECKING:

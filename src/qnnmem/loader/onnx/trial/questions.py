@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
-from qnnmem.loader.onnx.foreign import first_foreign, foreign_op, no_tensor
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph
 from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
 from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
 from qnnmem.loader.onnx.trial.models import cone, light_graph
 from qnnmem.loader.onnx.trial.program import RUNS, TYPE_NAMES
+from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op, no_tensor
 from qnnmem.text import quote
 
 if TYPE_CHECKING:

@@ -1,0 +1,43 @@
+"""Limits that every loaded model must keep, and notes about its custom operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from qnnmem.errors import LoadError
+from qnnmem.ir import Model
+from qnnmem.text import quote
+from qnnmem.units import MAX_BYTES
+
+
+def check_model(path: Path, model: Model) -> None:
+    """Refuse a model with nothing to run, or with more bytes than planners can add up."""
+    for what, entries in (("outputs", model.outputs), ("operators", model.ops)):
+        if not entries:
+            raise LoadError(path, f"is damaged or empty: the graph has no {what}")
+    if sum(tensor.nbytes for tensor in model.tensors.values()) > MAX_BYTES:
+        raise LoadError(path, f"its tensors add up to more than {MAX_BYTES:,} bytes")
+
+
+_SHOWN = 5
+
+
+def unknown_inside(names: Iterable[str]) -> str:
+    """What a plan of a model with these operators has to say first; nothing if there are none."""
+    found = list(dict.fromkeys(names))
+    if not found:
+        return ""
+    shown = ", ".join(map(quote, found[:_SHOWN]))
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    many, need = ("s", "need") if len(found) > 1 else ("", "needs")
+    return (
+        f"without what custom operator{many} {shown}{more} {need} inside: that is not known, "
+        "weights included"
+    )
+
+
+def custom_note(names: Iterable[str]) -> str:
+    """The same for whoever reads notes only."""
+    found = list(dict.fromkeys(names))
+    return f"custom operators: {len(found)} ({', '.join(map(quote, found[:_SHOWN]))})"

@@ -1,0 +1,232 @@
+"""Free dimensions of a model, and the sizes and values worth trying for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from qnnmem.loader.onnx.graph import AnyGraph, OnnxGraph, attribute, bodies, integer, is_op, reads
+from qnnmem.loader.onnx.inputs import dims_of, free_axes
+from qnnmem.text import plain_or_quoted, quote
+
+if TYPE_CHECKING:
+    import onnx
+
+_BOOL = 9
+_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
+_COMPARES = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+# Usual lengths: tokens, frames, windows of audio at 16 kHz.
+_LENGTHS = (128, 64, 256, 512, 576, 32, 1024, 16, 1536, 16000, 80, 8, 4096, 32000, 48000, 100)
+_SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
+_CHANNELS = (3, 1, 4, 64, 80, 128)
+_ONES = (1, 2, 4, 8, 64)
+_SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
+# Windows of sound where an input tells the sample rate: 32 ms first. All at _RATE.
+_WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
+_RATE = 16000
+_RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})
+# A second of sound is a better guess than a few samples, which front ends cut off.
+_SOUND = ("audio", "wave", "waveform", "waveforms", "speech", "pcm", "wav")
+_NAMED = {
+    **dict.fromkeys(("height", "width", "h", "w", "rows", "cols"), _SIDES),
+    **dict.fromkeys(("seq", "sequence", "len", "length", "tokens", "time", "t"), _LENGTHS),
+    **dict.fromkeys(("samples", *_SOUND), _SAMPLES),
+    **dict.fromkeys(("channel", "channels", "c"), _CHANNELS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSize:
+    """A size that the file leaves open: a named dimension, or one axis of an input."""
+
+    dim: str  # empty: the axis has no name
+    input: str
+    axis: int
+    worth: tuple[int, ...]  # sizes worth a try, the best first
+    rate: str = ""  # the input that tells the sample rate: the size is a time, and scales with it
+
+    def at_rate(self, rate: int) -> OpenSize:
+        """The same with sizes for this sample rate."""
+        return replace(self, worth=tuple(size * rate // _RATE for size in self.worth))
+
+    @property
+    def words(self) -> str:
+        """How a sentence calls it."""
+        name = plain_or_quoted(self.dim, 40) if self.dim else f"dimension {self.axis}"
+        return f"{name} of input {quote(self.input)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """An input of one element that decides which branch of an If is taken."""
+
+    input: str
+    worth: tuple[int, ...]  # values worth a try, the best first
+    is_bool: bool
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it chooses between sample rates."""
+        return _RATES.issuperset(self.worth)
+
+    def value(self, number: int) -> bool | int:
+        """The value in the input's type."""
+        return bool(number) if self.is_bool else number
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """Everything a model leaves open, and its inputs as the file states them."""
+
+    inputs: tuple[onnx.ValueInfoProto, ...]
+    sizes: tuple[OpenSize, ...]
+    switches: tuple[Switch, ...]
+
+
+def find_openings(graph: OnnxGraph) -> Openings:
+    """What the file leaves open; nothing of what a caller gives is looked at."""
+    hints = dict(_hints(graph))
+    sizes: dict[object, OpenSize] = {}
+    for item in graph.input:
+        dims = dims_of(item)
+        for axis in free_axes(item):
+            if axis < 0:
+                sizes[item.name] = OpenSize("", item.name, -1, _ONES)
+                continue
+            name = dims[axis].dim_param
+            own = OpenSize(name, item.name, axis, _worth(item, axis, hints))
+            sizes.setdefault(name or (item.name, axis), own)
+    switches = tuple(_switches(graph))
+    rate = next((switch.input for switch in switches if switch.is_rate), "")
+    found = (_rated(size, rate) if rate else size for size in sizes.values())
+    return Openings(graph.input, tuple(found), switches)
+
+
+def _rated(size: OpenSize, rate: str) -> OpenSize:
+    """A length as a time, where it is one of samples."""
+    windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.worth)
+    return size if windows is None else replace(size, worth=windows, rate=rate)
+
+
+def _worth(
+    item: onnx.ValueInfoProto, axis: int, hints: Mapping[tuple[str, int], int]
+) -> tuple[int, ...]:
+    dims = dims_of(item)
+    rank, name = len(dims), dims[axis].dim_param.lower()
+    hint = hints.get((item.name, axis))
+    first = () if hint is None else (hint,)
+    # The state of a recurrent layer is layers x batch x width.
+    inner = rank == 3 and axis == 1 and all(d.dim_value > 0 for d in (dims[0], dims[2]))
+    if "batch" in name:
+        return (*first, *_ONES)
+    if named := _named(name):  # what it is called says more than where it stands
+        plain = named is _CHANNELS and rank == 3 and axis == 1  # of sound, not of an image
+        small = named is _SIDES and rank > 4  # a film takes long
+        return (*first, *((1,) if plain else (64,) if small else ()), *named)
+    if (axis == 0 and rank > 1) or (inner and not name):
+        return (*first, *_ONES)
+    if rank < 3 and name and _is_sound(item):
+        return (*first, *_SAMPLES)
+    if axis == 0:
+        return (*first, *_ONES)
+    if rank == 4:
+        channels_last = dims[3].dim_value in (1, 3, 4)
+        return (*first, *(_CHANNELS if axis == 1 and not channels_last else _SIDES))
+    return (*first, *_LENGTHS)
+
+
+def _named(name: str) -> tuple[int, ...]:
+    """Usual sizes of a dimension of this name; the last word of it tells most."""
+    words = re.findall(r"[a-z]+", name)
+    return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
+
+
+def _is_sound(item: onnx.ValueInfoProto) -> bool:
+    words = re.findall(r"[a-z]+", item.name.lower())
+    is_float = item.type.tensor_type.elem_type not in (_BOOL, *_INTEGERS)
+    return is_float and any(word in _SOUND for word in words)
+
+
+def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
+    """Sizes of input axes that the first weights they meet tell."""
+    stored = {item.name: tuple(item.dims) for item in graph.initializer}
+    # Axes of tensors that are an input in another order.
+    axes = {
+        item.name: [(item.name, at) for at in range(len(dims_of(item)))] for item in graph.input
+    }
+    for node in graph.node:
+        source = axes.get(node.input[0]) if node.input else None
+        if source is None:
+            continue
+        if is_op(node, "Identity", "Cast"):
+            axes[node.output[0]] = source
+        elif is_op(node, "Transpose"):
+            order = attribute(node, "perm")
+            perm = list(order.ints) if order is not None else list(range(len(source)))[::-1]
+            if sorted(perm) == list(range(len(source))):
+                axes[node.output[0]] = [source[at] for at in perm]
+        elif len(node.input) > 1 and source and (weight := stored.get(node.input[1])):
+            yield from _hint(node, source, weight)
+
+
+def _hint(
+    node: onnx.NodeProto, source: Sequence[tuple[str, int]], weight: tuple[int, ...]
+) -> Iterator[tuple[tuple[str, int], int]]:
+    if is_op(node, "Conv") and len(source) == len(weight) > 1:
+        yield source[1], weight[1] * integer(node, "group", 1)
+    elif is_op(node, "MatMul") and len(weight) == 2:
+        yield source[-1], weight[0]
+    elif is_op(node, "Gemm") and len(weight) == 2 and not integer(node, "transA", 0):
+        yield source[-1], weight[1 if integer(node, "transB", 0) else 0]
+    elif is_op(node, "LSTM", "GRU", "RNN") and len(weight) == 3:
+        yield source[-1], weight[2]
+
+
+def _switches(graph: OnnxGraph) -> Iterator[Switch]:
+    for item in graph.input:
+        elem = item.type.tensor_type.elem_type
+        if any(dim.dim_value > 1 for dim in dims_of(item)) or elem not in (_BOOL, *_INTEGERS):
+            continue
+        numbers: dict[int, None] = {}
+        if _steers(graph, {item.name}, {}, numbers):
+            usual = {0: None, 1: None} if elem == _BOOL or not numbers else {}
+            others = {number // 2 if number > 1 else number + 1: None for number in numbers}
+            yield Switch(item.name, tuple(numbers | usual | others), elem == _BOOL)
+
+
+def _steers(
+    graph: AnyGraph, reached: set[str], known: dict[str, int], numbers: dict[int, None]
+) -> bool:
+    """Whether a condition is computed from reached names; gathers what they are compared with."""
+    known = known | dict(_constants(graph))
+    found = False
+    for node in graph.node:
+        inner = list(bodies(node))
+        found = found or (is_op(node, "If") and node.input[0] in reached)
+        for body in inner:
+            found = _steers(body, set(reached), known, numbers) or found
+        if inner or reached.isdisjoint(reads(node)):
+            continue
+        reached.update(node.output)
+        if is_op(node, *_COMPARES):
+            numbers.update((known[name], None) for name in node.input if name in known)
+    return found
+
+
+def _constants(graph: AnyGraph) -> Iterator[tuple[str, int]]:
+    from onnx import numpy_helper
+
+    tensors = [(item.name, item) for item in graph.initializer]
+    for node in graph.node:
+        value = attribute(node, "value") if is_op(node, "Constant") else None
+        number = attribute(node, "value_int") if is_op(node, "Constant") else None
+        if value is not None:
+            tensors.append((node.output[0], value.t))
+        if number is not None:
+            yield node.output[0], number.i
+    for name, tensor in tensors:
+        single = all(size == 1 for size in tensor.dims) and not tensor.data_location
+        if single and tensor.data_type in (_BOOL, *_INTEGERS):
+            yield name, int(numpy_helper.to_array(tensor).reshape(-1)[0])

@@ -1,0 +1,1 @@
+"""Real programs that use QNN: run with a shared object of ours in them, checked or watched."""

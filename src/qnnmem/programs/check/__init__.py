@@ -1,0 +1,1 @@
+"""Programs under the LPAI contract: each call is answered by the simulated runtime."""

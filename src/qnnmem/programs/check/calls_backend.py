@@ -1,0 +1,282 @@
+"""Calls about backends, logs, signals, profiles, devices and error texts."""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from qnnmem.finding import Finding
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, HwInfo, Property, custom
+from qnnmem.lpai.runtime.queue import Signal
+from qnnmem.programs import layout
+from qnnmem.programs.check.client_session import (
+    ClientCall,
+    ClientSession,
+    can_be_freed,
+    current_call,
+)
+from qnnmem.programs.check.findings import MADE, ClientFinding
+from qnnmem.programs.check.rules import client_finding
+from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.stacks import Trace, of_program
+from qnnmem.programs.wire import Action
+from qnnmem.qnn.codes import code_of, describe
+from qnnmem.qnn.enums import BackendOption, LogLevel
+from qnnmem.version import __version__
+
+NOT_SUPPORTED = 1000
+_CORE, _LPAI = (2, 40, 0), (2, 33, 0)  # what the shim's table says, too
+_NO_DEVICE = 14000
+_UNKNOWN_KEY = 2000
+_HANDLE_BYTES = 8
+
+
+class ClientLog:
+    """`QnnLog`: a function of the client."""
+
+    def __init__(self, function: int, level: int, trace: Trace) -> None:
+        self.function, self.level, self.trace = function, level, trace
+
+    def say(self, level: LogLevel, text: str) -> None:
+        """One line, while a call of the client waits."""
+        call = current_call()
+        if call is not None and self.function and level <= self.level:
+            line = call.session.readable_text(text)
+            call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, line)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProfile:
+    """`QnnProfile`: a handle without events."""
+
+    trace: Trace
+
+
+class WatchedBackend(Backend):
+    """A backend whose findings go to the call that broke the rule."""
+
+    session: ClientSession  # of the call that made it
+    client_log: ClientLog | None
+
+    def note(self, found: Finding) -> None:
+        """Keep it with its call; a call of its own where an execution runs in the queue."""
+        if not can_be_freed(found):
+            return
+        call = current_call()
+        if call is not None:
+            call.note(found)
+        else:
+            self._later(found, 0)
+        super().note(found)
+
+    def fail(self, code: int, found: Finding) -> NoReturn:
+        """The same, and fail the call."""
+        call = current_call()
+        if call is not None:
+            call.note(found)
+        else:
+            self._later(found, code)
+        super().fail(code, found)
+
+    def _later(self, found: Finding, code: int) -> None:
+        """A finding of an execution in the queue: the client has long gone on."""
+        session = self.session
+        stack = session.stack_of(found.line)
+        frame = of_program(stack, "")
+        gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
+        freeing = next((one[1] for one in gone if one is not None), None)
+        other = () if freeing is None else session.symbols.stack(freeing.trace)
+        second = of_program(other, "")
+        session.findings.add(
+            ClientFinding(
+                replace(session.readable(found), call="QnnGraph_executeAsync"),
+                code,
+                "" if frame is None else frame.place,
+                stack,
+                "" if freeing is None else f"{freeing.how} at",
+                "" if second is None else second.place,
+                other,
+            )
+        )
+
+
+def create(call: ClientCall) -> int:
+    """`QnnBackend_create`."""
+    check_out(call, 2)
+    log = call.handle(0, "log", 11004) if call.word(0) else None
+    configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(1))]
+    with call.here():
+        say = None if log is None else log.say
+        backend = WatchedBackend.create(configs, profile=call.session.profile, log=say)
+        assert isinstance(backend, WatchedBackend)  # noqa: S101  # `create` makes what it is of
+        backend.session, backend.client_log = call.session, log
+        backend.makes("L1", "").freed()  # counts from now on, although nothing belongs to it yet
+    return give(call, "backend", backend, 2)
+
+
+def _config(call: ClientCall, address: int) -> Config:
+    option, value = layout.option(call.memory, address)
+    if option != BackendOption.CUSTOM_CFG_HW_INFO:
+        return Config(option, value)
+    inner, pointer = layout.option(call.memory, value)
+    info = HwInfo(*call.memory.unpack("<2I", pointer)) if inner == 0 else None
+    return custom(inner, info)
+
+
+def get_property(call: ClientCall) -> int:
+    """`QnnBackend_getProperty`."""
+    backend = call.handle(0, "backend", 4011)
+    asked = questions(call, 1)
+    backend.get_property([one for one, _ in asked])
+    for question, address in asked:
+        call.memory.write(_bytes(question.value.value), address)
+    return 0
+
+
+def questions(call: ClientCall, at: int) -> list[tuple[Property, int]]:
+    """Custom properties of a list, each with where its answer goes."""
+    found = []
+    for item in layout.pointers(call.memory, call.word(at)):
+        option, value = layout.option(call.memory, item)
+        if option:
+            found.append((Property(option, None), 0))
+            continue
+        inner, target = layout.option(call.memory, value)
+        found.append((Property(0, Property(inner)), target))
+    return found
+
+
+def _bytes(answer: Any) -> bytes:
+    if isinstance(answer, AlignmentReq):
+        return struct.pack("<2I", answer.start_addr_alignment, answer.size_alignment)
+    return struct.pack("<?", answer)
+
+
+def free(call: ClientCall) -> int:
+    """`QnnBackend_free`."""
+    call.handle(0, "backend", 4011).free()
+    call.free_handle(0)
+    return 0
+
+
+def api_version(call: ClientCall) -> int:
+    """`QnnBackend_getApiVersion`."""
+    call.memory.write(struct.pack("<6I", *_CORE, *_LPAI), call.word(0))
+    return 0
+
+
+def build_id(call: ClientCall) -> int:
+    """`QnnBackend_getBuildId`."""
+    address = call.text(f"qnnmem-{__version__}")
+    call.memory.write(struct.pack("<Q", address), call.word(0))
+    return 0
+
+
+def has_capability(call: ClientCall) -> int:
+    """`QnnProperty_hasCapability`: by group; operator packages and devices LPAI has none of."""
+    group = call.number(0) // 100
+    if group in (4, 15):
+        return NOT_SUPPORTED
+    return 0 if group in (1, 2, 3, 5, 10, 11, 12, 13, 14) else _UNKNOWN_KEY
+
+
+def log_create(call: ClientCall) -> int:
+    """`QnnLog_create`."""
+    check_out(call, 2)
+    log = ClientLog(call.word(0), call.number(1), call.trace)
+    return give(call, "log", log, 2)
+
+
+def log_level(call: ClientCall) -> int:
+    """`QnnLog_setLogLevel`."""
+    call.handle(0, "log", 11004).level = call.number(1)
+    return 0
+
+
+def log_free(call: ClientCall) -> int:
+    """`QnnLog_free`: nothing more is said there."""
+    log = call.handle(0, "log", 11004)
+    with call.session.lock:
+        handles = tuple(call.session.handles.values())
+    if any(one.kind == "backend" and one.value.client_log is log for one in handles):
+        sentence = f"the log made at {call.session.token(log.trace)} was freed before its backend"
+        call.note(client_finding("C8", sentence, call.name), log.trace, MADE)
+    log.function = 0
+    call.free_handle(0)
+    return 0
+
+
+def signal_create(call: ClientCall) -> int:
+    """`QnnSignal_create`."""
+    check_out(call, 2)
+    backend = call.handle(0, "backend", 4011)
+    with call.here():
+        return give(call, "signal", Signal(backend), 2)
+
+
+def signal_free(call: ClientCall) -> int:
+    """`QnnSignal_free`."""
+    call.handle(0, "signal", 9003).free()
+    call.free_handle(0)
+    return 0
+
+
+def profile_create(call: ClientCall) -> int:
+    """`QnnProfile_create`."""
+    check_out(call, 2)
+    call.handle(0, "backend", 4011)
+    return give(call, "profile", ClientProfile(call.trace), 2)
+
+
+def profile_events(call: ClientCall) -> int:
+    """`QnnProfile_getEvents`: none."""
+    call.handle(0, "profile", 12000)
+    call.memory.write(bytes(4), call.word(2))
+    return 0
+
+
+def profile_free(call: ClientCall) -> int:
+    """`QnnProfile_free`."""
+    call.handle(0, "profile", 12000)
+    call.free_handle(0)
+    return 0
+
+
+def check_out(call: ClientCall, out: int) -> None:
+    """Nothing is made for who cannot be told its handle."""
+    room, writable = call.memory.extent(call.word(out), _HANDLE_BYTES)
+    if room < _HANDLE_BYTES or not writable:
+        raise Unreadable(call.word(out), _HANDLE_BYTES)
+
+
+def give(call: ClientCall, kind: str, value: Any, out: int) -> int:
+    """Write a new handle where the client wants it."""
+    number = call.session.give(kind, value, call.process)
+    call.memory.write(struct.pack("<Q", number), call.word(out))
+    return 0
+
+
+def error_message(call: ClientCall) -> int:
+    """`QnnError_getMessage`, and the verbose one."""
+    code = describe(code_of(call.word(0)))
+    address = call.text(f"{code.name}: {code.meaning}"[:1000])
+    call.memory.write(struct.pack("<Q", address), call.word(1))
+    return 0
+
+
+def no_device(call: ClientCall) -> int:
+    """`QnnDevice_create` and its kin: LPAI has no devices, and a client may ask."""
+    return _NO_DEVICE if call.name == "QnnDevice_free" else NOT_SUPPORTED
+
+
+def not_supported(call: ClientCall) -> int:
+    """A function that this backend does not offer; no rule is broken by asking."""
+    return NOT_SUPPORTED
+
+
+def nothing(call: ClientCall) -> int:
+    """A function that has nothing to do here."""
+    return 0

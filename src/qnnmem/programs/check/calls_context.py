@@ -1,0 +1,311 @@
+"""Calls about contexts, shared memory, and what a binary holds."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from qnnmem.errors import UsageError
+from qnnmem.finding import Finding
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.allocations import ForeignMemory
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom, custom
+from qnnmem.lpai.runtime.system_context import SystemContext
+from qnnmem.programs import layout
+from qnnmem.programs.check.calls_backend import check_out, give
+from qnnmem.programs.check.client_session import ClientCall
+from qnnmem.programs.check.rules import client_finding
+from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.wire import Action
+from qnnmem.qnn.codes import qnn_error
+from qnnmem.qnn.enums import ContextCustomOption, ContextOption, MemRegisterType
+from qnnmem.qnn.shared_memory import tensor_bytes
+
+_MOST_BINARY = 2 << 30
+_MOST_DESCRIPTORS = 1024
+_INVALID = 5000
+_NUMBERS = {  # how the value of an option lies in its union
+    ContextOption.PRIORITY: "<I",
+    ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH: "<I",
+    ContextOption.MEMORY_LIMIT_HINT: "<Q",
+    ContextOption.PERSISTENT_BINARY: "<B",
+    ContextOption.BINARY_COMPATIBILITY: "<I",
+    ContextOption.DEFER_GRAPH_INIT: "<B",
+}
+
+
+@dataclass(slots=True)
+class CheckedContext:
+    """A context, and the client's memory that it uses."""
+
+    context: Context
+    binary: ForeignMemory | None  # where the client keeps it, if it promised to
+    graphs: dict[str, int] = field(default_factory=dict)  # handles by name
+    handles: dict[int, tuple[Any, int]] = field(default_factory=dict)  # memory and our descriptor
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the client that the context holds itself."""
+        registered: int = sum(memory.size for memory, _ in tuple(self.handles.values()))
+        return registered + (0 if self.binary is None else self.binary.size)
+
+    def abandon(self) -> None:
+        """The client is gone: end the queue, and let its files go."""
+        self.context.queue.close()
+        self.close_files()
+
+    def close_files(self) -> list[int]:
+        """Let go of memory that is still registered, without a word; which handles that were."""
+        numbers = list(self.handles)
+        for number in numbers:
+            memory, descriptor = self.handles.pop(number)
+            self.context.shared.deregister([memory])
+            os.close(descriptor)
+        return numbers
+
+
+def create_from_binary(call: ClientCall) -> int:
+    """`QnnContext_createFromBinary`."""
+    check_out(call, 5)
+    backend = call.handle(0, "backend", 4011)
+    configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(2))]
+    binary = take_binary(call, 3, 4, _INVALID)
+    with call.here():
+        context = Context.create_from_binary(backend, binary, configs)
+    kept = binary if context.config.persistent_binary else None
+    if kept is not None and call.process.buffers.is_on_stack(kept):
+        note_stack(call, kept, "the binary")
+    return give(call, "context", CheckedContext(context, kept), 5)
+
+
+def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMemory:
+    """The bytes of a binary, as many of them as are there."""
+    address, size = call.word(at), call.word(size_at)
+    if not address or not size:
+        call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))
+    if size > _MOST_BINARY:
+        sentence = f"a binary of {size:,} bytes is more than can be checked here"
+        call.fail(1002, finding("B1", sentence, call=call.name))
+    binary = call.process.buffers.take(address, size)
+    if binary.freed:
+        sentence = "the buffer of the binary was freed before the call"
+        call.fail(code, _at(finding("R10", sentence, call=call.name), binary))
+    call.process.buffers.refresh(binary)
+    if binary.freed:
+        raise Unreadable(address, size)
+    if binary.size < size:
+        sentence = f"the binary is given with {size:,} bytes, its buffer has {binary.size:,}"
+        call.fail(code, _at(finding("R4", sentence, call=call.name), binary))
+    return binary
+
+
+def _at(found: Finding, buffer: ForeignMemory) -> Finding:
+    from dataclasses import replace
+
+    return replace(found, buffer="binary", address=buffer.address)
+
+
+def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
+    """Memory that must stay lies where the next function call writes."""
+    sentence = f"{what} is on the stack, at {buffer.address:#x}, but must stay until the end"
+    call.note(client_finding("C5", sentence, call.name, buffer=what, address=buffer.address))
+
+
+def _config(call: ClientCall, address: int) -> Config:
+    option, value = layout.option(call.memory, address)
+    if option in _NUMBERS:
+        return Config(option, call.memory.unpack(_NUMBERS[ContextOption(option)], address + 8)[0])
+    if option == ContextOption.ENABLE_GRAPHS:
+        names = [call.memory.text(one) for one in layout.pointers(call.memory, value)]
+        return Config(option, names)
+    if option != ContextOption.CUSTOM:
+        return Config(option, value)
+    inner, pointer = layout.option(call.memory, value)
+    if inner == ContextCustomOption.MODEL_BUFFER_MEM_TYPE:
+        return custom(inner, call.memory.unpack("<I", pointer)[0])
+    if inner == ContextCustomOption.ENABLE_ISLAND:
+        return custom(inner, call.memory.text(pointer) if pointer else None)
+    return custom(inner, pointer)
+
+
+def free(call: ClientCall) -> int:
+    """`QnnContext_free`."""
+    one: CheckedContext = call.handle(0, "context", 5002)
+    if one.binary is not None:
+        call.process.buffers.refresh(one.binary)
+    one.context.free()
+    for number in one.graphs.values():
+        call.session.handles.pop(number, None)
+        call.session.freed[number] = ("graph", call.trace)
+    for number in one.close_files():
+        call.session.handles.pop(number, None)
+    call.free_handle(0)
+    return 0
+
+
+def validate_binary(call: ClientCall) -> int:
+    """`QnnContext_validateBinary`."""
+    from qnnmem.lpai.binary import check_device, unpack
+
+    backend = call.handle(0, "backend", 4011)
+    compiled = unpack(take_binary(call, 3, 4, _INVALID).array.data)
+    check_device(compiled, backend.profile.hw_version.word, strict=False)
+    return 0
+
+
+def get_binary(call: ClientCall) -> int:
+    """`QnnContext_getBinary` and its size: not from a context that came from one."""
+    call.handle(0, "context", 5002).context.get_binary()
+    return 0
+
+
+def graph_create(call: ClientCall) -> int:
+    """`QnnGraph_create`: not in a context from a binary."""
+    one: CheckedContext = call.handle(0, "context", 5002)
+    one.context.graph_create(call.memory.text(call.word(1)) if call.word(1) else "")
+    return 0
+
+
+def no_additions(call: ClientCall) -> int:
+    """Nodes, tensors: a context from a binary takes none."""
+    is_graph = call.name in ("QnnGraph_addNode", "QnnTensor_createGraphTensor")
+    call.handle(0, *(("graph", 6001) if is_graph else ("context", 5002)))
+    sentence = "a context from a binary takes no new nodes or tensors"
+    call.fail(1005, finding("R11", sentence, call=call.name))
+
+
+# Shared memory
+
+
+def mem_register(call: ClientCall) -> int:
+    """`QnnMem_register`: the client's descriptors are opened here, so that nothing is copied."""
+    one: CheckedContext = call.handle(0, "context", 5002)
+    count = call.number(2)
+    if not 0 < count <= _MOST_DESCRIPTORS:
+        call.fail(8000, finding("M2", f"{count:,} descriptors are given", call=call.name))
+    opened: list[int] = []
+    try:
+        descriptors = [_descriptor(call, call.word(1) + 48 * at, opened) for at in range(count)]
+        with call.here():
+            handles = one.context.mem_register(descriptors)
+    except BaseException:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+    numbers = [call.session.give("memory", (one, handle), call.process) for handle in handles]
+    for number, handle, descriptor in zip(numbers, handles, opened, strict=False):
+        one.handles[number] = (handle, descriptor)
+    call.memory.write(struct.pack(f"<{len(numbers)}Q", *numbers), call.word(3))
+    return 0
+
+
+def _descriptor(call: ClientCall, address: int, opened: list[int]) -> MemDescriptor:
+    rank, sizes, data_type, kind = call.memory.unpack("<IxxxxQ8xII", address)
+    shape = layout.dimensions(call.memory, sizes, rank)
+    fd, offset = 0, 0
+    if kind == MemRegisterType.CUSTOM:
+        fd, offset = call.memory.unpack("<iI", call.memory.pointer(address + 32))
+    else:
+        fd = call.memory.unpack("<i", address + 32)[0]
+    own = _open(call.process.pid, fd)
+    if own >= 0:
+        opened.append(own)
+    if tensor_bytes(shape, data_type) is None:
+        call.fail(8000, finding("M2", f"data type {data_type:#x} has no size", call=call.name))
+    return MemDescriptor(shape, data_type, kind, MemInfoCustom(own, offset))
+
+
+def _open(pid: int, fd: int) -> int:
+    """The client's file here, -1 for what is no file with bytes."""
+    path = f"/proc/{pid}/fd/{fd}"
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link of the system
+            return -1
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def mem_deregister(call: ClientCall) -> int:
+    """`QnnMem_deRegister`."""
+    count = call.number(1)
+    if not 0 < count <= _MOST_DESCRIPTORS:
+        call.fail(8000, finding("M2", f"{count:,} handles are given", call=call.name))
+    numbers = call.memory.unpack(f"<{count}Q", call.word(0))
+    unknown = 0
+    for number in numbers:
+        found = call.session.handles.get(number)
+        if found is None or found.kind != "memory":
+            unknown += 1
+            continue
+        one, handle = found.value
+        one.context.mem_deregister([handle])
+        os.close(one.handles.pop(number)[1])
+        call.session.handles.pop(number, None)
+        call.session.freed[number] = ("memory", call.trace)
+    if unknown:
+        sentence = f"{unknown} of {count} memory handles are not registered"
+        call.fail(8001, finding("M2", sentence, call=call.name))
+    return 0
+
+
+# What a binary holds
+
+
+@dataclass(slots=True)
+class ClientSystem:
+    """A system context, and its answers in the client's memory."""
+
+    system: SystemContext
+    blocks: list[tuple[int, int]] = field(default_factory=list)  # address and size
+
+
+def system_create(call: ClientCall) -> int:
+    """`QnnSystemContext_create`."""
+    check_out(call, 0)
+    with call.here():
+        return give(call, "system context", ClientSystem(SystemContext.create()), 0)
+
+
+def binary_info(call: ClientCall) -> int:
+    """`QnnSystemContext_getBinaryInfo` and `getMetadata`."""
+    one: ClientSystem = call.handle(0, "system context", 30000)
+    binary = take_binary(call, 1, 2, 30001)
+    try:
+        info = one.system.get_binary_info(binary.array)
+    except UsageError as exc:
+        raise qnn_error(30001, finding("B1", str(exc), call=call.name)) from exc
+    block = layout.BinaryInfoBlock(info)
+    address = call.demand(Action.ALLOCATE, block.size)
+    call.memory.write(block.placed(address), address)
+    one.blocks.append((address, block.size))
+    call.memory.write(struct.pack("<Q", address), call.word(3))
+    if call.word(4) and call.name == "QnnSystemContext_getBinaryInfo":
+        call.memory.write(struct.pack("<Q", block.size), call.word(4))
+    return 0
+
+
+def system_free(call: ClientCall) -> int:
+    """`QnnSystemContext_free`: its answers go with it."""
+    one: ClientSystem = call.handle(0, "system context", 30000)
+    one.system.free()
+    for address, size in one.blocks:
+        for gone in call.process.buffers.answers.release(address, size, call.trace):
+            call.demand(Action.RELEASE, gone)
+    call.free_handle(0)
+    return 0
+
+
+def footprint(call: ClientCall) -> int:
+    """`QnnSystemTensor_getMemoryFootprint`."""
+    address = call.word(0) + 8
+    data_type, rank, sizes = call.memory.unpack("<24xI44xIxxxxQ", address)
+    size = tensor_bytes(layout.dimensions(call.memory, sizes, rank), data_type)
+    if size is None:
+        return 30001
+    call.memory.write(struct.pack("<Q", size), call.word(1))
+    return 0

@@ -1,0 +1,447 @@
+"""One run of a client: its processes, the handles it was given, and what it did wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from qnnmem.caller import called_from
+from qnnmem.errors import QnnError
+from qnnmem.finding import Finding
+from qnnmem.lpai.profiles import Profile
+from qnnmem.programs.check.buffers import ClientBuffers
+from qnnmem.programs.check.execution_limits import ExecutionClock
+from qnnmem.programs.check.findings import MADE, ClientFinding, FindingList
+from qnnmem.programs.check.rules import client_finding
+from qnnmem.programs.functions import FIRST_SYSTEM, name_of
+from qnnmem.programs.ledger import NotChecked
+from qnnmem.programs.process_memory import (
+    MOST_WATCHED,
+    SHARED_BYTES,
+    KnownProcesses,
+    ProcessMemory,
+    presence,
+)
+from qnnmem.programs.stacks import Stack, Symbols, Trace, of_program
+from qnnmem.programs.wire import Action, Hangup, Kind, Message, ProgramConnection
+from qnnmem.qnn.codes import qnn_error
+from qnnmem.text import counted
+
+_FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
+_MOST_HANDLES = 65_536
+_END_S = 5.0
+_MOST_MOMENTS = 1000
+_TEXT = 2000  # bytes of a line for the client's log
+_HOLDERS = ("context", "graph")
+EARLY_TERMINATION = 6038
+_TOKEN = re.compile("\ue000[0-9]+\ue001")
+# Rules that a device does not notice: the call would have gone on, into other memory.
+_UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a handle stands for, and which process made it."""
+
+    kind: str
+    value: Any
+    process: ClientProcess
+
+
+@dataclass(slots=True)
+class Failure:
+    """A call that failed, kept to see whether the client noticed."""
+
+    call: str
+    code: int
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMoment:
+    """What the program holds at QNN after one of its calls."""
+
+    call: int  # its number, from 1
+    what: str
+    contexts: int
+    registered_bytes: int  # pools, binaries that must stay, and registered memory
+
+
+class ClientProcess:
+    """One process of the client; forked ones count as others."""
+
+    def __init__(self, pid: int, hello: Message) -> None:
+        _, _, _, forked_from, _, _, low, size, shared, shared_bytes = hello.words
+        self.pid, self.forked_from = pid, forked_from
+        self.memory = ProcessMemory(pid, shared if shared_bytes == SHARED_BYTES else 0)
+        self._presence = presence(self.memory)
+        self.buffers = ClientBuffers(self.memory, (low, low + size))
+        self.notifier: ProgramConnection | None = None
+        self.notifying = threading.Lock()
+        self.texts: dict[str, int] = {}  # strings that were put into it, by their text
+
+    def add_thread(self, hello: Message) -> None:
+        """Another thread says where its stack is."""
+        low, size = hello.words[6:8]
+        self.buffers.stacks.add((low, low + size))
+
+    def is_there(self) -> bool:
+        """Not where it has ended, or has become another program."""
+        return self._presence.is_there()
+
+    def notify(self, function: int, argument: int, code: int) -> None:
+        """Call the client back, on its thread for that."""
+        with self.notifying:
+            if self.notifier is None:
+                raise Hangup("the client waits for no notification")
+            self.notifier.send(Action.NOTIFY, function, argument, code)
+            while self.notifier.receive().kind != Kind.DONE:
+                pass
+
+
+class ClientSession:
+    """Everything that one run knows."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        symbols: Symbols,
+        say: Callable[[ClientFinding], None],
+        *,
+        lenient: bool = False,
+    ) -> None:
+        self.profile, self.symbols, self.lenient = profile, symbols, lenient
+        self.findings = FindingList(say)
+        self.handles: dict[int, Handle] = {}
+        self.freed: dict[int, tuple[str, Trace]] = {}  # kind and place of handles that are gone
+        self.processes = KnownProcesses[ClientProcess]()
+        self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
+        self._traces: dict[str, Trace] = {}
+        self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
+        self.unheeded: dict[int, Failure] = {}  # of the last execution, by process
+        self.counts: dict[str, int] = {}
+        self.codes: dict[str, int] = {}  # calls that failed, by name
+        self.last = ""  # call
+        self.failed: set[int] = set()  # processes with a call that a program may give up for
+        self.clock = ExecutionClock()
+        self.undelivered = 0  # notifications
+        self.timeline: list[HeldMoment] = []
+        self.calls = 0
+        self.lock = threading.RLock()
+        self._next = _FIRST_HANDLE
+
+    def process(self, pid: int, hello: Message) -> ClientProcess:
+        """The process that says hello."""
+        found = self.processes.find(pid, lambda: ClientProcess(pid, hello))
+        found.add_thread(hello)
+        return found
+
+    def give(self, kind: str, value: Any, process: ClientProcess) -> int:
+        """A new handle."""
+        with self.lock:
+            if len(self.handles) >= _MOST_HANDLES:
+                raise qnn_error(1002, client_finding("C6", "too many handles are in use"))
+            self._next += _BETWEEN
+            self.handles[self._next] = Handle(kind, value, process)
+            return self._next
+
+    def note_moment(self, number: int, what: str) -> None:
+        """Keep what the program holds at QNN, where that has changed."""
+        with self.lock:
+            handles = tuple(self.handles.values())
+            contexts = sum(1 for one in handles if one.kind == "context")
+            held = sum(one.value.held_bytes for one in handles if one.kind in _HOLDERS)
+            last = self.timeline[-1] if self.timeline else HeldMoment(0, "", 0, 0)
+            is_new = (contexts, held) != (last.contexts, last.registered_bytes)
+            if is_new and len(self.timeline) < _MOST_MOMENTS:
+                self.timeline.append(HeldMoment(number, what, contexts, held))
+
+    def token(self, trace: Trace) -> str:
+        """A word that stands for a place until somebody wants to read it."""
+        with self.lock:
+            found = self._tokens.get(trace)
+            if found is None:
+                if len(self._tokens) >= _MOST_HANDLES:
+                    return ""
+                found = self._tokens[trace] = f"\ue000{len(self._tokens)}\ue001"
+                self._traces[found] = trace
+            return found
+
+    def stack_of(self, token: str) -> Stack:
+        """The stack that a word stands for."""
+        return self.symbols.stack(self._traces.get(token, ()))
+
+    def readable(self, found: Finding) -> Finding:
+        """A finding with places instead of the words that stand for them."""
+        frame = of_program(self.stack_of(found.line), "") if found.line in self._traces else None
+        line = found.line if frame is None else frame.text
+        return replace(found, sentence=self.readable_text(found.sentence), line=line)
+
+    def readable_text(self, text: str) -> str:
+        """A sentence with places instead of the words that stand for them."""
+
+        def place(word: re.Match[str]) -> str:
+            frame = of_program(self.stack_of(word[0]), "")
+            return "an unknown place" if frame is None else frame.place
+
+        return _TOKEN.sub(place, text)
+
+    def let_go(self) -> bool:
+        """End what waits: executions and the queues of contexts; whether all of it has ended."""
+        with self.lock:
+            handles = tuple(self.handles.values())
+        for process in self.processes.now():
+            if process.notifier is not None:
+                process.notifier.hang_up()
+        for handle in handles:
+            if handle.kind == "graph":
+                handle.value.graph.resume()
+        ends = [
+            threading.Thread(target=handle.value.abandon, daemon=True)
+            for handle in handles
+            if handle.kind == "context"
+        ]
+        begun = []
+        for one in ends:
+            with contextlib.suppress(RuntimeError):  # there is no thread for it
+                one.start()
+                begun.append(one)
+        for one in begun:
+            one.join(_END_S)  # an execution that never ends is left alone
+        return begun == ends and not any(one.is_alive() for one in ends)
+
+    def missed(self) -> Iterator[NotChecked]:
+        """What was not checked for lack of room, or not delivered."""
+        if self.undelivered:
+            what = counted(self.undelivered, "notification")
+            yield NotChecked(f"{what} that could not be delivered")
+        if any(process.memory.is_crowded for process in self.processes.now()):
+            yield NotChecked(f"limit: {MOST_WATCHED:,} buffers whose release is watched")
+
+    def close(self) -> None:
+        """Look into no process any more."""
+        self.processes.close()
+
+
+_current = threading.local()
+
+
+def current_call() -> ClientCall | None:
+    """The call that this thread serves."""
+    return getattr(_current, "call", None)
+
+
+@dataclass(slots=True)
+class ClientCall:
+    """One call of the client while it waits for its answer."""
+
+    session: ClientSession
+    process: ClientProcess
+    connection: ProgramConnection
+    message: Message
+    nested: Callable[[Message], None]  # what else may come while a demand is served
+    found: list[Finding] = field(default_factory=list)
+    _trace: Trace | None = None
+    _second: tuple[str, Trace] = ("", ())  # another place that the failure is about
+    _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return name_of(self.message.function)
+
+    @property
+    def memory(self) -> ProcessMemory:
+        """The memory of who calls."""
+        return self.process.memory
+
+    def word(self, at: int) -> int:
+        """An argument as a pointer or a handle; what was not sent is 0."""
+        words = self.message.words
+        return words[at + 1] if at + 1 < len(words) else 0  # the first says whether it is closed
+
+    def number(self, at: int) -> int:
+        """An argument of 32 bits."""
+        return self.word(at) & 0xFFFFFFFF
+
+    def note(self, found: Finding, trace: Trace = (), label: str = "") -> None:
+        """Keep a finding; the call goes on. It may be about another place, too."""
+        self.found.append(found)
+        if trace:
+            self._places[id(found)] = (label, trace)
+
+    # Demands
+
+    def demand(self, action: Action, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> int:
+        """Let the client do something, and wait until it is done."""
+        data = text.encode("utf-8", "replace")[:_TEXT]
+        self.connection.send(action, a, b, c, data)
+        while True:
+            message = self.connection.receive()
+            if message.kind == Kind.DONE:
+                return message.words[0] if message.words else 0
+            self.nested(message)
+
+    @property
+    def trace(self) -> Trace:
+        """Where the client called from; asked for once."""
+        if self._trace is None:
+            self.connection.send(Action.SEND_STACK)
+            while (message := self.connection.receive()).kind != Kind.STACK:
+                self.nested(message)
+            self._trace = self.session.symbols.trace(self.memory, message.words)
+        return self._trace
+
+    def here(self) -> AbstractContextManager[None]:
+        """Let what is made inside count as made by the line of the program that called."""
+        token = self.session.token(self.trace)
+        return called_from(token, token)
+
+    def text(self, value: str) -> int:
+        """The address of a string that stays in the client."""
+        with self.session.lock:
+            known = self.process.texts.get(value)
+        if known is None:
+            data = value.encode("utf-8", "replace") + b"\0"
+            known = self.demand(Action.ALLOCATE, len(data))
+            self.memory.write(data, known)
+            self.process.texts[value] = known
+        return known
+
+    # Handles
+
+    def handle(self, at: int, kind: str, code: int) -> Any:
+        """What an argument stands for; a wrong one fails the call."""
+        number = self.word(at)
+        with self.session.lock:
+            found = self.session.handles.get(number)
+            gone = self.session.freed.get(number)
+        if found is not None and found.kind == kind:
+            if found.process is not self.process:
+                sentence = _of_another(kind, found.process, self.process)
+                self.fail(1005, client_finding("C1", sentence, self.name))
+            return found.value
+        if gone is not None and gone[0] == kind:
+            from qnnmem.lpai.rules import finding
+
+            self._second = ("freed at", gone[1])
+            self.fail(code, finding("R16", f"the {kind} was freed already", call=self.name))
+        self._note_ignored(kind)
+        if found is not None:
+            sentence = f"{number:#x} is the handle of a {found.kind}, not of a {kind}"
+        elif number:
+            sentence = f"{number:#x} is no handle of a {kind}"
+        else:
+            sentence = f"the {kind} is NULL"
+        self.fail(code, client_finding("C6", sentence, self.name))
+
+    def _note_ignored(self, kind: str) -> None:
+        """A handle that was never made, because the call that makes it failed."""
+        failure = self.session.failures.get((kind, 0))
+        if failure is not None:
+            self.note_ignored(failure)
+
+    def note_ignored(self, failure: Failure) -> None:
+        """The client goes on after a failed call as if nothing had happened."""
+        if self.session.lenient:  # it may have been told that all is well
+            return
+        sentence = (
+            f"{failure.call} at {self.session.token(failure.trace)} failed with {failure.code}, "
+            f"and the program went on to {self.name}"
+        )
+        self._add(client_finding("C3", sentence, self.name), 0, "failed at", failure.trace)
+
+    def free_handle(self, at: int) -> None:
+        """Take a handle back."""
+        number = self.word(at)
+        with self.session.lock:
+            gone = self.session.handles.pop(number, None)
+            if gone is not None and len(self.session.freed) < _MOST_HANDLES:
+                self.session.freed[number] = (gone.kind, self.trace)
+
+    # Findings
+
+    def fail(self, code: int, found: Finding) -> NoReturn:
+        """Fail the call."""
+        raise qnn_error(code, found)
+
+    def serve(self, work: Callable[[ClientCall], int]) -> int:
+        """The code of the call; whatever was found is kept with its places."""
+        before = current_call()
+        _current.call = self
+        error: QnnError | None = None
+        try:
+            code = work(self)
+        except QnnError as exc:
+            error, code = exc, exc.code
+            if not any(one is exc.finding for one in self.found):
+                self.found.append(exc.finding)
+        finally:
+            _current.call = before
+        self._keep(error)
+        lenient = self.session.lenient and error is not None
+        return 0 if lenient and error is not None and error.finding.rule in _UNNOTICED else code
+
+    def _keep(self, error: QnnError | None) -> None:
+        for found in filter(can_be_freed, self.found):
+            is_error = error is not None and found is error.finding
+            label, trace = self._second if is_error else self._places.get(id(found), ("", ()))
+            if not trace:
+                label, trace = self._freeing(found)
+            self._add(found, error.code if is_error and error is not None else 0, label, trace)
+
+    def _add(self, found: Finding, code: int, label: str, trace: Trace) -> None:
+        stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
+        if found.rule.startswith("L") and not trace:  # about what was made elsewhere
+            label, other = MADE, self.session.stack_of(found.line)
+        frame, second = (of_program(one, self.memory.program) for one in (stack, other))
+        said = replace(
+            self.session.readable(found),
+            line="" if frame is None else frame.text,
+            address=self.process.buffers.translate(found.address),
+            call=found.call or self.name,
+        )
+        self.session.findings.add(
+            ClientFinding(
+                said,
+                code,
+                "" if frame is None else frame.place,
+                stack,
+                label if other else "",
+                "" if second is None else second.place,
+                other,
+                self.process.pid,
+            )
+        )
+
+    def _freeing(self, found: Finding) -> tuple[str, Trace]:
+        gone = self.process.buffers.freeing(found.address)
+        if gone is None:
+            return "", ()
+        buffer, freeing = gone
+        trace = freeing.trace
+        if not trace:
+            caller = self.process.buffers.freed_before(buffer)
+            trace = self.session.symbols.trace(self.memory, [caller] if caller else [])
+        return f"{freeing.how} at", trace
+
+
+def can_be_freed(found: Finding) -> bool:
+    """Not a graph that was not freed: C has no call for that, it goes with its context."""
+    return not (found.rule.startswith("L") and found.sentence.startswith("graph "))
+
+
+def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
+    if maker.pid == user.pid:
+        return f"process {user.pid} uses a {kind} that it made before it became another program"
+    return f"process {user.pid} uses a {kind} that the process it was forked from has made"
+
+
+def library_of(function: int) -> str:
+    """The library that a function is of."""
+    return "libQnnSystem.so" if function >= FIRST_SYSTEM else "libQnnLpai.so"

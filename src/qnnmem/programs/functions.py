@@ -1,0 +1,161 @@
+"""QNN's functions by number, as the shims send them; which of them make and free what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntFlag
+
+from qnnmem.errors import UsageError
+from qnnmem.text import nearest, quote
+
+FUNCTIONS = 128  # rows of the tables that a program and the server share
+_BACKEND = (
+    "QnnProperty_hasCapability QnnBackend_create QnnBackend_setConfig QnnBackend_getApiVersion "
+    "QnnBackend_getBuildId QnnBackend_registerOpPackage QnnBackend_getSupportedOperations "
+    "QnnBackend_validateOpConfig QnnBackend_free QnnContext_create QnnContext_setConfig "
+    "QnnContext_getBinarySize QnnContext_getBinary QnnContext_createFromBinary QnnContext_free "
+    "QnnGraph_create QnnGraph_createSubgraph QnnGraph_setConfig QnnGraph_addNode "
+    "QnnGraph_finalize QnnGraph_retrieve QnnGraph_execute QnnGraph_executeAsync "
+    "QnnTensor_createContextTensor QnnTensor_createGraphTensor QnnLog_create QnnLog_setLogLevel "
+    "QnnLog_free QnnProfile_create QnnProfile_setConfig QnnProfile_getEvents "
+    "QnnProfile_getSubEvents QnnProfile_getEventData QnnProfile_getExtendedEventData "
+    "QnnProfile_free QnnMem_register QnnMem_deRegister QnnDevice_getPlatformInfo "
+    "QnnDevice_freePlatformInfo QnnDevice_getInfrastructure QnnDevice_create QnnDevice_setConfig "
+    "QnnDevice_getInfo QnnDevice_free QnnSignal_create QnnSignal_setConfig QnnSignal_trigger "
+    "QnnSignal_free QnnError_getMessage QnnError_getVerboseMessage QnnError_freeVerboseMessage "
+    "QnnGraph_prepareExecutionEnvironment QnnGraph_releaseExecutionEnvironment "
+    "QnnGraph_getProperty QnnContext_validateBinary QnnContext_createFromBinaryWithSignal "
+    "QnnContext_createFromBinaryListAsync QnnTensor_updateGraphTensors "
+    "QnnTensor_updateContextTensors QnnContext_getBinarySectionSize QnnContext_getBinarySection "
+    "QnnContext_applyBinarySection QnnBackend_getProperty QnnContext_getProperty "
+    "QnnContext_getIncrementalBinary QnnContext_releaseIncrementalBinary QnnContext_finalize "
+    "QnnGlobalConfig_set QnnContext_createFromBinaryWithCallback "
+    "QnnContext_getBinarySectionUpdate QnnContext_freeBinarySectionUpdate QnnContext_addToDlc"
+)
+_SYSTEM = (
+    "QnnSystemContext_create QnnSystemContext_getBinaryInfo QnnSystemContext_getMetadata "
+    "QnnSystemContext_free QnnSystemTensor_getMemoryFootprint QnnSystemLog_create "
+    "QnnSystemLog_setLogLevel QnnSystemLog_free"
+)
+FIRST_SYSTEM = 100
+NAMES = {
+    **dict(enumerate(_BACKEND.split())),
+    **dict(enumerate(_SYSTEM.split(), FIRST_SYSTEM)),
+}
+NUMBERS = {name: number for number, name in NAMES.items()}
+
+
+def name_of(number: int) -> str:
+    """The function's name; those without a public one have their number."""
+    return NAMES.get(number, f"QNN function {number}")
+
+
+REGISTER = NUMBERS["QnnMem_register"]
+DEREGISTER = NUMBERS["QnnMem_deRegister"]
+
+
+class WatchMode(IntFlag):
+    """What the observer does around a call; without any it counts, and tells what fails."""
+
+    ASKS = 1
+    TELLS = 2
+    STACK = 4
+    WAITS = 8
+
+
+# What is made: by which function, and which of its arguments says where the handle goes.
+_MAKERS = {
+    "backend": {"QnnBackend_create": 2},
+    "device": {"QnnDevice_create": 2},
+    "log": {"QnnLog_create": 2, "QnnSystemLog_create": 2},
+    "context": {
+        "QnnContext_create": 3,
+        "QnnContext_createFromBinary": 5,
+        "QnnContext_createFromBinaryWithSignal": 5,
+        "QnnContext_createFromBinaryWithCallback": 6,
+    },
+    "graph": {"QnnGraph_create": 3, "QnnGraph_createSubgraph": 2, "QnnGraph_retrieve": 2},
+    "memory": {"QnnMem_register": 3},
+    "profile": {"QnnProfile_create": 2},
+    "signal": {"QnnSignal_create": 2},
+    "system context": {"QnnSystemContext_create": 0},
+}
+MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
+_OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
+FREES = {
+    "QnnBackend_free": "backend",
+    "QnnDevice_free": "device",
+    "QnnLog_free": "log",
+    "QnnSystemLog_free": "log",
+    "QnnContext_free": "context",
+    "QnnMem_deRegister": "memory",
+    "QnnProfile_free": "profile",
+    "QnnSignal_free": "signal",
+    "QnnSystemContext_free": "system context",
+}
+# Which argument has the bytes that a call is about.
+SIZES = {
+    NUMBERS["QnnContext_createFromBinary"]: 4,
+    NUMBERS["QnnContext_createFromBinaryWithSignal"]: 4,
+    NUMBERS["QnnContext_createFromBinaryWithCallback"]: 5,
+}
+# Which argument points to the name of what is made.
+NAMED = {
+    NUMBERS["QnnGraph_create"]: 1,
+    NUMBERS["QnnGraph_createSubgraph"]: 1,
+    NUMBERS["QnnGraph_retrieve"]: 1,
+}
+_COUNTED = frozenset(
+    (
+        *("QnnGraph_addNode", "QnnTensor_createContextTensor", "QnnTensor_createGraphTensor"),
+        *("QnnError_freeVerboseMessage", "QnnDevice_freePlatformInfo"),
+        "QnnSystemTensor_getMemoryFootprint",
+    )
+)
+_ASKING = ("_get", "_has", "_validate")
+
+
+def is_question(name: str) -> bool:
+    """Whether a function asks for something: a code other than 0 is an answer then."""
+    return any(word in name for word in _ASKING)
+
+
+def plan(asked: Iterable[int] = ()) -> bytes:
+    """For each function what the observer does, and 1 + the argument that a handle comes by."""
+    rows = bytearray(2 * FUNCTIONS)
+    chosen = set(asked)
+    for number, name in NAMES.items():
+        mode = WatchMode(0) if name in _COUNTED or is_question(name) else WatchMode.TELLS
+        if name in MAKES:
+            mode |= WatchMode.TELLS | WatchMode.STACK
+        if number in NAMED or number in (REGISTER, DEREGISTER):
+            mode |= WatchMode.ASKS
+        if number == REGISTER:  # its handles are a list, which has to be read before it changes
+            mode |= WatchMode.WAITS
+        if number in chosen:
+            mode |= WatchMode.ASKS
+        out = _OUT.get(name, -1) + 1 if number != REGISTER else 0
+        rows[2 * number : 2 * number + 2] = bytes((mode, out))
+    return bytes(rows)
+
+
+def in_table(name: str) -> str:
+    """A function as QNN's table of functions calls it: `QnnMem_register` is `memRegister`."""
+    component, _, verb = name.removeprefix("Qnn").partition("_")
+    return f"{component[:1].lower()}{component[1:]}{verb[:1].upper()}{verb[1:]}"
+
+
+_BY_WORD = {
+    word.lower(): number for number, name in NAMES.items() for word in (name, in_table(name))
+}
+
+
+def number_of(word: str) -> int:
+    """The function that a user means by either of its names."""
+    found = _BY_WORD.get(word.lower())
+    if found is None:
+        known = [in_table(name) for name in NAMES.values()]
+        close = nearest(word, known)
+        cure = f"did you mean {close}?" if close else "its functions have names like memRegister"
+        raise UsageError(f"{quote(word)} is no function of QNN that can be watched", cure=cure)
+    return found

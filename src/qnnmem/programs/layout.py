@@ -1,0 +1,168 @@
+"""QNN's structs in the client's memory: read as values, answers written as bytes (LP64)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from qnnmem.errors import Fault
+from qnnmem.programs.process_memory import ProcessMemory
+from qnnmem.qnn.binary_info import ApiVersion, BinaryInfo
+from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
+
+_TENSOR = struct.Struct("<8xI4xQ64xQI4xQI28x")  # the fields of `GivenTensor`
+TENSOR_BYTES = _TENSOR.size
+MOST_TENSORS = 1024
+_GRAPH_INFO_BYTES = 88
+_MOST_ITEMS = 64  # of a NULL-terminated list
+_UNDEFINED = 0x7FFFFFFF
+_MOST_DIMENSIONS = 32
+
+
+class TooLong(Fault):
+    """A list without an end, or a count that no client means."""
+
+
+class GivenTensor(NamedTuple):
+    """What `Qnn_Tensor_t` of an execution says about memory."""
+
+    id: int
+    name: int  # a pointer
+    dimensions: int  # a pointer
+    mem_type: int
+    data: int  # a pointer, or a memory handle
+    size: int
+
+
+def pointers(memory: ProcessMemory, address: int) -> list[int]:
+    """The items of a NULL-terminated list; none for NULL."""
+    found: list[int] = []
+    while address:
+        item = memory.pointer(address + 8 * len(found))
+        if not item:
+            break
+        if len(found) == _MOST_ITEMS:
+            raise TooLong("a list of more than 64 items has no NULL at its end")
+        found.append(item)
+    return found
+
+
+def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
+    """Option and value of any config or property, core or custom."""
+    number, value = memory.unpack("<IxxxxQ", address)
+    return int(number), int(value)
+
+
+def tensor_bytes(memory: ProcessMemory, address: int, count: int) -> bytes:
+    """Inputs or outputs of an execution as the client has them."""
+    if count > MOST_TENSORS:
+        raise TooLong(f"{count:,} tensors are given")
+    return memory.read(address, count * TENSOR_BYTES) if count else b""
+
+
+def tensors(data: bytes) -> list[GivenTensor]:
+    """What they say."""
+    return [GivenTensor(*fields) for fields in _TENSOR.iter_unpack(data)]
+
+
+def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ...]:
+    """A list of sizes."""
+    if count > _MOST_DIMENSIONS:
+        raise TooLong(f"{count:,} dimensions are given")
+    return memory.unpack(f"<{count}I", address) if count else ()
+
+
+class _Block:
+    """Bytes to be written into one block of the client; pointers are offsets until it has one."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.pointers: list[tuple[int, int]] = []  # where one stands, and to which offset
+
+    def room(self, size: int) -> int:
+        self.data += bytes(-len(self.data) % 16)
+        at = len(self.data)
+        self.data += bytes(size)
+        return at
+
+    def text(self, value: str) -> int:
+        data = value.encode("utf-8", "surrogateescape") + b"\0"
+        at = self.room(len(data))
+        self.data[at : at + len(data)] = data
+        return at
+
+    def put(self, form: str, at: int, *values: Any) -> None:
+        struct.pack_into(form, self.data, at, *values)
+
+    def point(self, at: int, to: int) -> None:
+        self.pointers.append((at, to))
+
+    def placed(self, address: int) -> bytes:
+        for at, to in self.pointers:
+            struct.pack_into("<Q", self.data, at, address + to)
+        return bytes(self.data)
+
+
+class BinaryInfoBlock:
+    """`QnnSystemContext_BinaryInfo_t` of version 1 with all it points to, in one block."""
+
+    def __init__(self, info: BinaryInfo) -> None:
+        self._block = block = _Block()
+        top = block.room(144)
+        block.put("<I", top, 1)
+        at = top + 8
+        block.put("<I", at, int(info.backend_id))
+        block.point(at + 8, block.text(info.build_id))
+        _version(block, at + 16, info.core_api_version)
+        _version(block, at + 28, info.backend_api_version)
+        block.point(at + 40, block.text(info.soc_version))
+        _version(block, at + 60, info.context_blob_version)
+        block.put("<Q", at + 88, info.context_blob_size)
+        block.put("<I", at + 112, len(info.graphs))
+        graphs = block.room(_GRAPH_INFO_BYTES * len(info.graphs))
+        block.point(at + 120, graphs)
+        for number, graph in enumerate(info.graphs):
+            place = graphs + number * _GRAPH_INFO_BYTES
+            block.put("<I", place, 1)
+            block.point(place + 8, block.text(graph.graph_name))
+            self._tensors(place + 16, graph.graph_inputs)
+            self._tensors(place + 32, graph.graph_outputs)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the client."""
+        return len(self._block.data)
+
+    def placed(self, address: int) -> bytes:
+        """The bytes for this address."""
+        return self._block.placed(address)
+
+    def _tensors(self, at: int, items: Iterable[QnnTensor]) -> None:
+        given = tuple(items)
+        first = self._block.room(TENSOR_BYTES * max(len(given), 1))
+        self._block.put("<I", at, len(given))
+        self._block.point(at + 8, first)
+        for number, tensor in enumerate(given):
+            self._tensor(first + number * TENSOR_BYTES, tensor)
+
+    def _tensor(self, at: int, tensor: QnnTensor) -> None:
+        block = self._block
+        block.put("<I", at, 1)
+        at += 8
+        block.put("<I", at, tensor.id)
+        block.point(at + 8, block.text(tensor.name))
+        block.put("<3I", at + 16, int(tensor.type), 0, int(tensor.data_type))
+        quant = tensor.quantize_params
+        if isinstance(quant, ScaleOffset):
+            block.put("<IIfi", at + 32, 1, 0, quant.scale, quant.offset)
+        else:
+            block.put("<II", at + 32, _UNDEFINED, _UNDEFINED)
+        sizes = block.room(4 * max(len(tensor.dimensions), 1))
+        block.put(f"<{len(tensor.dimensions)}I", sizes, *tensor.dimensions)
+        block.put("<I", at + 72, len(tensor.dimensions))
+        block.point(at + 80, sizes)
+
+
+def _version(block: _Block, at: int, version: ApiVersion) -> None:
+    block.put("<3I", at, version.major, version.minor, version.patch)

@@ -1,0 +1,193 @@
+"""The ledger of a run: how many calls a program made, counted in the program itself.
+
+Our object in the program counts each message before it is sent; the server counts each that it has
+answered. A difference is what was never checked, whatever the reason. The layout is in ledger.h.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qnnmem.programs.functions import FUNCTIONS
+from qnnmem.programs.wire import Hangup
+from qnnmem.text import counted
+
+_THREADS, _PROCESSES = 4096, 1024
+_HEAD = struct.Struct("<5Q")
+_PROCESS = struct.Struct("<Q")
+_ROW = struct.Struct("<4Q")
+FUNCTION = struct.Struct("<3Q")  # calls, nanoseconds and failures
+_ROWS_AT = _HEAD.size + _PROCESSES * _PROCESS.size
+_FUNCTIONS_AT = _ROWS_AT + (_THREADS + 1) * _ROW.size
+LEDGER_BYTES = _FUNCTIONS_AT + FUNCTIONS * FUNCTION.size
+_END_S = 5.0  # that processes are given to end after the program
+_LOOK_S = 0.02
+_LARGEST = 1 << 48  # more calls than any program makes
+_MOST_MAPS = 16 << 20
+_DAMAGED = "the program has overwritten or removed the count of its calls"
+_SAID = 4  # parts that a verdict names
+_LISTED = 10  # threads that the text names
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """Part of a program that nothing is known of."""
+
+    what: str
+    calls: int = 0
+    process: int = 0
+    thread: int = 0
+
+
+def in_words(missed: Sequence[NotChecked]) -> str:
+    """What was not checked, for a verdict; empty where everything was."""
+    threads = [one for one in missed if one.thread]
+    said = [one.what for one in missed if not one.thread]
+    if len(threads) > 1:
+        calls = counted(sum(one.calls for one in threads), "call")
+        said.insert(0, f"{calls} of {len(threads):,} threads, the first of them {_who(threads[0])}")
+    elif threads:
+        said.insert(0, threads[0].what)
+    more = [f"and {len(said) - _SAID:,} more"] if len(said) > _SAID else []
+    return "; ".join((*said[:_SAID], *more))
+
+
+def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
+    """Lines for the threads that `in_words` only counts."""
+    threads = [one for one in missed if one.thread]
+    if len(threads) > 1:
+        yield from (f"  not checked  {one.what}" for one in threads[:_LISTED])
+        if len(threads) > _LISTED:
+            yield f"  and {len(threads) - _LISTED:,} threads more"
+
+
+def _who(one: NotChecked) -> str:
+    return f"thread {one.thread} of process {one.process}"
+
+
+class Ledger:
+    """The file that every process of one program maps, and what the server has heard of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "ledger"
+        self._heard: Counter[int] = Counter()  # messages by row
+        self._missed: dict[str, None] = {}  # what could not be looked at
+        self._refusals: dict[str, None] = {}  # why messages or processes were turned away
+        self._lock = threading.Lock()
+        # Opened once: the program can put anything in the place of the file.
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(self._file, 0, LEDGER_BYTES)  # or a full disk ends the program
+            os.pwrite(self._file, _HEAD.pack(os.getpid(), 0, 0, 0, 0), 0)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Read it no more."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def row(self, number: int) -> int:
+        """A row that a thread says is its own."""
+        if number > _THREADS:
+            raise Hangup("it names no row of the ledger")
+        return number
+
+    def hear(self, row: int) -> None:
+        """Count a message that was answered."""
+        with self._lock:
+            self._heard[row] += 1
+
+    def refuse(self, why: str) -> None:
+        """Keep why something was turned away; it is said if calls are missing in the end."""
+        with self._lock:
+            self._refusals.setdefault(why)
+
+    def miss(self, what: str) -> None:
+        """Keep what could not be looked at."""
+        with self._lock:
+            self._missed.setdefault(what)
+
+    def functions(self) -> Iterator[tuple[int, int, int]]:
+        """Calls, nanoseconds and failures of each function."""
+        data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
+        return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
+
+    def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
+        """Everything that was missed; waits a little for processes that outlive the program.
+
+        `foreign_calls` says what it means that the program took QNN from elsewhere.
+        """
+        running = self._running()
+        data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")
+        parent, _, processes, unpreloaded, foreign = _HEAD.unpack_from(data)
+        rows = tuple(_ROW.iter_unpack(data[_ROWS_AT:_FUNCTIONS_AT]))
+        with self._lock:
+            heard, refusals = Counter(self._heard), tuple(self._refusals)
+            missed = tuple(map(NotChecked, self._missed))
+        found = [*_missing(rows, heard), *missed]
+        if found and refusals:
+            found.append(NotChecked(f"limit: {'; '.join(refusals)}"))
+        is_wrong = any(heard[n] > row[2] or row[2] > _LARGEST for n, row in enumerate(rows))
+        if parent != os.getpid() or is_wrong or not self._is_in_place():
+            found.append(NotChecked(_DAMAGED))
+        if processes > _PROCESSES:
+            found.append(NotChecked(f"limit: {_PROCESSES:,} processes that use QNN"))
+        if unpreloaded:
+            found.append(
+                NotChecked(
+                    "a process that lost LD_PRELOAD asked for QNN and was refused", unpreloaded
+                )
+            )
+        if foreign:
+            found.append(NotChecked(foreign_calls))
+        found += (
+            NotChecked(f"process {one} still runs and may call QNN", process=one) for one in running
+        )
+        return tuple(found)
+
+    def _running(self) -> tuple[int, ...]:
+        """Processes that use QNN and have not ended."""
+        end = time.monotonic() + _END_S
+        while True:
+            size = _PROCESSES * _PROCESS.size
+            data = os.pread(self._file, size, _HEAD.size).ljust(size, b"\0")
+            noted = {number for (number,) in _PROCESS.iter_unpack(data) if 0 < number < 1 << 31}
+            found = tuple(sorted(filter(self._is_mapped, noted)))
+            if not found or time.monotonic() >= end:
+                return found
+            time.sleep(_LOOK_S)
+
+    def _is_in_place(self) -> bool:
+        """Whether a program that starts now would find the same file."""
+        try:
+            return os.path.samestat(os.fstat(self._file), self._path.lstat())
+        except OSError:
+            return False
+
+    def _is_mapped(self, process: int) -> bool:
+        """Whether a process has this ledger: its number may be another process's by now."""
+        try:
+            with Path(f"/proc/{process}/maps").open("rb") as file:
+                return os.fsencode(self._path) in file.read(_MOST_MAPS)
+        except OSError:
+            return False
+
+
+def _missing(rows: Iterable[tuple[int, ...]], heard: Counter[int]) -> Iterator[NotChecked]:
+    for number, (process, thread, made, lost) in enumerate(rows):
+        missing = max(made - heard[number], lost)
+        if missing <= 0 or max(made, lost) > _LARGEST:
+            continue
+        found = NotChecked("", missing, process, thread)
+        who = _who(found) if thread else "other threads"
+        yield replace(found, what=f"{counted(missing, 'call')} of {who}")

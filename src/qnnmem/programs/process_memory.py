@@ -1,0 +1,390 @@
+"""The memory of another process, read and written while one of its calls waits.
+
+Addresses and sizes come from the program and are untrusted: reads are bounded, and an unmapped
+address raises `Unreadable`. Linux opens `/proc/PID` for ancestors of the same user.
+
+Large buffers are copied with `process_vm_readv` and `process_vm_writev`, because `/proc/PID/mem`
+copies every page twice. The file stays with the process it was opened for, but a pid may be reused:
+the fast calls are used only while a pidfd shows that the same process still has the pid.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from qnnmem.errors import Fault
+from qnnmem.programs.wire import TurnedAway
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_PROCESSES = 256  # of one run, ended ones too
+
+WORTH_IT = 16 << 10  # bytes; below, the call through ctypes takes longer than it saves
+
+_TOP = 1 << 56  # no user address is above
+_MAX_READ = 1 << 20  # of what is not a buffer
+_MAX_MAPS = 16 << 20  # bytes of the list of mappings
+_LONGEST = 4096  # characters of a name
+_LARGE_BLOCK = 128 << 10  # bytes that an allocator takes from the system and gives back at once
+
+# Offsets in the part of the shim that is shared with us; see `shared` in shim.c.
+MOST_WATCHED, _RING, _BLOCKS = 1024, 256, 1 << 17
+_WATCH_AT = 24
+_RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
+_BLOCKS_AT = _RING_AT + 24 * _RING
+SHARED_BYTES = _BLOCKS_AT + 24 * _BLOCKS
+
+
+class Unreadable(Fault):
+    """An address of the client that nothing is mapped at, or that cannot be written."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+        super().__init__(f"nothing can be read at {address:#x}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """One line of `/proc/PID/maps`."""
+
+    start: int
+    end: int
+    readable: bool
+    writable: bool
+    offset: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One allocation of the client's heap; `caller` is a return address in who asked for it."""
+
+    start: int
+    size: int
+    caller: int
+
+    @property
+    def end(self) -> int:
+        """The address behind its last byte."""
+        return self.start + self.size
+
+
+class ProcessMemory:
+    """One client process as bytes."""
+
+    def __init__(self, pid: int, shared: int = 0) -> None:
+        self.pid, self._shared = pid, shared
+        self.is_crowded = False  # whether more buffers were in use than can be watched
+        self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+        self._quick = QuickCopies(pid)
+
+    def close(self) -> None:
+        """Look at it no more."""
+        self._quick.close()
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def read(self, address: int, size: int) -> bytes:
+        """Some bytes of a struct or a list."""
+        if not 0 <= size <= _MAX_READ or not 0 < address < _TOP:
+            raise Unreadable(address, size)
+        try:
+            found = os.pread(self._file, size, address)
+        except (OSError, OverflowError, ValueError):
+            raise Unreadable(address, size) from None
+        if len(found) < size:
+            raise Unreadable(address + len(found), size - len(found))
+        return found
+
+    def unpack(self, form: str, address: int) -> tuple[Any, ...]:
+        """A struct of numbers, little-endian."""
+        return struct.unpack(form, self.read(address, struct.calcsize(form)))
+
+    def pointer(self, address: int) -> int:
+        """One 64-bit word."""
+        return int(self.unpack("<Q", address)[0])
+
+    def text(self, address: int) -> str:
+        """A C string, shortened to what a name may have."""
+        found = b""
+        while len(found) < _LONGEST:
+            # A string may end right before memory that is not there.
+            piece = self.read(address + len(found), 64 - (address + len(found)) % 64)
+            end = piece.find(b"\0")
+            if end >= 0:
+                return (found + piece[:end]).decode("utf-8", "surrogateescape")
+            found += piece
+        return found[:_LONGEST].decode("utf-8", "surrogateescape")
+
+    def fill(self, array: NDArray[Any], address: int) -> None:
+        """Read as many bytes as an array has, into it."""
+        self._move(os.preadv, self._quick.read, array, address)
+
+    def store(self, array: NDArray[Any], address: int) -> None:
+        """Write the bytes of an array."""
+        self._move(os.pwritev, self._quick.write, array, address)
+
+    def _move(self, move: Any, at_once: Any, array: NDArray[Any], address: int) -> None:
+        if not 0 < address < _TOP:
+            raise Unreadable(address, array.size)
+        view, done = array.data, 0
+        if array.size >= WORTH_IT and self._is_same(address):
+            done = at_once(array, address)
+        while done < array.size:
+            try:
+                moved = move(self._file, [view[done:]], address + done)
+            except (OSError, OverflowError):
+                moved = 0
+            if moved <= 0:
+                raise Unreadable(address + done, array.size - done)
+            done += moved
+
+    def _is_same(self, address: int) -> bool:
+        """Whether the process has not become another program, whose memory has the same number."""
+        try:
+            return bool(os.pread(self._file, 1, address))
+        except (OSError, OverflowError):
+            return False
+
+    def write(self, data: bytes, address: int) -> None:
+        """Write an answer where the client asked for it."""
+        if not 0 < address < _TOP:
+            raise Unreadable(address, len(data))
+        try:
+            done = os.pwrite(self._file, data, address)
+        except (OSError, OverflowError):
+            done = 0
+        if done < len(data):
+            raise Unreadable(address, len(data))
+
+    # What is mapped, and what the heap gave out
+
+    def mappings(self) -> list[Mapping]:
+        """Everything that is mapped, by address."""
+        try:
+            with Path(f"/proc/{self.pid}/maps").open("rb") as file:
+                lines = file.read(_MAX_MAPS).decode("utf-8", "surrogateescape").splitlines()
+        except OSError as exc:
+            if exc.errno in (errno.ENOENT, errno.ESRCH):
+                return []  # the process has ended
+            why = (exc.strerror or str(exc)).lower()
+            raise TurnedAway(f"the memory map of a process cannot be read ({why})") from exc
+        return [mapping for line in lines if (mapping := _mapping(line)) is not None]
+
+    def extent(self, address: int, size: int) -> tuple[int, bool]:
+        """How many bytes from an address on can be read, at most `size`, and all written."""
+        maps = self.mappings()
+        at = bisect_right(maps, address, key=lambda one: one.start) - 1
+        end, writable = address, True
+        for one in maps[max(at, 0) :]:
+            if one.start > end or one.end <= end or not one.readable:
+                break
+            writable = writable and one.writable
+            end = one.end
+            if end >= address + size:
+                break
+        return min(size, end - address), writable and end > address
+
+    def watch(self, ranges: list[tuple[int, int]]) -> None:
+        """Let the client say when any of these is freed; it is asked before each `free`."""
+        if not self._shared:
+            return
+        kept = ranges[:MOST_WATCHED]
+        self.is_crowded = self.is_crowded or len(kept) < len(ranges)
+        low, high = min((r[0] for r in kept), default=0), max((r[1] for r in kept), default=0)
+        words = [word for one in kept for word in one]
+        self.write(struct.pack(f"<{len(words)}Q", *words), self._shared + _WATCH_AT)
+        self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
+
+    def block_at(self, address: int) -> Block | None:
+        """The living block of the heap that an address lies in, as far as it was noted."""
+        return self._nearest(_BLOCKS_AT, _BLOCKS, address)
+
+    def freed_block_at(self, address: int) -> Block | None:
+        """The block of the heap that an address lay in, if that was freed a short while ago.
+
+        Not where a living block may have gone unnoticed, nor for large blocks: what is mapped where
+        one of those was may be anything.
+        """
+        if not self._shared or self.pointer(self._shared + _RING_AT - 16):
+            return None
+        found = self._nearest(_RING_AT, _RING, address)
+        return found if found is not None and found.size < _LARGE_BLOCK else None
+
+    def _nearest(self, at: int, count: int, address: int) -> Block | None:
+        import numpy
+
+        if not self._shared:
+            return None
+        table = numpy.empty(count * 24, numpy.uint8)
+        try:
+            self.fill(table, self._shared + at)
+        except Unreadable:
+            return None
+        rows = table.view(numpy.uint64).reshape(count, 3)
+        starts, ends = rows[:, 0], rows[:, 0] + rows[:, 1]
+        inside = numpy.flatnonzero((starts <= address) & (address < ends) & (starts > 0))
+        if not inside.size:
+            return None
+        start, size, caller = map(int, rows[inside[starts[inside].argmax()]])
+        return Block(start, size, caller)
+
+    @cached_property
+    def program(self) -> str:
+        """The file that the process was started from."""
+        try:
+            return str(Path(f"/proc/{self.pid}/exe").readlink())
+        except OSError:
+            return ""
+
+
+def _mapping(line: str) -> Mapping | None:
+    parts = line.split(None, 5)
+    try:
+        start, end = (int(part, 16) for part in parts[0].split("-"))
+        path = parts[5] if len(parts) > 5 else ""
+        return Mapping(start, end, parts[1][0] == "r", parts[1][1] == "w", int(parts[2], 16), path)
+    except (ValueError, IndexError):
+        return None
+
+
+class _Piece(ctypes.Structure):
+    """`struct iovec`."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+@cache
+def _function(name: str) -> Any:
+    found = getattr(ctypes.CDLL(None), name, None)
+    if found is not None:
+        piece, count = ctypes.POINTER(_Piece), ctypes.c_ulong
+        found.argtypes = (ctypes.c_int, piece, count, piece, count, count)
+        found.restype = ctypes.c_ssize_t
+    return found
+
+
+class QuickCopies:
+    """Copies from and to one process; each says how many bytes it did, perhaps none."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        try:
+            self._process = os.pidfd_open(pid)
+        except (OSError, AttributeError):  # an old system: everything goes the slow way
+            self._process = -1
+
+    def close(self) -> None:
+        """Copy no more."""
+        if self._process >= 0:
+            os.close(self._process)
+        self._process = -1
+
+    def read(self, array: NDArray[Any], address: int) -> int:
+        """Fill an array."""
+        return self._copy("process_vm_readv", array, address) if array.flags.writeable else 0
+
+    def write(self, array: NDArray[Any], address: int) -> int:
+        """Write an array."""
+        return self._copy("process_vm_writev", array, address)
+
+    def _copy(self, name: str, array: NDArray[Any], address: int) -> int:
+        function = _function(name)
+        if function is None or not array.flags.c_contiguous or not self._is_there():
+            return 0
+        here = _Piece(array.__array_interface__["data"][0], array.nbytes)
+        there = _Piece(address, array.nbytes)
+        return max(0, int(function(self._pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)))
+
+    def _is_there(self) -> bool:
+        if self._process < 0:
+            return False
+        try:
+            signal.pidfd_send_signal(self._process, 0)  # which sends nothing
+        except OSError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Memory of a process, and where it has its program from beginning to end; 0: not known."""
+
+    memory: ProcessMemory
+    address: int
+
+    def is_there(self) -> bool:
+        """Not where the process has ended, or has become another program."""
+        try:
+            return not self.address or bool(self.memory.read(self.address, 1))
+        except Unreadable:
+            return False
+
+
+def presence(memory: ProcessMemory) -> Presence:
+    """Of a process as it is now."""
+    maps = (one for one in memory.mappings() if one.readable and one.path == memory.program)
+    return Presence(memory, next((one.start for one in maps), 0))
+
+
+class LookedInto(Protocol):
+    """A process, its memory opened."""
+
+    @property
+    def memory(self) -> ProcessMemory:
+        """Its memory."""
+
+    def is_there(self) -> bool:
+        """Not where it has ended, or has become another program."""
+
+
+One = TypeVar("One", bound=LookedInto)
+
+
+class KnownProcesses(Generic[One]):
+    """Processes that have said hello, by number; a number may be another process's later."""
+
+    def __init__(self) -> None:
+        self._now: dict[int, One] = {}
+        self._gone: list[One] = []  # whose numbers others have now
+        self._lock = threading.Lock()
+
+    def find(self, pid: int, look_into: Callable[[], One]) -> One:
+        """The process with this number, looked into when it is a new one."""
+        with self._lock:
+            found = self._now.get(pid)
+            if found is not None and not found.is_there():
+                self._gone.append(found)
+                found = None
+            if found is None:
+                if len(self._now) + len(self._gone) >= MOST_PROCESSES:
+                    raise TurnedAway(f"{MOST_PROCESSES:,} processes of one program")
+                try:
+                    found = self._now[pid] = look_into()
+                except OSError as exc:
+                    why = (exc.strerror or str(exc)).lower()
+                    raise TurnedAway(f"a process cannot be looked into ({why})") from exc
+            return found
+
+    def now(self) -> tuple[One, ...]:
+        """Those that have their numbers still."""
+        with self._lock:
+            return tuple(self._now.values())
+
+    def close(self) -> None:
+        """Look into none any more; only when nobody uses their memory."""
+        for one in (*self.now(), *self._gone):
+            one.memory.close()

@@ -1,0 +1,180 @@
+"""Accepts connections of programs on a Unix socket, one thread per connection.
+
+A bad message ends its own connection and nothing else. When a server thread ends, for whatever
+reason, its connection is closed, so no program waits for ever. Where there is no room for another
+connection it is closed at once, and the ledger keeps the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import monotonic
+
+from qnnmem.errors import Fault, UsageError
+from qnnmem.programs.ledger import Ledger
+from qnnmem.programs.wire import ProgramConnection, TurnedAway
+
+_MOST_CONNECTIONS = 512
+_JOIN_S = 5.0
+_RETRY_S = 0.01
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# The peer went away before it was accepted.
+_ABORTED = frozenset({errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
+
+
+class SocketServer:
+    """Listens in a folder until it is closed.
+
+    `serve` handles one connection to its end. If it returns True, the connection stays open
+    without a thread. No message has more than `most_words` words.
+    """
+
+    def __init__(
+        self, folder: Path, serve: Callable[[ProgramConnection], bool], most_words: int
+    ) -> None:
+        self._most_words = most_words
+        self.path = folder / "socket"
+        self.ledger = Ledger(folder)
+        self.crash: BaseException | None = None  # of a thread here: a mistake of ours
+        self._talk = serve
+        self._connections: set[ProgramConnection] = set()
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._spare = _spare()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(str(self.path))
+        self._socket.listen(64)
+        self._thread = threading.Thread(target=self._accept, name="socket server", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            self._socket.close()
+            os.close(self._spare)
+            self.ledger.close()
+            raise UsageError("this process can have no thread more, and needs some") from exc
+
+    def settle(self) -> None:
+        """Wait until everything is handled that a program sent before it ended."""
+        with self._lock:
+            threads = tuple(self._threads)
+        _join(threads)
+
+    def hang_up(self) -> None:
+        """Accept nothing more and shut every connection down."""
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_JOIN_S)  # the last accepted connection is in the set then
+        self._socket.close()
+        with self._lock:
+            connections = tuple(self._connections)
+        for connection in connections:
+            connection.hang_up()
+
+    def close(self) -> bool:
+        """Wait for the threads after `hang_up`; return whether all have ended."""
+        self.settle()
+        with self._lock:
+            connections, threads = tuple(self._connections), tuple(self._threads)
+        for connection in connections:
+            connection.close()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        self.ledger.close()
+        with contextlib.suppress(OSError):  # a program can put anything there
+            self.path.unlink()
+        return not any(thread.is_alive() for thread in threads)
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                accepted = self._next()
+            except OSError as exc:
+                if exc.errno in _NO_ROOM:
+                    self._closed.wait(_RETRY_S)
+                elif exc.errno not in _ABORTED:
+                    return
+            else:
+                self._start(accepted)
+
+    def _next(self) -> socket.socket:
+        """Accept one connection; with no descriptor left, the spare one is used to refuse it."""
+        try:
+            return self._socket.accept()[0]
+        except OSError as exc:
+            if exc.errno not in _NO_ROOM or self._spare < 0:
+                raise
+            self.ledger.refuse(f"qnnmem has no descriptor left ({_descriptors():,} in all)")
+        os.close(self._spare)
+        self._spare = -1
+        accepted = self._socket.accept()[0]
+        try:
+            self._spare = _spare()
+        except OSError:
+            accepted.close()
+            self._spare = _spare()
+            raise
+        return accepted  # there is room again
+
+    def _start(self, accepted: socket.socket) -> None:
+        try:
+            if self._has_begun(ProgramConnection(accepted, self._most_words)):
+                return
+        except (RuntimeError, MemoryError):
+            self.ledger.refuse("this machine has no thread or no memory left for qnnmem")
+        with contextlib.suppress(OSError):
+            accepted.shutdown(socket.SHUT_RDWR)
+        accepted.close()
+
+    def _has_begun(self, connection: ProgramConnection) -> bool:
+        with self._lock:
+            self._threads = {thread for thread in self._threads if thread.is_alive()}
+            if len(self._connections) >= _MOST_CONNECTIONS:
+                self.ledger.refuse(f"{_MOST_CONNECTIONS:,} threads that call QNN at a time")
+            if len(self._connections) >= _MOST_CONNECTIONS or self._closed.is_set():
+                return False
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            thread.start()
+            self._connections.add(connection)
+            self._threads.add(thread)
+            return True
+
+    def _serve(self, connection: ProgramConnection) -> None:
+        stays_open = False
+        try:
+            stays_open = self._talk(connection)
+        except TurnedAway as exc:
+            self.ledger.refuse(str(exc))
+        except Fault:
+            pass  # the program is gone
+        except Exception as exc:  # the program must not wait for an answer that never comes
+            self.crash = self.crash or exc
+        finally:
+            if not stays_open:
+                with self._lock:
+                    self._connections.discard(connection)
+                connection.close()
+
+
+def _descriptors() -> int:
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _spare() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    end = monotonic() + _JOIN_S  # for all of them together
+    for thread in threads:
+        thread.join(max(0.0, end - monotonic()))

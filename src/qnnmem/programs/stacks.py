@@ -1,0 +1,259 @@
+"""Return addresses of the client as file and line.
+
+Which file an address lies in says `/proc/PID/maps`; which line, `addr2line` from the debug
+information in that file. Without either, function and offset remain.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+
+from qnnmem.bounded_file import read_bytes, read_head
+from qnnmem.errors import LoadError
+from qnnmem.programs.process_memory import Mapping, ProcessMemory
+from qnnmem.text import shorten
+
+_SECONDS = 20  # of one look into a file
+_MOST_SECONDS = 60.0  # of all: a program may have as many frames as it likes
+_MOST_KNOWN = 20_000
+_FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
+_LONGEST = 120  # characters of a line of source
+_LONGEST_NAME = 4096  # characters of a file's name
+_LARGEST_SOURCE = 16 << 20  # bytes of its file
+_NEAR = 128  # bytes before a call
+_LOST = "<artificial>"
+_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
+
+_HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One function on a call stack; line 0 where the debug information does not say."""
+
+    function: str
+    file: str
+    line: int
+    module: str
+    offset: int
+    # The line itself. It is read while the program is here: whoever gets the frame later, in a file
+    # from elsewhere, must not open what that names.
+    source: str = ""
+
+    @property
+    def place(self) -> str:
+        """File and line, or where in which object."""
+        if self.line:
+            return f"{_near(self.file)}:{self.line}"
+        inside = f"{Path(self.module).name}+{self.offset:#x}"
+        return f"{self.function} ({inside})" if self.function else inside
+
+    @property
+    def text(self) -> str:
+        """Place and source, as findings have it."""
+        return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
+
+
+Stack = tuple[Frame, ...]
+Trace = tuple[tuple[str, int], ...]  # files and addresses in them: a stack before it is looked up
+
+
+class Symbols:
+    """Stacks of one run; every address is looked up once."""
+
+    def __init__(self, hidden: str) -> None:
+        self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
+        self._known: dict[tuple[str, int], Stack] = {}
+        self._lock = Lock()
+        self._left_s = _MOST_SECONDS
+        self._end = 0.0  # of the look that is taken now
+        # GNU's starts faster; LLVM's also names files after link-time optimization.
+        self._second = shutil.which("llvm-addr2line")
+        self._tool = shutil.which("addr2line") or self._second
+
+    @property
+    def has_tool(self) -> bool:
+        """Whether lines can be found at all."""
+        return self._tool is not None
+
+    def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
+        """What has to be known now, because the program may end: cheap."""
+        maps = memory.mappings()
+        found: list[tuple[str, int]] = []
+        for at in addresses:
+            mapping = next((m for m in maps if m.start <= at < m.end), None)
+            if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
+                # What is on the stack is where a call returns to; the call is before that.
+                found.append((mapping.path, _in_file(maps, mapping, at - 1)))
+        return tuple(found)
+
+    def stack(self, trace: Trace) -> Stack:
+        """The frames of the program, innermost first; takes a process of its own."""
+        with self._lock:
+            began = monotonic()
+            self._end = began + self._left_s
+            self._look_up(trace)
+            self._left_s -= monotonic() - began
+            return tuple(frame for one in trace for frame in self._known.get(one, ()))
+
+    def _is_hidden(self, path: str) -> bool:
+        return path.startswith(self._hidden) or path.startswith("[")
+
+    def _look_up(self, wanted: Sequence[tuple[str, int]]) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        missing: dict[str, list[int]] = {}
+        for path, offset in wanted:
+            if (path, offset) not in self._known:
+                missing.setdefault(path, []).append(offset)
+        for path, offsets in missing.items():
+            for offset, frames in zip(offsets, self._ask(path, offsets), strict=True):
+                is_late = monotonic() >= self._end
+                self._known[path, offset] = frames if is_late else tuple(map(_with_source, frames))
+
+    def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
+        bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
+        if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
+            return bare
+        found = self._run(self._tool, path, offsets)
+        lost = any(frame.file.endswith(_LOST) for stack in found for frame in stack)
+        if lost and self._second is not None:
+            found = self._run(self._second, path, offsets)
+        elif lost:
+            found = [tuple(map(self._real_file, stack)) for stack in found]
+        if len(found) != len(offsets):
+            return bare
+        return [
+            stack if any(frame.line for frame in stack[:1]) else self._nearby(path, offset, stack)
+            for stack, offset in zip(found, offsets, strict=True)
+        ]
+
+    def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
+        """Where a compiler has merged calls, a call has no line: that of what is before it.
+
+        With clang the whole block has none, from the first argument on. What is before that is in
+        the same function, or just where that was called from.
+        """
+        steps = range(offset - 1, max(0, offset - _NEAR), -1)
+        before = self._run(str(self._tool), path, list(steps))
+        near = next((one for one in before if one and one[0].line), None)
+        if near is None and self._second is not None:  # it knows where the functions came from
+            around = self._run(self._second, path, [offset])
+            near = next((one for one in around if any(frame.line for frame in one)), None)
+        return near or stack
+
+    def _run(self, tool: str, path: str, offsets: list[int]) -> list[Stack]:
+        command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
+        text = self._output(command)
+        return [
+            tuple(_frame(f, where, path, offset) for f, where in group)
+            or (Frame("", "", 0, path, offset),)
+            for group, offset in zip(_groups(text.splitlines()), offsets, strict=False)
+        ]
+
+    def _output(self, command: list[str]) -> str:
+        """What a tool prints; nothing once no time is left, and frames stay without lines then."""
+        left = self._end - monotonic()
+        if left <= 0:
+            return ""
+        try:
+            done = subprocess.run(  # noqa: S603  # on the program that is run anyway
+                command, capture_output=True, timeout=min(_SECONDS, left), check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.decode("utf-8", "replace")
+
+    def _real_file(self, frame: Frame) -> Frame:
+        """The frame with the file of its line, which GNU's addr2line loses."""
+        tool = shutil.which("readelf")
+        if not frame.file.endswith(_LOST) or tool is None:
+            return frame
+        name, nearest = frame.file, -1
+        for row in self._output([tool, "-wL", frame.module]).splitlines():
+            words = row.split()
+            if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
+                at = int(words[2], 16)
+                if nearest < at <= frame.offset:
+                    name, nearest = words[0], at
+        return replace(frame, file=name)
+
+
+def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
+    """Answers by address: for each, pairs of function and place, the inlined ones first."""
+    groups: list[list[str]] = []
+    for line in lines:
+        if re.fullmatch(r"0x[0-9a-f]+", line):
+            groups.append([])
+        elif groups:
+            groups[-1].append(line)
+    return [list(zip(group[::2], group[1::2], strict=False)) for group in groups]
+
+
+def _frame(function: str, where: str, module: str, offset: int) -> Frame:
+    found = _FILE_LINE.match(where)
+    name = "" if function == "??" else function[:200]
+    if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
+        return Frame(name, "", 0, module, offset)
+    line = int(found["line"])
+    return Frame(name, os.path.normpath(found["file"])[:_LONGEST_NAME], line, module, offset)
+
+
+def _with_source(frame: Frame) -> Frame:
+    lines = _source_lines(frame.file) if frame.line else ()
+    if frame.line > len(lines) or not frame.line:
+        return frame
+    line = lines[frame.line - 1][: 2 * _LONGEST].decode("utf-8", "replace")
+    return replace(frame, source=shorten(line.strip().replace("\t", " "), _LONGEST))
+
+
+@lru_cache(maxsize=8)
+def _source_lines(name: str) -> tuple[bytes, ...]:
+    """Lines of an ordinary file that is not too large; debug information may name any other."""
+    try:
+        return tuple(read_bytes(Path(name), _LARGEST_SOURCE).split(b"\n"))
+    except LoadError:
+        return ()
+
+
+def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
+    """The address as the file has it."""
+    if not _is_movable(mapping.path):
+        return address
+    first = next((m.start for m in maps if m.path == mapping.path and m.offset == 0), None)
+    return address - first if first is not None else address - mapping.start + mapping.offset
+
+
+def _is_movable(path: str) -> bool:
+    """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
+    try:
+        head = read_head(Path(path), 18)  # by now anything may have that name
+    except LoadError:
+        return True
+    return head[16:17] != b"\x02"  # ET_EXEC
+
+
+def _near(name: str) -> str:
+    """A file as it is reached from the working folder."""
+    try:
+        return name.removeprefix(str(Path.cwd()) + os.sep)
+    except OSError:
+        return name
+
+
+def of_program(stack: Stack, program: str) -> Frame | None:
+    """The innermost frame of the program's own code: not of the system, and with a line if any."""
+    own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
+    # What a header of the system has inlined, e.g. the allocator of a vector, is not theirs.
+    with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))
+    in_program = (frame for frame in own if frame.module == program)
+    return next(with_line, None) or next(in_program, None) or next(iter(own), None)

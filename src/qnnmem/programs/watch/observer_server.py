@@ -1,0 +1,242 @@
+"""The side that the observers in a program's processes talk to: a thread for each of theirs.
+
+Whatever they say is bounded and may be wrong; at worst their connection ends, and then the program
+goes on by itself. Memory of the program is only ever read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qnnmem.programs.functions import DEREGISTER, MAKES, NAMED, NAMES, REGISTER, SIZES, plan
+from qnnmem.programs.layout import dimensions
+from qnnmem.programs.ledger import Ledger
+from qnnmem.programs.process_memory import (
+    KnownProcesses,
+    Presence,
+    ProcessMemory,
+    Unreadable,
+    presence,
+)
+from qnnmem.programs.socket_server import SocketServer
+from qnnmem.programs.watch.injections import Injection, InjectionCounter
+from qnnmem.programs.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen, TraceRecorder
+from qnnmem.programs.wire import Hangup, Message, ProgramConnection
+from qnnmem.qnn.shared_memory import tensor_bytes
+from qnnmem.text import shorten
+
+_HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED = range(1, 6)
+_GO, _ANSWER = range(2)
+_INJECTED, _WAITS = 1, 2
+_VERSION = 2
+_HELLO_WORDS = 6
+_MOST_WORDS = 256
+_MOST_SLOTS = 64  # of libraries in one process
+_NAME = 200
+_FIRST_FUNCTION = (40, 32)  # where the tables of backends and of the system library have it
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What was found out about a call while it waited."""
+
+    function: int
+    name: str = ""
+    size: int = 0
+    handles: tuple[int, ...] = ()
+    is_unread: bool = False  # whether its arguments could not be read
+
+
+class WatchServer:
+    """Listens as long as a program runs."""
+
+    def __init__(
+        self, folder: Path, recorder: TraceRecorder, injections: Sequence[Injection]
+    ) -> None:
+        self.recorder = recorder
+        self.injections = InjectionCounter(injections)
+        self.plan = plan(one.function for one in injections)
+        self.heard = False  # whether any program asked for QNN
+        self._processes = KnownProcesses[Presence]()
+        self._sockets = SocketServer(folder, self._talk, _MOST_WORDS)
+        self.path = self._sockets.path
+
+    @property
+    def crash(self) -> BaseException | None:
+        """What went wrong here: a mistake of ours."""
+        return self._sockets.crash
+
+    def settle(self) -> None:
+        """Wait for what the program said before it ended."""
+        self._sockets.settle()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._sockets.hang_up()
+        if self._sockets.close():
+            self._processes.close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the program counts."""
+        return self._sockets.ledger
+
+    def memory(self, pid: int) -> ProcessMemory:
+        """The memory of a process that says hello."""
+        return self._processes.find(pid, lambda: presence(ProcessMemory(pid))).memory
+
+    def _talk(self, line: ProgramConnection) -> bool:
+        hello = line.receive()
+        known = hello.kind == _HELLO and len(hello.words) == _HELLO_WORDS
+        if not known or hello.words[0] != _VERSION:
+            raise Hangup("it does not say hello")
+        thread = _WatchedThread(self, line, self.memory(line.peer()), hello.words[4])
+        line.confirm()
+        row = self.ledger.row(hello.words[5])
+        line.send(_GO, data=self.plan)
+        while True:
+            thread.hear(line.receive())
+            self.ledger.hear(row)
+
+
+class _WatchedThread:
+    """One thread of the program."""
+
+    def __init__(
+        self, server: WatchServer, line: ProgramConnection, memory: ProcessMemory, tid: int
+    ) -> None:
+        self._server, self._line, self._memory = server, line, memory
+        self._pid, self._tid = memory.pid, tid & 0xFFFFFFFF
+        self._waiting: list[_Before] = []
+        self._answers = {
+            _LIBRARY: self._library,
+            _ASK: self._ask,
+            _TOLD: self._told,
+            _LOGGED: self._logged,
+        }
+
+    def hear(self, said: Message) -> None:
+        """Take in one message, and answer it where that is waited for."""
+        if said.kind not in self._answers:
+            raise Hangup("it says what none of ours says")
+        self._answers[said.kind](said)
+
+    def _library(self, said: Message) -> None:
+        if len(said.words) != 3:
+            raise Hangup("it names no library")
+        slot, is_system, address = said.words
+        if slot > _MOST_SLOTS:
+            raise Hangup("it names no library")
+        memory, recorder = self._memory, self._server.recorder
+        with contextlib.suppress(Unreadable):
+            number, name, *version = memory.unpack("<IxxxxQ6I", address)
+            first = memory.pointer(address + _FIRST_FUNCTION[bool(is_system)])
+            maps = memory.mappings()
+            path = next((one.path for one in maps if one.start <= first < one.end), "")
+            api, own = ".".join(map(str, version[:3])), ".".join(map(str, version[3:]))
+            recorder.add(
+                LibrarySeen(
+                    *(self._pid, recorder.now(), slot, number),
+                    shorten(memory.text(name), _NAME),
+                    *(api, "" if is_system else own, shorten(path, 4 * _NAME)),
+                )
+            )
+        self._server.heard = True
+        self._line.send(_GO)
+
+    def _ask(self, said: Message) -> None:
+        function, words = said.function, said.words[2:]
+        if function not in NAMES:
+            raise Hangup("it asks about a function that is none")
+        try:
+            before = self._look(function, words)
+        except Unreadable:
+            before = _Before(function, is_unread=True)
+        self._waiting.append(before)
+        del self._waiting[:-16]  # calls inside of callbacks inside of calls
+        code = self._server.injections.code_for(function, before.size)
+        self._line.send(_ANSWER if code else _GO, code)
+
+    def _look(self, function: int, words: tuple[int, ...]) -> _Before:
+        at = NAMED.get(function)
+        if at is not None and at < len(words):
+            return _Before(function, name=shorten(self._memory.text(words[at]), _NAME))
+        if function == REGISTER and len(words) == 4:
+            return _Before(function, size=self._registered(words[1], words[2] & 0xFFFFFFFF))
+        if function == DEREGISTER and len(words) == 2:
+            handles = self._handles(words[0], words[1] & 0xFFFFFFFF)
+            return _Before(function, handles=handles)
+        return _Before(function, size=_size(function, words))
+
+    def _registered(self, address: int, count: int) -> int:
+        """Bytes of the tensors that are registered, as their descriptors have them."""
+        total = 0
+        for at in range(min(count, MOST_HANDLES)):
+            rank, sizes, data_type = self._memory.unpack("<IxxxxQ8xI", address + 48 * at)
+            shape = dimensions(self._memory, sizes, rank)
+            total += tensor_bytes(shape, data_type) or 0
+        return min(total, (1 << 63) - 1)
+
+    def _handles(self, address: int, count: int) -> tuple[int, ...]:
+        kept = min(count, MOST_HANDLES)
+        return tuple(self._memory.unpack(f"<{kept}Q", address)) if kept else ()
+
+    def _told(self, said: Message) -> None:
+        function, words = said.function, said.words
+        count = words[6] if len(words) >= 7 else 0
+        if function not in NAMES or not 0 < count <= len(words) - 7 or words[0] > _MOST_SLOTS:
+            raise Hangup("it tells of a call that is none")
+        slot, begin, end, code, flags, handle = words[:6]
+        arguments, frames = words[7 : 7 + count], words[7 + count :]
+        before = self._before(function)
+        handles, is_unread = before.handles, before.is_unread
+        if function == REGISTER:
+            if code == 0 and count == 4:
+                try:
+                    handles = self._handles(arguments[3], arguments[2] & 0xFFFFFFFF)
+                except Unreadable:
+                    is_unread = True
+        elif NAMES[function] in MAKES and code == 0:
+            handles = (handle,)
+        if is_unread and code == 0:
+            self._server.ledger.miss(f"arguments of {NAMES[function]} that could not be read")
+        recorder = self._server.recorder
+        place, since = recorder.place(self._memory, frames), recorder.since_start(begin)
+        recorder.add(
+            CallSeen(
+                *(self._pid, self._tid, slot, NAMES[function]),
+                *(since, max(since, recorder.since_start(end)), code & 0xFFFF),
+                on=arguments[0],
+                handles=handles,
+                bytes=before.size or _size(function, arguments),
+                name=before.name,
+                place=place,
+                injected=bool(flags & _INJECTED),
+            )
+        )
+        if flags & _WAITS:
+            self._line.send(_GO)
+
+    def _before(self, function: int) -> _Before:
+        for at in range(len(self._waiting) - 1, -1, -1):
+            if self._waiting[at].function == function:
+                return self._waiting.pop(at)
+        return _Before(function)
+
+    def _logged(self, said: Message) -> None:
+        if len(said.words) < 3:
+            raise Hangup("it logs nothing")
+        clock, level, length = said.words[:3]
+        text = said.data[24:][:length].decode("utf-8", "replace")
+        recorder = self._server.recorder
+        time = recorder.since_start(clock)
+        line = shorten(text.rstrip(), 2000)
+        recorder.add(LogSeen(self._pid, self._tid, time, level & 0xFF, line))
+
+
+def _size(function: int, words: tuple[int, ...]) -> int:
+    at = SIZES.get(function)
+    return 0 if at is None or at >= len(words) else min(words[at], (1 << 63) - 1)

@@ -1,0 +1,274 @@
+"""What was seen of a program, as lines of JSON: written while it runs, read by anyone later.
+
+The first line names the format, the last one says how the program ended. In between come places
+(call stacks, by number), libraries, calls and lines of QNN's log. Times are nanoseconds since the
+start. A file from elsewhere may hold anything: lines are bounded and every value has its type.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from qnnmem.bounded_file import regular_size
+from qnnmem.errors import LoadError
+from qnnmem.programs.process_memory import ProcessMemory
+from qnnmem.programs.stacks import Frame, Symbols, Trace
+from qnnmem.text import shorten
+from qnnmem.units import format_size
+
+SCHEMA = "qnnmem.trace/1"
+MOST_BYTES = 256 << 20
+MOST_PARTS = 1_000_000  # lines, with the handles and the frames in them: what takes memory
+LONGEST_LINE = 1 << 20
+MOST_HANDLES = 4096  # of one call
+MOST_FRAMES = 512  # of one call stack
+MOST_RULES = 1000  # of calls that fail on purpose
+MOST_MISSED = 1000  # threads and processes that were not seen
+_STACK_BYTES = 32 << 20  # of the bytes of a trace
+_OTHER_BYTES = 4 << 20  # for its first and its last line
+_STACK_PARTS = 200_000
+_MOST_STACKS = 20_000
+
+Amount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Word = Annotated[int, Meta(ge=0)]  # of 64 bits, which is looked at by hand
+Small = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+Name = Annotated[str, Meta(max_length=1000)]
+FileName = Annotated[str, Meta(max_length=4096)]
+Rules = Annotated[tuple[Name, ...], Meta(max_length=MOST_RULES)]
+
+
+class TraceHead(msgspec.Struct, frozen=True):
+    """The first line."""
+
+    schema: Name
+    tool: Name
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    injected: Rules = ()  # which calls were to fail
+
+
+class FrameSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One function on a call stack."""
+
+    function: Name
+    file: FileName
+    line: Small
+    module: FileName
+    offset: Amount
+    source: Name = ""
+
+
+class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
+    """A call stack that calls refer to by its number."""
+
+    id: Amount
+    stack: Annotated[tuple[FrameSeen, ...], Meta(max_length=MOST_FRAMES)]
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """As those of a program that runs here."""
+        return tuple(
+            Frame(one.function, one.file, one.line, one.module, one.offset, one.source)
+            for one in self.stack
+        )
+
+
+class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library"):
+    """A library whose functions the program was given."""
+
+    process: Small
+    time: Amount
+    slot: Small
+    backend: Small
+    name: Name
+    api: Name
+    version: Name
+    path: FileName
+
+
+class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event", tag="call"):
+    """One call."""
+
+    process: Small
+    thread: Small
+    slot: Small
+    function: Name
+    begin: Amount
+    end: Amount
+    code: Small
+    on: Word = 0  # the handle that it works on: its first argument
+    # That it made, or gave back.
+    handles: Annotated[tuple[Word, ...], Meta(max_length=MOST_HANDLES)] = ()
+    bytes: Amount = 0
+    name: Name = ""
+    place: Amount = 0
+    injected: bool = False
+
+
+class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
+    """One line of QNN's log."""
+
+    process: Small
+    thread: Small
+    time: Amount
+    level: Small
+    text: FileName
+
+
+class FunctionTotal(msgspec.Struct, frozen=True):
+    """All calls of one function, also of those that are only counted."""
+
+    count: Amount
+    ns: Amount
+    failed: Amount
+
+
+class MissedSeen(msgspec.Struct, frozen=True):
+    """Part of a program that the trace knows nothing of."""
+
+    what: Name
+    calls: Amount = 0
+    process: Small = 0
+    thread: Small = 0
+
+
+class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
+    """The last line."""
+
+    time: Amount
+    exit_code: Annotated[int, Meta(ge=0, le=255)]
+    ended_by: Annotated[str, Meta(max_length=60)]
+    timed_out: bool
+    totals: dict[Name, FunctionTotal]
+    left_out: Amount
+    has_lines: bool
+    unmatched: Rules = ()  # which calls were to fail and never came
+    not_checked: Annotated[tuple[MissedSeen, ...], Meta(max_length=MOST_MISSED)] = ()
+
+
+Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd
+
+
+def read_trace(path: Path) -> Iterator[TraceHead | Event]:
+    """Every line of a trace, the first one first."""
+    if regular_size(path) > MOST_BYTES:
+        raise LoadError(path, f"a trace of more than {format_size(MOST_BYTES)} is not read")
+    heads = msgspec.json.Decoder(TraceHead)
+    events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+    with path.open("rb") as file:
+        number = parts = 0
+        while line := file.readline(LONGEST_LINE):
+            number += 1
+            try:
+                found = (events if number > 1 else heads).decode(line)
+                _check(found)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+                wrong = shorten(str(exc), 200)
+                if number == 1:
+                    raise LoadError(path, f"it is no trace of {SCHEMA}: {wrong}") from exc
+                raise LoadError(path, f"line {number:,} is none of a trace: {wrong}") from exc
+            parts += parts_of(found)
+            if parts > MOST_PARTS:
+                raise LoadError(path, f"a trace of more than {MOST_PARTS:,} parts is not read")
+            yield found
+    if number == 0:
+        raise LoadError(path, f"it is empty, and no trace of {SCHEMA}")
+
+
+def parts_of(line: TraceHead | Event) -> int:
+    """How much of the memory that a trace may take a line takes."""
+    if isinstance(line, CallSeen):
+        return 1 + len(line.handles)
+    return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
+
+
+def _check(found: TraceHead | Event) -> None:
+    """What types cannot say."""
+    if isinstance(found, TraceHead) and found.schema != SCHEMA:
+        raise msgspec.ValidationError(f"the format is {found.schema}")
+    if isinstance(found, CallSeen):
+        if found.end < found.begin:
+            raise msgspec.ValidationError("a call ends before it begins")
+        if max(found.on, *found.handles, 0) >> 64:
+            raise msgspec.ValidationError("a handle of more than 64 bits")
+
+
+class TraceRecorder:
+    """What one run leaves; threads of the program may be told about at the same time."""
+
+    def __init__(self, file: Path, symbols: Symbols) -> None:
+        self.symbols = symbols
+        # Read by the same descriptor: the program can put anything into the place of the file.
+        self._file = file.open("w+b")
+        self._encode = msgspec.json.Encoder().encode
+        self._lock = threading.Lock()
+        self._bytes = self._parts = 0
+        self._known: dict[tuple[ProcessMemory, tuple[int, ...]], int] = {}
+        self._numbers: dict[Trace, int] = {}
+        self._start = time.monotonic_ns()
+        self.left_out = 0
+
+    def since_start(self, clock: int) -> int:
+        """A time of the machine's clock as one of the trace."""
+        return max(0, min(clock, time.monotonic_ns()) - self._start)
+
+    def now(self) -> int:
+        """The time of the trace at the moment."""
+        return time.monotonic_ns() - self._start
+
+    def add(self, event: Event) -> None:
+        """Keep one event, as long as there is room."""
+        line = self._encode(event) + b"\n"
+        with self._lock:
+            bytes_now, parts_now = self._bytes + len(line), self._parts + parts_of(event)
+            too_long = bytes_now > MOST_BYTES - _STACK_BYTES - _OTHER_BYTES
+            if too_long or parts_now > MOST_PARTS - _STACK_PARTS - 2:
+                self.left_out += 1
+                return
+            self._bytes, self._parts = bytes_now, parts_now
+            self._file.write(line)
+
+    def place(self, memory: ProcessMemory, addresses: tuple[int, ...]) -> int:
+        """The number of a call stack; 0 for none, and where there are too many."""
+        if not addresses:
+            return 0
+        key = memory, addresses  # not its number, which may be another process later
+        with self._lock:
+            found = self._known.get(key)
+            full = len(self._known) >= _MOST_STACKS
+        if found is not None or full:
+            return found or 0
+        trace = self.symbols.trace(memory, addresses)
+        with self._lock:
+            number = self._numbers.setdefault(trace, len(self._numbers) + 1) if trace else 0
+            self._known[key] = number
+        return number
+
+    def lines(self) -> Iterator[bytes]:
+        """Call stacks with functions and lines, and then every event; nothing more comes."""
+        everything = tuple({frame: None for trace in self._numbers for frame in trace})
+        self.symbols.stack(everything)  # each file is looked into once
+        size = parts = 0
+        for trace, number in self._numbers.items():
+            frames = map(_frame_seen, self.symbols.stack(trace)[:MOST_FRAMES])
+            stack = StackSeen(number, tuple(frames))
+            line = self._encode(stack) + b"\n"
+            size, parts = size + len(line), parts + parts_of(stack)
+            if size > _STACK_BYTES or parts > _STACK_PARTS:
+                break
+            if len(line) < LONGEST_LINE:
+                yield line
+        with self._lock, self._file as file:
+            file.seek(0)
+            yield from file
+
+
+def _frame_seen(frame: Frame) -> FrameSeen:
+    module = frame.module[:4096]
+    return FrameSeen(frame.function, frame.file, frame.line, module, frame.offset, frame.source)

@@ -1,0 +1,268 @@
+"""Findings for build servers: one neutral list, and SARIF 2.1.0, JUnit XML and GitHub commands.
+
+found = [CiFinding("budget-broken", "error", "scratch needs 10 bytes", CiPlace("a.onnx"))]
+sarif_log(rules, found, {"executionSuccessful": True})
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from xml.sax.saxutils import escape, quoteattr
+
+from qnnmem.text import printable, shorten
+from qnnmem.version import __version__
+
+Level = Literal["error", "warning"]
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SARIF_VERSION = "2.1.0"
+
+# With the backslashes before it, which would otherwise take away the one that is added.
+_BRACKET = re.compile(r"(\\*)([\[\]])")
+# What XML 1.0 cannot hold at all, not even escaped.
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MOST_COMMANDS = 50  # annotations; GitHub itself shows ten of a kind for each step
+_LONGEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CiRule:
+    """What a finding breaks."""
+
+    id: str
+    title: str
+    level: Level
+    description: str = ""
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CiPlace:
+    """A line of a file; forges want a line even for a file that has none, such as a model."""
+
+    file: str
+    line: int = 1
+    message: str = ""
+    snippet: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStack:
+    """Calls that led to a finding, the innermost first, each with its module."""
+
+    message: str
+    frames: tuple[tuple[CiPlace, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CiFinding:
+    """One finding."""
+
+    rule: str
+    level: Level
+    message: str
+    place: CiPlace | None = None
+    related: tuple[CiPlace, ...] = ()
+    subject: str = ""  # the model or program that it is about
+    count: int | None = None
+    stacks: tuple[CallStack, ...] = ()
+    fingerprint: str = ""  # the same for one finding in two runs
+    properties: Any = None
+
+
+def sarif_log(
+    rules: Sequence[CiRule], findings: Iterable[CiFinding], invocation: Mapping[str, Any]
+) -> str:
+    """One SARIF log with one run."""
+    at = {rule.id: number for number, rule in enumerate(rules)}
+    run = {
+        **sarif_run(rules, invocation),
+        "results": [sarif_result(finding, at[finding.rule]) for finding in findings],
+    }
+    log = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
+    return json.dumps(log, indent=1, ensure_ascii=True) + "\n"
+
+
+def sarif_run(
+    rules: Iterable[CiRule], invocation: Mapping[str, Any], version: str = __version__
+) -> dict[str, Any]:
+    """A run without its results."""
+    driver = {"name": "qnnmem", "version": version, "rules": [sarif_rule(rule) for rule in rules]}
+    return {
+        "tool": {"driver": driver},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+    }
+
+
+def sarif_rule(rule: CiRule) -> dict[str, Any]:
+    """A rule in SARIF."""
+    texts = {"fullDescription": rule.description, "help": rule.help}
+    return {
+        "id": rule.id,
+        "shortDescription": sarif_message(rule.title),
+        **{key: sarif_message(text) for key, text in texts.items() if text},
+        "defaultConfiguration": {"level": rule.level},
+    }
+
+
+def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
+    """A finding in SARIF; what it does not have is left out."""
+    text = f"{finding.subject}: {finding.message}" if finding.subject else finding.message
+    found: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": rule_index,
+        "level": finding.level,
+        "message": sarif_message(shorten(text, _LONGEST)),
+    }
+    if finding.count is not None:
+        found["occurrenceCount"] = max(1, finding.count)
+    if finding.place is not None:
+        found["locations"] = [sarif_location(finding.place)]
+    if finding.related:
+        found["relatedLocations"] = [
+            {"id": number, **sarif_location(place)}
+            for number, place in enumerate(finding.related, 1)
+        ]
+    if finding.stacks:
+        found["stacks"] = [_sarif_stack(stack) for stack in finding.stacks]
+    if finding.fingerprint:
+        found["partialFingerprints"] = {"qnnmem/v1": finding.fingerprint}
+    if finding.properties is not None:
+        found["properties"] = finding.properties
+    return found
+
+
+def sarif_location(place: CiPlace) -> dict[str, Any]:
+    """A place in SARIF."""
+    region: dict[str, Any] = {"startLine": max(1, place.line)}
+    if place.snippet:
+        region["snippet"] = {"text": place.snippet}
+    return {
+        "physicalLocation": {"artifactLocation": {"uri": uri(place.file)}, "region": region},
+        "message": sarif_message(place.message),
+    }
+
+
+def _sarif_stack(stack: CallStack) -> dict[str, Any]:
+    frames = [
+        {"location": sarif_location(place), "module": module} for place, module in stack.frames
+    ]
+    return {"message": sarif_message(stack.message), "frames": frames}
+
+
+def sarif_message(text: str) -> dict[str, str]:
+    """A message that shows as it is: its braces are no placeholders, its brackets no links."""
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    return {"text": _BRACKET.sub(r"\1\1\\\2", doubled)}
+
+
+def uri(name: str) -> str:
+    """A file's name as a URI reference; `stdin` for standard input."""
+    from urllib.parse import quote
+
+    if name == "-":
+        return "stdin"
+    name = name.removeprefix("file://")
+    if "://" in name:
+        quoted = quote(os.fsencode(name), safe=":/?#@!$&'()*+,;=%~")
+        return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quoted)
+    data = os.fsencode(name.replace("\\", "/") if os.name == "nt" else name)
+    quoted = quote(data, safe="/~")
+    if os.path.isabs(name):  # noqa: PTH117 - a name is all there is
+        return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
+    return quoted
+
+
+@dataclass(frozen=True, slots=True)
+class JunitCase:
+    """A test case: the question, and what went wrong."""
+
+    name: str
+    fault: Literal["", "failure", "error"] = ""
+    kind: str = ""
+    message: str = ""
+    body: tuple[str, ...] = field(default=())  # lines
+
+
+@dataclass(frozen=True, slots=True)
+class JunitSuite:
+    """The test cases of one model or program."""
+
+    name: str
+    cases: tuple[JunitCase, ...]
+    seconds: float | None = None
+
+
+def junit_xml(suites: Sequence[JunitSuite], name: str = "") -> str:
+    """JUnit's XML: one suite alone, or all of them under a name."""
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    if not name:
+        lines += (line for suite in suites for line in _junit_suite(suite))
+        return "\n".join(lines) + "\n"
+    cases = [case for suite in suites for case in suite.cases]
+    seconds = sum(suite.seconds or 0.0 for suite in suites)
+    lines.append(f"<testsuites name={_quoted(name)} {_junit_counts(cases, seconds)}>")
+    lines += (f" {line}" for suite in suites for line in _junit_suite(suite))
+    return "\n".join([*lines, "</testsuites>"]) + "\n"
+
+
+def _junit_suite(suite: JunitSuite) -> Iterator[str]:
+    name = _quoted(suite.name)
+    yield f'<testsuite name={name} {_junit_counts(suite.cases, suite.seconds)} skipped="0">'
+    for case in suite.cases:
+        head = f' <testcase classname={name} name={_quoted(case.name)} time="0"'
+        if not case.fault:
+            yield f"{head}/>"
+            continue
+        fault = f"{case.fault} type={_quoted(case.kind)} message={_quoted(case.message)}"
+        body = "\n".join(escape(_xml(line)) for line in case.body)
+        end = f">{body}</{case.fault}>" if body else "/>"
+        yield f"{head}><{fault}{end}</testcase>"
+    yield "</testsuite>"
+
+
+def _junit_counts(cases: Sequence[JunitCase], seconds: float | None) -> str:
+    faults = [case.fault for case in cases]
+    failures, errors = faults.count("failure"), faults.count("error")
+    numbers = f'tests="{len(cases)}" failures="{failures}" errors="{errors}"'
+    return numbers if seconds is None else f'{numbers} time="{seconds:.3f}"'
+
+
+def _quoted(text: str) -> str:
+    return quoteattr(_xml(text))
+
+
+def _xml(text: str) -> str:
+    """Text without what no XML can hold."""
+    return _NO_XML.sub("?", printable(text))
+
+
+def github_commands(findings: Iterable[CiFinding], verdict: str) -> str:
+    """A command of a GitHub workflow for each finding, then the verdict as a line of the log."""
+    commands = [_github_command(finding) for finding in findings]
+    left = len(commands) - _MOST_COMMANDS
+    more = [f"{left:,} more are in the summary"] if left > 0 else []
+    return "\n".join([*commands[:_MOST_COMMANDS], *more, printable(verdict)]) + "\n"
+
+
+def _github_command(finding: CiFinding) -> str:
+    title = _github_property(shorten(f"qnnmem: {finding.subject}", 200))
+    place = finding.place
+    where = "" if place is None else f"file={_github_property(place.file)},line={place.line},"
+    text = _github_data(shorten(finding.message, _LONGEST))
+    return f"::{finding.level} {where}title={title}::{text}"
+
+
+def _github_data(text: str) -> str:
+    """What stands behind the colons: a line of its own whatever is in it."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _github_property(text: str) -> str:
+    """The value of a property, which also ends at commas and colons."""
+    return _github_data(printable(text)).replace(":", "%3A").replace(",", "%2C")

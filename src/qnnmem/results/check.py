@@ -1,0 +1,158 @@
+"""Models of a project against their budgets, and the numbers that were accepted for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, Self
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from qnnmem.results.diff import SubjectChange
+from qnnmem.results.result import Count, Result, SchemaDocument, describe
+
+ExitCode = Literal[0, 1, 2, 3]
+
+
+class Allocations(Struct, frozen=True):
+    """Allocations of TCM."""
+
+    needed: Count
+    possible: Annotated[Count, describe("How many the pool serves.")]
+
+
+class PoolCheck(Struct, frozen=True):
+    """A pool against its budget, or against a limit of the SoC."""
+
+    pool: str
+    need_bytes: Count | None = None
+    at_least_bytes: Annotated[
+        Count | None, describe("By any plan, or by the least that the library may need.")
+    ] = None
+    have_bytes: Count | None = None
+    over_bytes: Annotated[Count, describe("Bytes that are missing.")] = 0
+    fits: Annotated[bool | None, describe("Null where that cannot be told.")] = None
+    budget: Annotated[bool, describe("False for a limit of the SoC.")] = True
+    blockers: Annotated[tuple[str, ...], describe("The largest tensors in the way.")] = ()
+    alike: Annotated[Count, describe("Other tensors that are as large.")] = 0
+    allocations: Annotated[
+        Allocations | None, describe("Set where there are too many allocations.")
+    ] = None
+
+    @classmethod
+    def of(
+        cls,
+        pool: str,
+        need: int | None,
+        have: int | None,
+        fits: bool | None,
+        *,
+        budget: bool = True,
+        at_least: int | None = None,
+        blockers: tuple[str, ...] = (),
+        alike: int = 0,
+        allocations: Allocations | None = None,
+    ) -> Self:
+        """The check of a pool, with the bytes that are missing."""
+        over = 0
+        if fits is False and need is not None and have is not None:
+            over = max(0, (need if at_least is None else at_least) - have)
+        return cls(pool, need, at_least, have, over, fits, budget, blockers, alike, allocations)
+
+
+class ModelCheck(Struct, frozen=True, kw_only=True):
+    """A model on one target."""
+
+    name: Annotated[str, describe("As tables and the baseline call it.")]
+    file: Annotated[str, describe("Relative to the folder of the config.")] = ""
+    target: Annotated[str, describe("LPAI or the name of a SoC.")] = ""
+    fits: Annotated[
+        bool | None,
+        describe("Whether every budget and limit holds; null where that cannot be told."),
+    ]
+    exit_code: ExitCode
+    answer: Annotated[str, describe("The answer in a few words.")] = ""
+    reasons: Annotated[tuple[str, ...], describe("All that is wrong, a sentence each.")] = ()
+    pools: Annotated[dict[str, Count], describe("Bytes of each pool.")]
+    at_most: Annotated[
+        tuple[str, ...], describe("Pools of which only an upper bound is known.")
+    ] = ()
+    checks: tuple[PoolCheck, ...] = ()
+    change: Annotated[
+        SubjectChange | None,
+        describe("Against the baseline; null where that does not have the model."),
+    ] = None
+    seconds: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class CheckCounts(Struct, frozen=True):
+    """How many models have which answer."""
+
+    models: Count
+    good: Count
+    broken: Count
+    not_checked: Count
+    cannot_tell: Count
+
+
+class BaselineUse(Struct, frozen=True):
+    """The baseline, and what it has of the models."""
+
+    file: str | None
+    found: bool
+    updated: Annotated[bool, describe("Whether this run wrote it.")]
+    new: Annotated[tuple[str, ...], describe("Models that it does not have.")]
+    gone: Annotated[tuple[str, ...], describe("Models that it has and that are no longer checked.")]
+
+
+class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
+    """Models of a project against their budgets and against what was accepted."""
+
+    config: Annotated[str, describe("The file that holds the budgets.")] = ""
+    exit_code: ExitCode
+    verdict: Annotated[str, Meta(min_length=1), describe("The answer in one line.")]
+    counts: CheckCounts
+    baseline: BaselineUse
+    models: tuple[ModelCheck, ...]
+
+
+class AcceptedModel(Struct, frozen=True, kw_only=True):
+    """Accepted numbers of a model."""
+
+    at_most: Annotated[
+        tuple[str, ...] | UnsetType,
+        describe("Pools of which only an upper bound is known; left out where there is none."),
+    ] = UNSET
+    pools: Annotated[dict[str, Count], describe("Bytes of each pool.")]
+    peak: Annotated[
+        dict[str, Count],
+        describe(
+            "Tensors alive at the fullest step, in bytes; empty where there are more than 64."
+        ),
+    ] = field(default_factory=dict)
+    settings: Annotated[dict[str, str], describe("What the numbers hold for.")] = field(
+        default_factory=dict
+    )
+
+    @classmethod
+    def of(
+        cls,
+        pools: Mapping[str, int],
+        peak: Mapping[str, int],
+        settings: Mapping[str, str],
+        at_most: Iterable[str],
+    ) -> Self:
+        """Sorted, so that git shows a change as what it is."""
+        return cls(
+            at_most=tuple(sorted(at_most)) or UNSET,
+            pools=dict(sorted(pools.items())),
+            peak=dict(sorted(peak.items())),
+            settings=dict(sorted(settings.items())),
+        )
+
+
+class Baseline(SchemaDocument, frozen=True, kw_only=True, tag="qnnmem.baseline/1"):
+    """Accepted numbers of a project's models, written by `qnnmem check --update-baseline`."""
+
+    models: Annotated[
+        dict[str, AcceptedModel], describe("By the name of the model and its target.")
+    ]

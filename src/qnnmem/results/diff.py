@@ -1,0 +1,123 @@
+"""Two results compared: pools before and after, tensors and verdicts that changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from qnnmem.results.result import Count, Difference, Result, describe
+
+Side = Literal["before", "after"]
+
+
+class PoolChange(Struct, frozen=True):
+    """A pool before and after."""
+
+    pool: str
+    before_bytes: Annotated[Count | None, describe("Null where the result does not say.")] = None
+    after_bytes: Count | None = None
+    change_bytes: Annotated[
+        Difference | None, describe("Null where the two are not comparable.")
+    ] = None
+    worse: Annotated[bool, describe("Whether it grew by more than is allowed.")] = False
+    bound: Annotated[
+        Side | None,
+        describe(
+            "The side that is only an upper bound where the other is exact; change_bytes is null "
+            "then."
+        ),
+    ] = None
+    not_comparable: Annotated[str | None, describe("Why the two numbers are not compared.")] = None
+
+    @property
+    def fraction(self) -> float | None:
+        """The change as a part of what was there."""
+        before, change = self.before_bytes, self.change_bytes
+        return change / before if change is not None and before else None
+
+
+class VerdictChange(Struct, frozen=True):
+    """A question with another answer than before."""
+
+    question: str
+    before: str
+    after: str
+    worse: bool
+    better: bool = False
+
+
+class TensorChange(Struct, frozen=True):
+    """A tensor that is new, gone, larger, smaller or in another pool."""
+
+    name: str
+    change: Literal["appeared", "vanished", "grew", "shrank", "moved"]
+    before_bytes: Count | None = None
+    after_bytes: Count | None = None
+    pool_before: str | None = None
+    pool_after: str | None = None
+
+    @property
+    def change_bytes(self) -> int:
+        """Bytes more; negative for less."""
+        return (self.after_bytes or 0) - (self.before_bytes or 0)
+
+
+class LimitChange(Struct, frozen=True):
+    """A budget or a limit that differs."""
+
+    name: str
+    before_bytes: Annotated[Count | None, describe("Null where there is none.")] = None
+    after_bytes: Count | None = None
+
+
+class SettingChange(Struct, frozen=True):
+    """A setting or a tool that differs, which may be why numbers differ."""
+
+    name: str
+    before: str
+    after: str
+
+
+class SubjectChange(Struct, frozen=True):
+    """A file, on one SoC where there are several, before and after."""
+
+    before: Annotated[str, describe("Its name in the first result.")]
+    after: Annotated[str, describe("Its name in the second result.")]
+    worse: Annotated[bool, describe("Whether a pool or a verdict is.")]
+    pools: tuple[PoolChange, ...]
+    verdicts: Annotated[
+        tuple[VerdictChange, ...], describe("Questions with another answer than before.")
+    ]
+    tensors: Annotated[tuple[TensorChange, ...], describe("The largest change first.")] = ()
+    limits: Annotated[tuple[LimitChange, ...], describe("Budgets and limits that differ.")] = ()
+    settings: Annotated[
+        tuple[SettingChange, ...],
+        describe("Settings and tools that differ, so that numbers may differ for that reason."),
+    ] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything but settings differs."""
+        pools = any(pool.change_bytes or pool.not_comparable for pool in self.pools)
+        return pools or bool(self.tensors or self.verdicts or self.limits)
+
+
+class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
+    """Two results against each other: pools before and after, tensors and verdicts that changed."""
+
+    worse: Annotated[bool, describe("Whether the second is worse; the exit code is 1 then.")]
+    changed: Annotated[bool, describe("Whether anything but settings differs.")]
+    verdict: Annotated[str, Meta(min_length=1), describe("The answer in one line.")]
+    kind: Annotated[str, describe("What both are results of.")] = ""
+    subjects: tuple[SubjectChange, ...]
+    appeared: Annotated[tuple[str, ...], describe("What only the second has.")] = ()
+    vanished: Annotated[tuple[str, ...], describe("What only the first has.")] = ()
+    failing: Annotated[
+        tuple[str, ...], describe("Those that appeared and do not fit or have no answer.")
+    ] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 where the second is worse."""
+        return int(self.worse)
