@@ -13,11 +13,11 @@ from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
     from qnnmem.fix.htp import HtpFixResult
-    from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase
     from qnnmem.fix.run import Watcher
     from qnnmem.htp.compile import CompileOptions, Progress
     from qnnmem.kept_results import ResultCache
+    from qnnmem.results.fix import FixRecipe
     from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,7 +137,7 @@ def fixed_for_htp(
     budgets: Sequence[tuple[str, Bytes]],
     work: HtpWork,
     *,
-    recipe: tuple[Recipe, Path] | None = None,
+    recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
     """The result of a search, or of a recipe."""
     from qnnmem.cli.compiler import need_compiler
@@ -166,4 +166,4 @@ def fixed_for_htp(
         return fix_for_htp(case, target, watch=work.watch, remedies=remedies)
     said, path = recipe
     known = (operator_remedy(wish.target, case), *REMEDIES, *LOSSY_REMEDIES)
-    return repeat_for_htp(case, target, lambda own: apply_recipe(own, said, path, known))
+    return repeat_for_htp(case, target, lambda own: apply_recipe(own, said.steps, path, known))

@@ -11,7 +11,7 @@ from qnnmem.errors import QnnMemError, UsageError
 
 if TYPE_CHECKING:
     from qnnmem.cli.fix_task import FixTask
-    from qnnmem.report.fix_table import FixRow
+    from qnnmem.fix.fixed_model import FixRow
 
 _INTERRUPTED = 130
 
@@ -38,7 +38,9 @@ def _is_onnx(path: Path) -> bool:
 def run(files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_json: bool) -> int:
     """Fix each, and print a table; each has a folder of its own."""
     from qnnmem.cli.output import say_refused, write
-    from qnnmem.report import fix_table
+    from qnnmem.fix.fixed_model import fixed_models
+    from qnnmem.report.fix import render_table
+    from qnnmem.results.schema import encode
 
     if cluster is not None and jobs != 1:
         raise UsageError("--cluster and --jobs exclude each other")
@@ -54,9 +56,10 @@ def run(files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_
     except KeyboardInterrupt:
         is_interrupted = True
     rows = [done[number] for number in sorted(done)]
-    write((fix_table.render_json if as_json else fix_table.render_text)(rows), None, task.force)
+    found = fixed_models(rows)
+    write(encode(found) if as_json else render_table(rows), None, task.force)
     say_refused(rows)
-    return _INTERRUPTED if is_interrupted else fix_table.code_of_all(rows)
+    return _INTERRUPTED if is_interrupted else found.exit_code
 
 
 def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[FixTask]:
@@ -130,12 +133,12 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 def fix_one(task: FixTask) -> FixRow:
     """Fix one of several models; whatever is wrong with it is said in its row."""
+    from msgspec.structs import replace
+
     from qnnmem.cli.files import refused
     from qnnmem.cli.fix_task import fix_file
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
-    from qnnmem.report.fix import as_values
-    from qnnmem.report.fix_table import FixedFile
 
     try:
         dims = dims_in(Path(task.place or task.model), task.wish.dims) if task.wish.dims else ()
@@ -144,8 +147,7 @@ def fix_one(task: FixTask) -> FixRow:
         return refused(task.model, exc, exc.exit_code)
     except QnnMemError as exc:
         return refused(task.model, exc)
-    values = {**as_values(done.result, done.files, done.commands), "input": task.model}
-    return FixedFile(task.model, values, done.exit_code)
+    return replace(done.as_result(with_maps=False), input=task.model)
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:

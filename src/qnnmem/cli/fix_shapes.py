@@ -23,7 +23,7 @@ def run(task: FixTask, as_json: bool) -> int:
     from qnnmem.cli.output import write
     from qnnmem.fix.graph.shapes import set_names, shape_sets
     from qnnmem.report import fix as report
-    from qnnmem.report.fix_next import command_lines, together
+    from qnnmem.report.fix import command_lines, together
 
     if as_json or task.recipe is not None or task.htp is not None:
         raise UsageError(

@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from qnnmem.cli.fix_htp import HtpWish
     from qnnmem.cli.fix_output import FixFolder
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.fix.proof.validate import Validation
-    from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
     from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.loader.onnx.passes.shape import ShapedModel
-    from qnnmem.report.fix_next import Command
+    from qnnmem.report.fix import Command
+    from qnnmem.results.fix import FixedModel, FixRecipe, Validation
 
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 Budgets = tuple[tuple[str, Bytes], ...]
@@ -66,15 +65,33 @@ class FixOutcome(NamedTuple):
         is_wrong = self.validation is not None and not self.validation.holds
         return self.result.exit_code or int(is_wrong)
 
+    def as_result(self, *, chain: Sequence[str] = (), with_maps: bool = True) -> FixedModel:
+        """What programs and pages read."""
+        from qnnmem.fix.fixed_model import fixed_model
+        from qnnmem.report.fix import one_line
+
+        return fixed_model(
+            self.result,
+            self.files,
+            next_step=one_line(self.commands),
+            exit_code=self.exit_code,
+            validation=self.validation,
+            chain=chain,
+            with_maps=with_maps,
+        )
+
 
 def show_fixed(task: FixTask, as_json: bool) -> int:
     """Fix one model and print what came of it."""
     from qnnmem.cli.output import write
-    from qnnmem.report import fix as report
+    from qnnmem.report.fix import render_text
+    from qnnmem.results.schema import encode
 
     done = fix_file(task)
-    render = report.render_json if as_json else report.render_text
-    text = render(done.result, done.files, done.commands, task.chain, done.validation)
+    if as_json:
+        text = encode(done.as_result(chain=task.chain))
+    else:
+        text = render_text(done.result, done.files, done.commands, task.chain, done.validation)
     write(text, None, task.force)
     return done.exit_code
 
@@ -85,7 +102,7 @@ def fix_file(task: FixTask) -> FixOutcome:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.outputs import outputs_of
     from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
-    from qnnmem.report.fix_next import next_commands
+    from qnnmem.report.fix import next_commands
     from qnnmem.scratch_folder import scratch_folder
 
     path = Path(task.place or task.model)
@@ -115,7 +132,7 @@ def _keep_source(model: Path, targets: Sequence[Path]) -> None:
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
     """The same command with what loses least of what would fit allowed."""
-    from qnnmem.report.fix_next import allow_command
+    from qnnmem.report.fix import allow_command
 
     where = ["-o", task.output, *["--force"] * bool(contents or task.force)]
     return allow_command(result, task.model, task.typed, where)
@@ -185,7 +202,7 @@ def memory_of(cache: str | None) -> ResultCache | None:
 
 
 def _repeated(
-    case: FixCase, budget: dict[str, Bytes] | None, recipe: Recipe, path: Path
+    case: FixCase, budget: dict[str, Bytes] | None, recipe: FixRecipe, path: Path
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
@@ -196,7 +213,7 @@ def _repeated(
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult
 
-    change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
+    change = apply_recipe(case, recipe.steps, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.with_levels(judged_steps(bench, change))
@@ -205,7 +222,7 @@ def _repeated(
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 
-def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> None:
+def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -> None:
     """Refuse a recipe that changes results where nobody allows that."""
     from qnnmem.fix.lossy.remedies import lossy_words, needed_words
 
@@ -215,7 +232,7 @@ def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> N
         raise UsageError(f"{path} changes results; --allow {','.join(refused)} lets it")
 
 
-def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
+def _case(path: Path, wish: FixWish, recipe: FixRecipe | None, htp: HtpWish | None) -> FixCase:
     from time import monotonic
 
     from qnnmem.fix.remedy import FixCase
@@ -320,11 +337,11 @@ def _written(
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.report.fix_report import RunFacts, render_report
-    from qnnmem.results.schema import write_json
+    from qnnmem.results.schema import encode
 
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
     report = render_report(result, facts, str(place.recipe), commands)
-    recipe = write_json(recipe_of(result.case, result.best, task.backend))
+    recipe = encode(recipe_of(result))
     words = {
         place.report.name: report.encode("utf-8", "backslashreplace"),
         place.recipe.name: recipe.encode(),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
-
-import msgspec
 
 from qnnmem.gate.loose import FIX, LPAI, ComparedCount, LooseRead, tensors_by_name
 from qnnmem.gate.subject import OPEN, ComparedAnswer, ResultSubject, fit_answer
+from qnnmem.results.fix import FixedModel
 from qnnmem.results.plan import PlanResult
 
 
@@ -93,27 +91,9 @@ def binary_subjects(binary: ReadBinary) -> Iterator[ResultSubject]:
         )
 
 
-class _ReadTry(LooseRead, frozen=True):
-    remedy: str
-    identical: bool
-    pool: str = "scratch"
-
-
-class ReadFix(LooseRead, frozen=True):
-    """`qnnmem.fix/1`."""
-
-    input: str
-    fits: bool | None
-    tried: list[_ReadTry]
-    best: Annotated[int, msgspec.Meta(ge=0)]
-    after_bytes: ComparedCount | None = None
-    limit_bytes: ComparedCount | None = None
-    tool: str = ""
-
-
-def fix_subjects(fix: ReadFix) -> Iterator[ResultSubject]:
+def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
     """What the best remedy came to."""
-    best = fix.tried[fix.best]
+    best = fix.chosen
     same = ComparedAnswer("the same") if best.identical else ComparedAnswer("not the same", OPEN)
     answers = {"file": ComparedAnswer("tried"), "results": same}
     if fix.fits is not None or fix.limit_bytes is not None:

@@ -16,6 +16,7 @@ from qnnmem.gate import lpai_subjects as lpai
 from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
 from qnnmem.results.check import Baseline, CheckResult
+from qnnmem.results.fix import FixedModel
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -23,7 +24,7 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
     "qnnmem.plan/1": (PlanResult, lpai.plan_subjects),
     "qnnmem.footprint/1": (htp.ReadBill, htp.bill_subjects),
     "qnnmem.fit/1": (htp.ReadFit, htp.fit_subjects),
-    "qnnmem.fix/1": (lpai.ReadFix, lpai.fix_subjects),
+    "qnnmem.fix/1": (FixedModel, lpai.fix_subjects),
     "qnnmem.doctor/1": (log.ReadDiagnosis, log.log_subjects),
     "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
     "qnnmem.sweep/1": (htp.ReadSweep, htp.sweep_subjects),

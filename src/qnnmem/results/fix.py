@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -12,6 +13,11 @@ from qnnmem.results.several import SeveralFiles
 
 # How far results are off; null where a number became NaN or infinite, which JSON cannot say.
 Gap = Annotated[float, Meta(ge=0)] | None
+
+
+def finite(number: float) -> float | None:
+    """The number; None for infinity and NaN, which JSON does not have."""
+    return number if math.isfinite(number) else None
 
 
 class OutputDifference(Struct, frozen=True):
@@ -32,7 +38,9 @@ class OutputDifference(Struct, frozen=True):
 class LevelDifference(Struct, frozen=True):
     """How both models compare at one optimisation level of onnxruntime."""
 
-    level: Annotated[Literal["basic", "extended", "all"], describe("The optimisation level.")]
+    level: Annotated[
+        str, Meta(pattern="^(basic|extended|all)$"), describe("The optimisation level.")
+    ]
     identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
     largest_difference: Annotated[
         Gap, describe("Largest difference; null where a number became NaN or infinite.")
@@ -185,6 +193,29 @@ class FixMaps(Struct, frozen=True):
     after_is: Annotated[
         Literal["whole model", "neediest part"], describe("What `after` is the plan of.")
     ] = "whole model"
+
+
+Shape = tuple[Count, ...]
+
+
+class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
+    """What was done to a model, to be done again."""
+
+    backend: Annotated[Literal["lpai", "htp"], describe("The backend that it is for.")]
+    model: Annotated[str, describe("Name of the file.")]
+    shapes: Annotated[dict[str, Shape], describe("Shapes of all inputs.")]
+    steps: Annotated[
+        tuple[dict[str, Any], ...],
+        Meta(max_length=100),
+        describe("Remedies in order, each with its own numbers."),
+    ]
+    before_bytes: Annotated[Count | None, describe("Bytes of the model as it was.")] = None
+    after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a step without a remedy."""
+        if not all(isinstance(step.get("remedy"), str) for step in self.steps):
+            raise ValueError("a step names its remedy")
 
 
 class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):

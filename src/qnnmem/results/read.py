@@ -20,7 +20,11 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
+    "qnnmem.chain/1": "chain.Chain",
     "qnnmem.error/1": "error.ErrorResult",
+    "qnnmem.fix/1": "fix.FixedModel",
+    "qnnmem.fix-recipe/1": "fix.FixRecipe",
+    "qnnmem.fixes/1": "fix.FixedModels",
     "qnnmem.plan/1": "plan.PlanResult",
     "qnnmem.plans/1": "plan.PlansResult",
 }

@@ -61,13 +61,6 @@ def _doctor(result: Result) -> str:
     return f"{found[0]['title']}{more}"
 
 
-def _fix(result: Result) -> str:
-    before, after = result["before_bytes"], result["after_bytes"]
-    fits = {True: "fits", False: "does not fit", None: "cannot tell"}[result["fits"]]
-    sizes = "" if before is None or after is None else f": {before:,} to {after:,} bytes"
-    return f"{fits}{sizes}"
-
-
 def _lint(result: Result) -> str:
     errors, warnings = result["errors"], result["warnings"]
     return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
@@ -82,7 +75,6 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.fit/1": _fit,
     "qnnmem.sweep/1": _sweep,
     "qnnmem.doctor/1": _doctor,
-    "qnnmem.fix/1": _fix,
     "qnnmem.lint/1": _lint,
     "qnnmem.check/1": lambda result: str(result["verdict"]),
     "qnnmem.diff/1": lambda result: str(result["verdict"]),

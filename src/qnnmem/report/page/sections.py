@@ -28,6 +28,7 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
+from qnnmem.results.fix import FixedModel
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -39,7 +40,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
-    "qnnmem.fix/1": (values.FixValues, fix.fix_section),
+    "qnnmem.fix/1": (FixedModel, fix.fix_section),
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
     "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),

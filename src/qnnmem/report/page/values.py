@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 
 from qnnmem.gate.loose import ComparedCount
-from qnnmem.results.plan import PlanMap
 
 Count = ComparedCount  # which JavaScript and SVG draw exactly
 
@@ -326,62 +325,6 @@ class DoctorValues(Loose, frozen=True):
     files: list[str] = []
     why: dict[str, str] = {}
     stats: dict[str, Count | float] = {}
-
-
-class FixTry(Loose, frozen=True):
-    """A remedy that was tried."""
-
-    remedy: str
-    change: str
-    bytes: Count | None
-    fits: bool | None
-    identical: bool
-    lossy: bool = False
-    largest_difference: float | None = 0.0
-    macs: Count = 0
-    extra_macs: Count = 0
-    seconds: float = 0.0
-    pool: str = "scratch"
-    why: str = ""
-
-
-class FixPlans(Loose, frozen=True):
-    """Where every tensor lies before and after."""
-
-    before: PlanMap
-    after: PlanMap
-    after_is: str = "whole model"
-
-
-class FixDeployment(Loose, frozen=True):
-    """Parts as they are deployed, of `qnnmem.fix/1`."""
-
-    arrangement: str
-    parts: Count
-    total_bytes: Count
-    load_bytes_per_inference: Count
-    plain_total_bytes: Count | None = None
-
-
-class FixValues(Loose, frozen=True):
-    """`qnnmem.fix/1`."""
-
-    input: str
-    fits: bool | None
-    tried: list[FixTry]
-    best: Count
-    tool: str = ""
-    before_bytes: Count | None = None
-    after_bytes: Count | None = None
-    limit_bytes: Count | None = None
-    obstacle: str = ""
-    notes: list[str] = []
-    files: list[str] = []
-    next: str = ""
-    soc: str = ""
-    deployment: FixDeployment | None = None
-    from_log: list[str] = []
-    plans: FixPlans | None = None
 
 
 class RefusedInput(Loose, frozen=True):
