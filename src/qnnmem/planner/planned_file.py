@@ -20,9 +20,9 @@ from qnnmem.results.plan import (
     PlanBuffer,
     PlanMap,
     PlanPeak,
-    PlanRemedy,
     PlanReorder,
     PlanResult,
+    PlanSaving,
     PlansResult,
 )
 from qnnmem.results.several import FileCounts, RefusedFile, worst_code
@@ -232,8 +232,8 @@ def _budget(plan: MemoryPlan, budget: BudgetVerdict) -> PlanBudget:
     )
 
 
-def _remedy(remedy: Remedy) -> PlanRemedy:
-    return PlanRemedy(
+def _remedy(remedy: Remedy) -> PlanSaving:
+    return PlanSaving(
         options=tuple(map(flag, remedy.settings)),
         pool=remedy.pool,
         saved_bytes=remedy.saved,

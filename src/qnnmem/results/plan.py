@@ -97,7 +97,7 @@ class PlanBudget(Struct, frozen=True):
     ] = ()
 
 
-class PlanRemedy(Struct, frozen=True):
+class PlanSaving(Struct, frozen=True):
     """Options and what they save."""
 
     options: Annotated[tuple[str, ...], describe("The options, together, ready to paste.")]
@@ -278,7 +278,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         ),
     ] = 0
     remedies: Annotated[
-        tuple[PlanRemedy, ...] | None,
+        tuple[PlanSaving, ...] | None,
         describe(
             "Options that were planned and make a pool smaller that is too large, best first; "
             "null where none were looked for."
