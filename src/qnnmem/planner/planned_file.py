@@ -45,7 +45,7 @@ class PlannedFile:
     remedies: Remedies | None = None  # None where nothing is too large, or none were looked for
     time_limit: float = DEFAULT_TIME_LIMIT_S
     graph: str = ""  # of a file with several
-    seen_as: Literal["qnn"] | None = None  # the graph that QNN is given of the model in the file
+    seen_as: str | None = None  # "qnn": the graph that QNN is given of the model
 
     @cached_property
     def tcm(self) -> TcmVerdict | None:

@@ -241,7 +241,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         describe("Width of stored floating-point elements in bits; null means as in the model."),
     ] = None
     seen_as: Annotated[
-        Literal["qnn"] | None,
+        Annotated[str, Meta(pattern="^qnn$")] | None,
         describe(
             "Which graph was planned: qnn is the one that QNN is given of the model; null means "
             "the one in the file."

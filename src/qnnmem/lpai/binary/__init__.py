@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.bounded_file import regular_size
+from qnnmem.contract.rules import finding
 from qnnmem.errors import Damaged, LoadError, QnnError, UsageError, WrongVersion
 from qnnmem.lpai.binary.check import HW_VERSION, check
 from qnnmem.lpai.binary.kind import guess_kind
 from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
 from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.lpai.rules import finding
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote
 from qnnmem.whole_file import write_pieces
