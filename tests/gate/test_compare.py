@@ -366,7 +366,9 @@ def test_what_fix_came_to_is_compared() -> None:
     """Bytes after the best remedy, and whether results stayed the same."""
 
     def fixed(after: int, identical: bool) -> dict[str, Any]:
-        tried = [{"remedy": "as-it-is", "identical": True}, {"remedy": "x", "identical": identical}]
+        rows = (("as-it-is", True), ("x", identical))
+        facts = {"change": "", "bytes": after, "fits": True}
+        tried = [{"remedy": name, "identical": same, **facts} for name, same in rows]
         words = {"schema": "qnnmem.fix/1", "input": "a.onnx", "fits": True, "best": 1}
         return words | {"tried": tried, "after_bytes": after}
 

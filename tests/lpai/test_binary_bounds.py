@@ -16,8 +16,9 @@ from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.binary import fields, layout
 from qnnmem.lpai.binary.check import check
 from qnnmem.lpai.binary.meta import Description
-from qnnmem.lpai.compiled import CompiledGraph, Constant, FrameWindow
+from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Align, Bytes, Offset, Step
 
 X, H, N = (Tensor(name, DType.INT8, (8, 4)) for name in ("x", "h", "n"))

@@ -473,6 +473,8 @@ def test_a_strict_client_of_a_plan_accepts_its_binary(tmp_path: Path) -> None:
             **{"name": b.name, "pool": b.pool.value, "size_bytes": -(-b.size // 64) * 64},
             **{
                 "offset_bytes": b.offset,
+                "lower": b.live.lower,
+                "upper": b.live.upper,
                 "aliases": [*b.aliases, *(["v"] if b.name == "x" else [])],
             },
         }

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.gate.loose import FIX, LPAI, ComparedCount, LooseRead, tensors_by_name
+from qnnmem.gate.loose import FIX, LPAI, tensors_by_name
 from qnnmem.gate.subject import OPEN, ComparedAnswer, ResultSubject, fit_answer
 from qnnmem.results.fix import FixedModel
+from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult
-
-
-class _ReadTcm(LooseRead, frozen=True):
-    fits: bool
-    need_bytes: ComparedCount
 
 
 def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
@@ -45,30 +41,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     )
 
 
-class _ReadBuffer(LooseRead, frozen=True):
-    name: str
-    pool: str
-    size: ComparedCount
-
-
-class _ReadGraph(LooseRead, frozen=True):
-    name: str
-    pools: dict[str, ComparedCount]
-    buffers: list[_ReadBuffer]
-    align: ComparedCount
-    io: str
-    tcm: _ReadTcm | None = None
-
-
-class ReadBinary(LooseRead, frozen=True):
-    """`qnnmem.inspect/1`."""
-
-    graphs: list[_ReadGraph]
-    tcm: _ReadTcm | None = None
-    tool: str = ""
-
-
-def binary_subjects(binary: ReadBinary) -> Iterator[ResultSubject]:
+def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
     """Each graph of an LPAI binary."""
     for graph in binary.graphs:
         tcm = graph.tcm

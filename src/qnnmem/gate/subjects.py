@@ -17,6 +17,7 @@ from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
 from qnnmem.results.check import Baseline, CheckResult
 from qnnmem.results.fix import FixedModel
+from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -26,7 +27,7 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
     "qnnmem.fit/1": (htp.ReadFit, htp.fit_subjects),
     "qnnmem.fix/1": (FixedModel, lpai.fix_subjects),
     "qnnmem.doctor/1": (log.ReadDiagnosis, log.log_subjects),
-    "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
+    "qnnmem.inspect/1": (InspectedBinary, lpai.binary_subjects),
     "qnnmem.sweep/1": (htp.ReadSweep, htp.sweep_subjects),
     "qnnmem.check/1": (CheckResult, check.check_subjects),
     "qnnmem.baseline/1": (Baseline, check.baseline_subjects),

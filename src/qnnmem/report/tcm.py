@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.lpai.tcm_changes import TcmAccount
 from qnnmem.planner.tcm import too_many
 from qnnmem.results.plan import TcmAnswer
@@ -31,10 +30,12 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
         yield f"does not fit TCM (aDSP direct mode): {crowd}"
 
 
-def together(tcm: BinaryTcm) -> tuple[str, TcmVerdict] | None:
-    """A heading and the verdict on one run of all graphs, where a binary has several."""
-    count = sum(verdict is not None for verdict in tcm.graphs)
-    return None if tcm.together is None or count < 2 else (f"all {count} graphs", tcm.together)
+def together(
+    shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
+) -> tuple[str, TcmAnswer] | None:
+    """A heading and the answer for one run of all graphs, where a binary has several."""
+    count = sum(answer is not None for answer in alone)
+    return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
 
 def shortage_lines(account: TcmAccount) -> Iterator[str]:

@@ -29,6 +29,7 @@ from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
 from qnnmem.results.fix import FixedModel
+from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -47,7 +48,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
     "qnnmem.check/1": (CheckResult, budgets.check_section),
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
-    "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
+    "qnnmem.inspect/1": (InspectedBinary, lpai.binary_section),
     "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
     "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),
 }
@@ -94,7 +95,8 @@ def section_of(result: Any, where: str) -> PageSection:
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     kind, render = _KINDS[name]
     try:
-        found: Any = msgspec.convert(result, kind)
+        inner = result["qnnmem"] if kind is InspectedBinary else result
+        found: Any = msgspec.convert(inner, kind)
         return render(found, where) if render in _UNNAMED else render(found)
     except (msgspec.ValidationError, IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc

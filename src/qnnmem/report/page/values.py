@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -13,55 +13,6 @@ Count = ComparedCount  # which JavaScript and SVG draw exactly
 
 class Loose(msgspec.Struct, frozen=True):
     """More fields than these may be there."""
-
-
-class PlanTcm(Loose, frozen=True):
-    """Model and IO in TCM."""
-
-    fits: bool
-    need_bytes: Count
-    limit_bytes: Count
-    buffers: Count
-    max_buffers: Count
-
-
-class InspectedBuffer(Loose, frozen=True):
-    """A placed buffer of an LPAI binary."""
-
-    name: str
-    pool: str
-    offset: Count
-    size: Count
-    first_step: Count
-    end_step: Count
-    aliases: tuple[str, ...] = ()
-
-
-class InspectedGraph(Loose, frozen=True):
-    """A graph of an LPAI binary."""
-
-    name: str
-    io: Literal["inside", "outside"]
-    pools: dict[str, Count]
-    buffers: list[InspectedBuffer]
-    tcm: PlanTcm | None = None
-
-
-class InspectedPart(Loose, frozen=True):
-    """What is ours of an LPAI binary's description."""
-
-    hw_version: str
-    producer: str
-    file_bytes: Count
-    graphs: list[InspectedGraph]
-    tcm: PlanTcm | None = None
-    tool: str = ""
-
-
-class InspectValues(Loose, frozen=True):
-    """`qnnmem.inspect/1`, which has the nesting of a tool of the vendor's."""
-
-    qnnmem: InspectedPart
 
 
 class ReadSourcedBytes(Loose, frozen=True):
