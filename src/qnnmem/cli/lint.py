@@ -11,7 +11,7 @@ import click
 from qnnmem.cli.options import result_options
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.config.finding import LintReport
+    from qnnmem.results.lint import LintResult
 
 # What config files are called; in a folder nothing else is opened.
 _SUFFIXES = (".json", ".conf", ".config", ".cfg")
@@ -66,7 +66,7 @@ def _is_config(path: Path) -> bool:
         return True  # it will be said why
 
 
-def _lint(files: Sequence[str], strict: bool) -> LintReport:
+def _lint(files: Sequence[str], strict: bool) -> LintResult:
     """Checks the files; standard input keeps its name."""
     from contextlib import ExitStack
 
@@ -81,14 +81,14 @@ def _lint(files: Sequence[str], strict: bool) -> LintReport:
     return report.renamed(shown) if shown else report
 
 
-def _render(report: LintReport, as_json: bool) -> str:
-    from qnnmem.report.lint import render_json, render_text
-    from qnnmem.version import __version__
+def _render(report: LintResult, as_json: bool) -> str:
+    from qnnmem.report.lint import render_text
+    from qnnmem.results.schema import encode
 
-    return render_json(report, f"qnnmem {__version__}") if as_json else render_text(report)
+    return encode(report) if as_json else render_text(report)
 
 
-def _complain(report: LintReport) -> None:
+def _complain(report: LintResult) -> None:
     """One line on standard error for each file that cannot be read."""
     from qnnmem.text import shorten
 

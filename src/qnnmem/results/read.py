@@ -27,9 +27,14 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.fix-recipe/1": "fix.FixRecipe",
     "qnnmem.fixes/1": "fix.FixedModels",
     "qnnmem.inspect/1": "inspect.InspectedBinary",
+    "qnnmem.lint/1": "lint.LintResult",
+    "qnnmem.lpai-choices/1": "lpai.ChoicesResult",
+    "qnnmem.lpai-rules/1": "lpai.RulesResult",
+    "qnnmem.lpai-selftest/1": "lpai.SelftestResult",
     "qnnmem.plan/1": "plan.PlanResult",
     "qnnmem.plans/1": "plan.PlansResult",
     "qnnmem.prepared/1": "prepared.PreparedBinary",
+    "qnnmem.written/1": "written.WrittenResult",
 }
 # Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
 _DOCUMENTS: Mapping[str, str] = {"qnnmem.inspect/1": "inspect.InspectDocument"}

@@ -61,11 +61,6 @@ def _doctor(result: Result) -> str:
     return f"{found[0]['title']}{more}"
 
 
-def _lint(result: Result) -> str:
-    errors, warnings = result["errors"], result["warnings"]
-    return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-
-
 def _inspect(result: Result) -> str:
     return counted(int(result["info"]["numGraphs"]), "graph")
 
@@ -75,7 +70,6 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.fit/1": _fit,
     "qnnmem.sweep/1": _sweep,
     "qnnmem.doctor/1": _doctor,
-    "qnnmem.lint/1": _lint,
     "qnnmem.check/1": lambda result: str(result["verdict"]),
     "qnnmem.diff/1": lambda result: str(result["verdict"]),
     "qnnmem.check-client/1": lambda result: str(result["verdict"]),

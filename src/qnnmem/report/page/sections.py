@@ -14,7 +14,6 @@ from qnnmem.report.page import (
     contents,
     doctor,
     fix,
-    gate_values,
     htp,
     lint,
     lpai,
@@ -30,6 +29,7 @@ from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
 from qnnmem.results.fix import FixedModel
 from qnnmem.results.inspect import InspectedBinary
+from qnnmem.results.lint import LintResult
 from qnnmem.results.plan import PlanResult
 from qnnmem.text import quote
 
@@ -45,7 +45,7 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
     "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
-    "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
+    "qnnmem.lint/1": (LintResult, lint.lint_section),
     "qnnmem.check/1": (CheckResult, budgets.check_section),
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
     "qnnmem.inspect/1": (InspectedBinary, lpai.binary_section),
