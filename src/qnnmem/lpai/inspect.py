@@ -15,19 +15,19 @@ from qnnmem.lpai.tcm import TcmVerdict, judge_binary
 from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.results.inspect import (
-    BinaryGraph,
-    BinaryGraphInfo,
-    BinaryTensor,
-    BinaryTensorInfo,
-    ContextBinaryInfo,
     InspectDocument,
     InspectedBinary,
     InspectedBuffer,
     InspectedGraph,
     InspectedState,
     InspectedTensor,
-    QuantizeParams,
-    ScaleOffset,
+    VendorBinaryInfo,
+    VendorEncoding,
+    VendorGraph,
+    VendorGraphInfo,
+    VendorScaleOffset,
+    VendorTensor,
+    VendorTensorInfo,
 )
 
 # The interface this runtime follows: QNN headers of SDK 2.36.
@@ -47,14 +47,14 @@ def binary_info(context: CompiledContext, file_bytes: int | None = None) -> Insp
     if file_bytes is None:
         file_bytes = sum(len(piece) for piece in pack(context))
     tcm = judge_binary(context, file_bytes)
-    info = ContextBinaryInfo(
+    info = VendorBinaryInfo(
         build_id=context.producer,
         core_api_version=CORE_API,
         backend_api_version=LPAI_API,
         context_blob_version=BLOB_VERSION,
         context_blob_size=file_bytes,
         num_graphs=len(context.graphs),
-        graphs=tuple(BinaryGraph(_graph(graph)) for graph in context.graphs),
+        graphs=tuple(VendorGraph(_graph(graph)) for graph in context.graphs),
     )
     ours = InspectedBinary(
         producer=context.producer,
@@ -79,9 +79,9 @@ def data_type(dtype: DType, quantized: bool) -> DataType:
 # --- The vendor's part ---------------------------------------------------------------------------
 
 
-def _graph(graph: CompiledGraph) -> BinaryGraphInfo:
+def _graph(graph: CompiledGraph) -> VendorGraphInfo:
     inputs, outputs = graph.inputs, graph.outputs
-    return BinaryGraphInfo(
+    return VendorGraphInfo(
         graph_name=graph.name,
         num_graph_inputs=len(inputs),
         graph_inputs=_tensors(graph, inputs, TensorType.APP_WRITE, 0),
@@ -92,15 +92,15 @@ def _graph(graph: CompiledGraph) -> BinaryGraphInfo:
 
 def _tensors(
     graph: CompiledGraph, names: Iterable[str], kind: TensorType, first: int
-) -> tuple[BinaryTensor, ...]:
+) -> tuple[VendorTensor, ...]:
     return tuple(
-        BinaryTensor(_tensor(graph, name, kind, number)) for number, name in enumerate(names, first)
+        VendorTensor(_tensor(graph, name, kind, number)) for number, name in enumerate(names, first)
     )
 
 
-def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> BinaryTensorInfo:
+def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> VendorTensorInfo:
     tensor, quant = graph.model.tensors[name], graph.quants.get(name)
-    return BinaryTensorInfo(
+    return VendorTensorInfo(
         id=number,
         name=name,
         type=f"QNN_TENSOR_TYPE_{kind.name}",
@@ -111,19 +111,21 @@ def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> B
     )
 
 
-def _encoding(quant: Quant | None) -> QuantizeParams:
+def _encoding(quant: Quant | None) -> VendorEncoding:
     """QNN's offset is added where ONNX's zero point is subtracted.
 
     Public readers look into `scaleOffset` without asking whether it is defined, so it is there.
     """
     if quant is None:
-        return QuantizeParams(
-            "QNN_DEFINITION_UNDEFINED", "QNN_QUANTIZATION_ENCODING_UNDEFINED", ScaleOffset(0.0, 0)
+        return VendorEncoding(
+            "QNN_DEFINITION_UNDEFINED",
+            "QNN_QUANTIZATION_ENCODING_UNDEFINED",
+            VendorScaleOffset(0.0, 0),
         )
-    return QuantizeParams(
+    return VendorEncoding(
         "QNN_DEFINITION_DEFINED",
         "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET",
-        ScaleOffset(quant.scale, -quant.zero_point),
+        VendorScaleOffset(quant.scale, -quant.zero_point),
     )
 
 

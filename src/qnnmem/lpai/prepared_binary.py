@@ -13,7 +13,7 @@ from qnnmem.lpai.quantize.error import QuantizeError
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.planner import MemoryPlan
 from qnnmem.planner.planned_file import search_missing_note
-from qnnmem.results.prepared import PreparedBinary, PreparedGraph, Quantization, TriedWidths
+from qnnmem.results.prepared import PreparedBinary, PreparedGraph, QuantizedGraph, TriedWidths
 
 
 def prepared_binary(
@@ -66,8 +66,8 @@ def _graph(
     )
 
 
-def _quantization(error: QuantizeError) -> Quantization:
-    return Quantization(
+def _quantization(error: QuantizeError) -> QuantizedGraph:
+    return QuantizedGraph(
         bits=error.bits,
         weight_bits=error.weight_bits,
         error=_finite(error.error),

@@ -144,24 +144,24 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
 # --- The vendor's part: names as qnn-context-binary-utility writes them --------------------------
 
 
-class ScaleOffset(Struct, frozen=True):
+class VendorScaleOffset(Struct, frozen=True):
     """A quantization; QNN adds the offset that ONNX subtracts as zero point."""
 
     scale: Annotated[float, Meta(ge=0)]
     offset: int
 
 
-class QuantizeParams(Struct, frozen=True, rename="camel"):
+class VendorEncoding(Struct, frozen=True, rename="camel"):
     """The encoding of a tensor; `scaleOffset` is there also where it is undefined."""
 
     definition: Literal["QNN_DEFINITION_DEFINED", "QNN_DEFINITION_UNDEFINED"]
     quantization_encoding: Literal[
         "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_UNDEFINED"
     ]
-    scale_offset: ScaleOffset
+    scale_offset: VendorScaleOffset
 
 
-class BinaryTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+class VendorTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """An input or output of a graph."""
 
     id: Count
@@ -169,36 +169,36 @@ class BinaryTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     type: Annotated[str, Meta(pattern="^QNN_TENSOR_TYPE_APP_(WRITE|READ)$")]
     data_format: Literal[0] = 0  # QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER
     data_type: Annotated[str, Meta(pattern="^QNN_DATATYPE_[A-Z0-9_]+$")]
-    quantize_params: QuantizeParams
+    quantize_params: VendorEncoding
     rank: Count
     dimensions: tuple[Count, ...]
 
 
-class BinaryTensor(Struct, frozen=True):
+class VendorTensor(Struct, frozen=True):
     """A tensor and the version of its struct."""
 
-    info: BinaryTensorInfo
+    info: VendorTensorInfo
     version: Literal[1] = 1
 
 
-class BinaryGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """A graph."""
 
     graph_name: str
     num_graph_inputs: Count
-    graph_inputs: tuple[BinaryTensor, ...]
+    graph_inputs: tuple[VendorTensor, ...]
     num_graph_outputs: Count
-    graph_outputs: tuple[BinaryTensor, ...]
+    graph_outputs: tuple[VendorTensor, ...]
 
 
-class BinaryGraph(Struct, frozen=True):
+class VendorGraph(Struct, frozen=True):
     """A graph and the version of its struct."""
 
-    info: BinaryGraphInfo
+    info: VendorGraphInfo
     version: Literal[1] = 1
 
 
-class ContextBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """A context binary."""
 
     backend_id: Literal[12] = 12  # LPAI
@@ -211,7 +211,7 @@ class ContextBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     num_context_tensors: Literal[0] = 0
     context_tensors: tuple[Any, ...] = ()
     num_graphs: Positive
-    graphs: tuple[BinaryGraph, ...]
+    graphs: tuple[VendorGraph, ...]
 
 
 class InspectDocument(Struct, frozen=True, kw_only=True):
@@ -220,6 +220,6 @@ class InspectDocument(Struct, frozen=True, kw_only=True):
     Readers of the vendor's JSON find what they know; everything of ours is under `qnnmem`.
     """
 
-    info: ContextBinaryInfo
+    info: VendorBinaryInfo
     version: Literal[1] = 1
     qnnmem: InspectedBinary

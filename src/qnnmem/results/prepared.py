@@ -24,7 +24,7 @@ class TriedWidths(Struct, frozen=True):
     ]
 
 
-class Quantization(Struct, frozen=True, kw_only=True):
+class QuantizedGraph(Struct, frozen=True, kw_only=True):
     """How far a graph is from the float model it was made from."""
 
     bits: Annotated[Width, describe("Bits of activations.")]
@@ -57,7 +57,7 @@ class PreparedGraph(Struct, frozen=True, kw_only=True):
     ]
     fits_tcm: Annotated[bool | None, describe("Whether they fit TCM; null for a layout.")]
     quantized: Annotated[
-        Quantization | None,
+        QuantizedGraph | None,
         describe(
             "How far the graph is from the float model it was made from; null where it was not "
             "quantized here."

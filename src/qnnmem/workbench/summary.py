@@ -76,7 +76,6 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.watch/1": lambda result: str(result["verdict"]),
     "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
     "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
-    "qnnmem.inspect/1": _inspect,
     "qnnmem.inspect-htp/1": _inspect,
     "qnnmem.qmem/1": lambda result: str(result["advice"]),
 }

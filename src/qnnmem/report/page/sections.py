@@ -95,7 +95,7 @@ def section_of(result: Any, where: str) -> PageSection:
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     kind, render = _KINDS[name]
     try:
-        inner = result["qnnmem"] if kind is InspectedBinary else result
+        inner = result.get("qnnmem", result) if kind is InspectedBinary else result
         found: Any = msgspec.convert(inner, kind)
         return render(found, where) if render in _UNNAMED else render(found)
     except (msgspec.ValidationError, IndexError, UnicodeError) as exc:
