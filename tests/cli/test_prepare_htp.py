@@ -16,7 +16,7 @@ from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
-from qnnmem.results.schema import load_schema
+from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import find_soc
 
 LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
@@ -75,7 +75,7 @@ def test_it_ends_with_the_bill_of_footprint(
     assert "  on the CPU: odd (Strange)" in shown
     made = measure(Path(model), find_soc("SM8650"), name_weights=True, worker=told_worker())
     assert isinstance(made, MeasuredModel)
-    assert bill_lines(shown) == bill_lines(report.render_text(made.bill, model, compiled=True))
+    assert bill_lines(shown) == bill_lines(report.render_text(made.bill, compiled=True))
     assert "process domain        10,546,688" in shown
     assert shown.splitlines()[-1].endswith(f"qnnmem footprint {output} --soc SM8650")
 
@@ -101,7 +101,7 @@ def test_its_json_is_that_of_footprint(tmp_path: Path, capsys: pytest.CaptureFix
     assert written["on_cpu"] == [{"name": "odd", "operator": "Strange", "reason": ""}]
     made = measure(Path(model), find_soc("SM8650"), name_weights=True, worker=told_worker())
     assert isinstance(made, MeasuredModel)
-    bill = json.loads(report.render_json(made.bill, model, values["tool"]))
+    bill = json.loads(encode(made.bill))
     assert {**values, "host_ram": None} == {**bill, "host_ram": None}
 
 

@@ -197,7 +197,7 @@ def test_a_partition_leaves_them_to_the_cpu(worker: Worker, tmp_path: Path) -> N
     ]
     path = save(tmp_path / "odd.onnx", nodes, ([1, 16], [1, 1]))
     done = made(path, worker, partition=True)
-    assert [node[:2] for node in done.on_cpu] == [("strange", "ReduceSumSquare")]
+    assert [(node.name, node.operator) for node in done.on_cpu] == [("strange", "ReduceSumSquare")]
     assert done.on_htp == 1
 
 

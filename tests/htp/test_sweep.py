@@ -36,6 +36,7 @@ from qnnmem.htp.sweep import (
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.kept_results import ResultCache
 from qnnmem.report.sweep import render_text
+from qnnmem.results.sweep import SweepState
 from qnnmem.targets.socs import find_soc
 
 IDENTITY = Identity("digest", 57, "library 1", {})
@@ -302,7 +303,7 @@ def growing(slope: int, base: int, limit: int, jump_at: int | None = None) -> An
     def answer(point: SweepPoint) -> SweepOutcome:
         batch = int(point["batch"])
         need = base + slope * batch + (limit // 3 if jump_at and batch >= jump_at else 0)
-        state = "fits" if need <= limit else "over"
+        state: SweepState = "fits" if need <= limit else "over"
         return SweepOutcome(state, "big", compile_need=need // 2, pd_need=need, file_bytes=1)
 
     return answer
@@ -346,7 +347,7 @@ def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
         need = int(point["batch"]) * 10
         if need > 500:
             return SweepOutcome("over", "over the compile limit", compile_need=need)
-        state = "fits" if need <= 300 else "over"
+        state: SweepState = "fits" if need <= 300 else "over"
         return SweepOutcome(state, "no room", compile_need=need, pd_need=need, file_bytes=1)
 
     axis, found = Axis("batch", range(1, 100)), {}

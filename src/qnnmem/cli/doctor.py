@@ -16,14 +16,14 @@ from qnnmem.errors import NoCompiler, QnnMemError, UsageError
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
-    from qnnmem.doctor.host import HostReport
-    from qnnmem.doctor.incident import Incident, ReadingStats
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.report.doctor_remedies import Guide
+    from qnnmem.results.host import HostResult
+    from qnnmem.results.incident import Incident, ReadingStats
     from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
@@ -383,7 +383,7 @@ def _render(
     stats: ReadingStats,
     request: Request,
     facts: FactsOfBackends | None,
-    machine: HostReport | None,
+    machine: HostResult | None,
 ) -> Iterable[str]:
     if machine is not None and request.form == "text":
         from qnnmem.report.host import render_beside
@@ -415,7 +415,7 @@ def _render_groups(
     stats: ReadingStats,
     request: Request,
     facts: FactsOfBackends | None,
-    machine: HostReport | None,
+    machine: HostResult | None,
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
     from qnnmem.report import fleet

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit
     from qnnmem.provenance import Sourced
-    from qnnmem.report.fit_table import FitRow
+    from qnnmem.report.fit import FitRow
+    from qnnmem.results.fit import FitResult
     from qnnmem.targets.socs import Soc
 
 
@@ -52,9 +53,9 @@ def fit(
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
     from qnnmem.htp.compile.from_options import compile_options
-    from qnnmem.htp.fit import check_pools, exit_code
+    from qnnmem.htp.fit import check_pools, fit_result
     from qnnmem.provenance import Origin, Sourced
-    from qnnmem.report.fit_table import code_of_all
+    from qnnmem.results.several import worst_code
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -72,14 +73,13 @@ def fit(
     found = named_files(files, _is_judged, "HTP model")
     say_verdict("\n".join(found.left_out))
     if len(files) == 1 and files == found.files:
-        answers = _fits(Path(files[0]), wish)
-        text = _render(answers, files[0], as_json, verbose)
-        write(text, target, force, _verdict(answers))
-        return exit_code(answers)
+        result = fit_result(_fits(Path(files[0]), wish), files[0])
+        write(_render(result, as_json, verbose), target, force, _verdict(result))
+        return result.exit_code
     rows = _fit_all(found.files, wish._replace(tries=0))
     write(_render_all(rows, as_json, verbose), target, force, _verdict_on_files(rows))
     say_refused(rows)
-    return code_of_all(rows)
+    return worst_code(row.exit_code for row in rows)
 
 
 class _Wish(NamedTuple):
@@ -110,12 +110,12 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
 
     from qnnmem.cli.files import refused
     from qnnmem.errors import CannotTell, OutOfTime, QnnMemError
-    from qnnmem.report.fit_table import FileFits
+    from qnnmem.htp.fit import fit_result
 
     rows: list[FitRow] = []
     for file in files:
         try:
-            rows.append(FileFits(file, _fits(Path(file), wish, one_of_many=True)))
+            rows.append(fit_result(_fits(Path(file), wish, one_of_many=True), file))
         except (CannotTell, OutOfTime) as exc:
             rows.append(refused(file, exc, exc.exit_code))
         except QnnMemError as exc:
@@ -126,7 +126,7 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
 def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, ...]:
     from dataclasses import replace
 
-    from qnnmem.htp.fit.stored import fit_stored
+    from qnnmem.htp.fit.model import fit_stored
     from qnnmem.loader import dims_in
     from qnnmem.loader.file_kind import check_kind
 
@@ -167,9 +167,9 @@ def _model_fits(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
     from qnnmem.deadline import Deadline
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.fit.many import fit_all
+    from qnnmem.htp.fit.model import fit_all
     from qnnmem.htp.fit.nearby import with_suggestions
 
     compile_target(path, targets[0] if targets else None)
@@ -198,31 +198,32 @@ def _model_fits(
         return tuple(explained(one, path, options) for one in found)
 
 
-def _verdict(answers: tuple[Fit, ...]) -> str:
+def _verdict(result: FitResult) -> str:
     from qnnmem.report.fit import verdict_on_all
 
-    return verdict_on_all(answers)
+    return verdict_on_all(result)
 
 
-def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -> str:
-    from qnnmem.report import fit as report
-    from qnnmem.version import __version__
+def _render(result: FitResult, as_json: bool, verbose: bool) -> str:
+    from qnnmem.report.fit import render_text
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file, verbose=verbose, given=recorded_args("fix"))
+        return encode(result)
+    return render_text(result, verbose=verbose, given=recorded_args("fix"))
 
 
 def _verdict_on_files(rows: Sequence[FitRow]) -> str:
-    from qnnmem.report.fit_table import verdict_on_files
+    from qnnmem.report.fit import verdict_on_files
 
     return verdict_on_files(rows)
 
 
 def _render_all(rows: Sequence[FitRow], as_json: bool, verbose: bool) -> str:
-    from qnnmem.report import fit_table
-    from qnnmem.version import __version__
+    from qnnmem.report.fit import render_all
+    from qnnmem.results.fit import FitsResult
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return fit_table.render_json(rows, f"qnnmem {__version__}")
-    return fit_table.render_all(rows, verbose=verbose)
+        return encode(FitsResult.of(rows))
+    return render_all(rows, verbose=verbose)

@@ -13,8 +13,8 @@ from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
     from qnnmem.cli.fix_task import FixTask
-    from qnnmem.doctor.incident import Incident
     from qnnmem.fix.from_log import LogWish
+    from qnnmem.results.incident import Incident
 
 _MOST = 10_000  # incidents that are looked at
 _NO_CHANGE_HELPS = "no change of the model helps that"

@@ -15,8 +15,8 @@ _KEPT = "kept from an earlier run; --cache with an empty folder compiles it agai
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
+    from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
 
 
@@ -45,6 +45,8 @@ def footprint(
     """
     from pathlib import Path
 
+    from msgspec.structs import replace
+
     from qnnmem.cli.compiler import need_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -69,9 +71,10 @@ def footprint(
             write(say_failure(made, "bill", as_json=as_json), None, force=False)
             return failure_code(made)
         bill = made
-    text = _render(bill, file, as_json, compiled, is_kept, verbose)
+    bill = replace(bill, file=file, from_cache=is_kept)
+    text = _render(bill, as_json, compiled, verbose)
     write(text, target, force, _verdict(bill))
-    return 0 if bill.ram is not None and bill.missing is None else 3
+    return 0 if bill.total is not None and not bill.missing_outputs else 3
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
@@ -96,10 +99,10 @@ def _compiled_bill(
     """The bill of a model, or why the library made none; and whether it was kept."""
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import MeasuredModel, measure
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.results.footprint import Bill
 
     target = compile_target(path, soc)
     library = need_compiler(path, (target,), options)
@@ -123,18 +126,15 @@ def _verdict(bill: Bill) -> str:
     return verdict(bill)
 
 
-def _render(
-    bill: Bill, file: str, as_json: bool, compiled: bool, is_kept: bool, verbose: bool
-) -> str:
+def _render(bill: Bill, as_json: bool, compiled: bool, verbose: bool) -> str:
     from qnnmem.report import bill as report
-    from qnnmem.results.result import TOOL
-    from qnnmem.results.schema import write_json
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return write_json({**report.as_values(bill, file, TOOL), "from_cache": is_kept})
+        return encode(bill)
     if compiled:
-        following = report.next_prepare(bill, file, recorded_args("prepare"))
+        following = report.next_prepare(bill, recorded_args("prepare"))
     else:
-        following = report.next_look(bill, file, recorded_args())
-    following = f"{_KEPT}\n\n{following}" if is_kept else following
-    return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)
+        following = report.next_look(bill, recorded_args())
+    following = f"{_KEPT}\n\n{following}" if bill.from_cache is True else following
+    return report.render_text(bill, compiled=compiled, next_step=following, verbose=verbose)

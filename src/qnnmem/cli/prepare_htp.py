@@ -180,10 +180,10 @@ def _prepare(
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import failure_code, say_failure
-    from qnnmem.htp.bill.measure import measure
+    from qnnmem.htp.bill.measure import measure, prepared_bill
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report import compiled as report
-    from qnnmem.results.result import TOOL
+    from qnnmem.results.schema import encode
 
     if worker is None:
         need_compiler(Path(file), (soc,), options)
@@ -204,12 +204,12 @@ def _prepare(
         write(say_failure(made, "binary", as_json=as_json), None, force)
         return failure_code(made)
     if as_json:
-        text = report.render_json(made, file, target, TOOL, epcontext)
+        text = encode(prepared_bill(made, file, target, epcontext))
     else:
         text = report.render_text(made, file, target, epcontext)
     write(text, None, force)
     # With --partition a part is what was asked for.
-    return 3 if made.bill.missing is not None and not options.partition else 0
+    return 3 if made.bill.missing_outputs and not options.partition else 0
 
 
 def epcontext_path(binary: Path) -> Path:

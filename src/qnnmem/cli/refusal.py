@@ -37,7 +37,7 @@ def say_failure(failure: CompileFailure, missing: str, *, as_json: bool = False)
 
 def explained(fit: Fit, path: Path, options: CompileOptions) -> Fit:
     """An answer of `qnnmem fit` with the doctor's reading, and with options that the verb has."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from qnnmem.htp.fit.nearby import nearby
 
@@ -54,15 +54,19 @@ def explained_row(row: SweepRow, path: Path, soc: Soc, base: CompileOptions) -> 
     """A row of `qnnmem sweep` with options that the verb has."""
     from dataclasses import replace
 
+    from msgspec import structs
+
     from qnnmem.htp.sweep import options_of
 
     asked = Asked(path, soc, options_of(row.point, base))
-    return replace(row, result=replace(row.result, reason=own_words(row.result.reason, asked)))
+    return replace(
+        row, result=structs.replace(row.result, reason=own_words(row.result.reason, asked))
+    )
 
 
 def explained_largest(one: Largest, path: Path, soc: Soc, base: CompileOptions) -> Largest:
     """What a search of `qnnmem sweep` ended with, with options that the verb has."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from qnnmem.htp.sweep import options_of
 

@@ -85,16 +85,23 @@ def _render(task: _Task, ran: _Ran, *, as_json: bool, verbose: bool) -> str:
     from functools import partial
 
     from qnnmem.cli.refusal import explained_row
-    from qnnmem.report import sweep as report
-    from qnnmem.results.result import TOOL
+    from qnnmem.htp.sweep import sweep_result
+    from qnnmem.report.sweep import render_text
+    from qnnmem.results.schema import encode
 
     explain = partial(explained_row, path=task.path, soc=task.soc, base=task.base)
-    given, broken = (task.model, task.soc.name), ran.interrupted is not None
+    soc, broken = task.soc.name, ran.interrupted is not None
     if as_json:
-        rows = tuple(map(explain, ran.rows))
-        return report.render_json(rows, ran.largest, *given, ran.library, TOOL, broken)
-    return report.render_text(
-        *(ran.rows, ran.largest, *given),
+        result = sweep_result(
+            *(map(explain, ran.rows), ran.largest),
+            file=task.model,
+            soc=soc,
+            library=ran.library,
+            interrupted=broken,
+        )
+        return encode(result)
+    return render_text(
+        *(ran.rows, ran.largest, task.model, soc),
         verbose=verbose,
         say=lambda row: explain(row).result.reason,
         interrupted=broken,

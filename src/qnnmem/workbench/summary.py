@@ -7,7 +7,6 @@ from typing import Any
 
 from qnnmem.errors import UsageError
 from qnnmem.results.read import read_result
-from qnnmem.results.result import Result as TypedResult
 from qnnmem.text import counted, shorten
 
 _LONGEST = 160
@@ -27,30 +26,9 @@ def summary_of(result: Result) -> str:
     """What it says, in a line; empty where that is not known."""
     say = _SAID.get(schema_of(result))
     try:
-        if say is not None:
-            return shorten(say(result), _LONGEST)
-        found = read_result(result, "")
-        return shorten(found.summary, _LONGEST) if isinstance(found, TypedResult) else ""
-    except UsageError:
-        return ""
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return shorten(say(result) if say else read_result(result, "").summary, _LONGEST)
+    except (UsageError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""  # a result from elsewhere that lacks something
-
-
-def _footprint(result: Result) -> str:
-    total = result["total"]
-    size = "total not known" if total is None else f"{total['bytes']:,} bytes"
-    return f"{size} on {result['soc'] or 'an unnamed SoC'}"
-
-
-def _fit(result: Result) -> str:
-    answers = (f"{one['soc']} {one['answer'].replace('-', ' ')}" for one in result["socs"][:6])
-    return ", ".join(answers)
-
-
-def _sweep(result: Result) -> str:
-    states = [row["state"] for row in result["rows"]]
-    return f"{states.count('fits')} of {counted(len(states), 'setting')} fit on {result['soc']}"
 
 
 def _doctor(result: Result) -> str:
@@ -66,9 +44,6 @@ def _inspect(result: Result) -> str:
 
 
 _SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.footprint/1": _footprint,
-    "qnnmem.fit/1": _fit,
-    "qnnmem.sweep/1": _sweep,
     "qnnmem.doctor/1": _doctor,
     "qnnmem.check/1": lambda result: str(result["verdict"]),
     "qnnmem.diff/1": lambda result: str(result["verdict"]),

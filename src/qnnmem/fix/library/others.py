@@ -8,12 +8,12 @@ from pathlib import Path
 
 from qnnmem.errors import CannotTell, LoadError, NotCompiled
 from qnnmem.htp.bill.loading import load_binaries
-from qnnmem.htp.bill.source import last_estimate
+from qnnmem.htp.bill.numbers import last_estimate
 from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.place import Resident, resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import Soc
 
 

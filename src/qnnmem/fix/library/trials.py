@@ -17,9 +17,8 @@ from qnnmem.errors import CannotTell
 from qnnmem.fix.library.trial import (
     LibraryTrial,
     every_pool,
-    from_kept,
     held_against,
-    to_kept,
+    kept_trial,
     trial_of,
 )
 from qnnmem.htp.bill.measure import measure
@@ -32,6 +31,7 @@ from qnnmem.htp.compile import (
 )
 from qnnmem.htp.fit import fit_failure
 from qnnmem.htp.fit.model import fit_measured
+from qnnmem.htp.kept import to_kept
 from qnnmem.htp.worker import Worker
 from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Sourced
@@ -69,7 +69,7 @@ class LibraryTrials:
         key = self._key(source, options)
         if key not in self.known:
             kept = None if self.memory is None else self.memory.get(key)
-            self.known[key] = from_kept(kept, self.soc) or self._tried(key, source, options)
+            self.known[key] = kept_trial(kept, self.soc) or self._tried(key, source, options)
         return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:

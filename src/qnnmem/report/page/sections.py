@@ -27,20 +27,27 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
-from qnnmem.results.fix import FixedModel
+from qnnmem.results.doctor import DoctorResult
+from qnnmem.results.fit import FitResult, FitsResult
+from qnnmem.results.fix import FixedModel, FixedModels
+from qnnmem.results.footprint import Bill
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.lint import LintResult
-from qnnmem.results.plan import PlanResult
+from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.read import read_as
+from qnnmem.results.schema import schema_name
+from qnnmem.results.several import SeveralFiles
+from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.plan/1": (PlanResult, plan.plan_section),
-    "qnnmem.footprint/1": (values.BillValues, htp.bill_section),
-    "qnnmem.fit/1": (values.FitValues, htp.fit_section),
-    "qnnmem.sweep/1": (values.SweepValues, settings.sweep_section),
+    "qnnmem.footprint/1": (Bill, htp.bill_section),
+    "qnnmem.fit/1": (FitResult, htp.fit_section),
+    "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
-    "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
+    "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
     "qnnmem.fix/1": (FixedModel, fix.fix_section),
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
@@ -58,7 +65,11 @@ SHOWN = tuple(_KINDS)
 
 
 # Results of several files: each is a section, and those without one are named.
-_SEVERAL = {"qnnmem.plans/1": "plans", "qnnmem.fits/1": "answers", "qnnmem.fixes/1": "results"}
+_SEVERAL: Mapping[str, type[SeveralFiles]] = {
+    "qnnmem.plans/1": PlansResult,
+    "qnnmem.fits/1": FitsResult,
+    "qnnmem.fixes/1": FixedModels,
+}
 
 
 def schema_of(result: Any) -> Any:
@@ -73,16 +84,10 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
     name = schema_of(result)
     if not isinstance(name, str) or name not in _SEVERAL:
         return [section_of(result, where)]
-    try:
-        found = msgspec.convert(
-            {"results": result.get(_SEVERAL[name]), "refused": result.get("refused")},
-            values.SeveralValues,
-        )
-    except msgspec.ValidationError as exc:
-        raise UsageError(f"{where}: it is no {name}: {exc}") from exc
-    sections = [section_of(one, where) for one in found.results]
+    found = read_as(result, where, _SEVERAL[name])
+    sections = [_KINDS[schema_name(type(one))][1](one) for one in found.each]
     if found.refused:
-        said = lines(tag("p", one.sentence) for one in found.refused)
+        said = lines(tag("p", file.sentence) for file in found.refused)
         sections.append(PageSection("Without an answer", said))
     return sections
 
