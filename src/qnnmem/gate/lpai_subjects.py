@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.gate.loose import FIX, LPAI, tensors_by_name
-from qnnmem.gate.subject import OPEN, ComparedAnswer, ResultSubject, fit_answer
+from qnnmem.gate.subject import (
+    FIX,
+    LPAI,
+    OPEN,
+    ComparedAnswer,
+    ResultSubject,
+    fit_answer,
+    tensors_by_name,
+)
 from qnnmem.results.fix import FixedModel
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult

@@ -13,8 +13,7 @@ from qnnmem.gate import budget_subjects as check
 from qnnmem.gate import htp_subjects as htp
 from qnnmem.gate import log_subjects as log
 from qnnmem.gate import lpai_subjects as lpai
-from qnnmem.gate.loose import FIX, HTP, LPAI
-from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
+from qnnmem.gate.subject import FIX, HTP, LPAI, NONE, ComparedAnswer, ResultSubject
 from qnnmem.results.check import Baseline, CheckResult
 from qnnmem.results.doctor import DoctorResult
 from qnnmem.results.fit import FitResult, FitsResult

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from qnnmem.gate.loose import ComparedCount
+from qnnmem.results.result import Difference
 
-Count = ComparedCount  # which JavaScript and SVG draw exactly
+Count = Difference  # which JavaScript and SVG draw exactly
 
 
 class Loose(msgspec.Struct, frozen=True):
