@@ -14,8 +14,8 @@ from qnnmem.fix.parts.line import Stretch
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
 from qnnmem.fix.run import FixResult
 from qnnmem.flags import with_flags
-from qnnmem.report.several import table_lines
 from qnnmem.report.shell import file_word, next_line, output_words
+from qnnmem.report.table import table_lines
 from qnnmem.results.fix import FixedModel, ValidatedOutput, Validation
 from qnnmem.results.several import RefusedFile
 from qnnmem.text import counted, quote, shorten

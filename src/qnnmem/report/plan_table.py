@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.planner.planned_file import PlannedFile, PlanRow
 from qnnmem.report.plan import allocation_lines
-from qnnmem.report.several import ANSWERS, table_lines
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.table import ANSWERS, table_lines
 from qnnmem.results.plan import PlanResult
 from qnnmem.results.proof import ProofScope
 from qnnmem.results.several import RefusedFile
