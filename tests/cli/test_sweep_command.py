@@ -89,7 +89,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In either form, and the signal goes on to the program's end with its exit code."""
-    from qnnmem.cli import sweep as command
+    from qnnmem.verbs import sweep as verb
 
     class Broken:
         """Compiles two points and is interrupted at the third."""
@@ -102,7 +102,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(command, "_compilers", lambda *_given: ("library 1", [Broken]))
+    monkeypatch.setattr(verb, "_compilers", lambda *_given: ("library 1", [Broken]))
     words = (sliced(tmp_path / "m.onnx", "batch"), "--soc", "SM8650", "--vary", "batch=1,2,3,4")
     typed = ("sweep", *map(str, words), "--cache", str(tmp_path / "cache"))
     done = CliRunner().invoke(qnnmem, typed, standalone_mode=False)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy
 import onnx
 import pytest
@@ -15,8 +14,6 @@ from context_writer import example_context, example_graph, old_context
 from msgspec import structs, to_builtins
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli.fit import fit as fit_command
-from qnnmem.cli.refusal import explained
 from qnnmem.errors import Setting, UsageError
 from qnnmem.flags import flag
 from qnnmem.htp.bill import bill_of
@@ -28,12 +25,15 @@ from qnnmem.htp.fit.nearby import nearby, with_suggestions
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.options.htp import FitOptions
+from qnnmem.options.option import flags_of
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.report.bill import render_text as render_bill
 from qnnmem.report.fit import render_text
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
+from qnnmem.verbs.refusal import explained
 
 SM8650, SM8350, SM8750 = find_soc("SM8650"), find_soc("SM8350"), find_soc("SM8750")
 MIB = 1 << 20
@@ -327,8 +327,8 @@ def test_what_was_tried_is_compiled_otherwise_by_a_whole_command() -> None:
         return Fit(soc, None, why=words)
 
     fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 3)
-    with click.Context(fit_command):
-        text = render_text(fit_result([explained(fit, Path("m.onnx"), options)], "m.onnx"))
+    flags = frozenset(flags_of(FitOptions))
+    text = render_text(fit_result([explained(fit, Path("m.onnx"), options, flags)], "m.onnx"))
     line = "`qnnmem prepare m.onnx --backend htp --soc {} --dim batch={} --partition -o model.bin`"
     assert line.format("SM8350", 1500) in text
     assert line.format("SM8550", 3000) in text

@@ -17,6 +17,7 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.partition_run import PartitionRun, farthest
 from qnnmem.htp.log import read_line
 from qnnmem.htp.worker import RequestOutcome
+from qnnmem.options.prepare import PreparationOptions
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")
@@ -138,9 +139,8 @@ def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
 
 def prepare(model: Path, output: Path, worker: Any) -> int:
     """Prepare a partitioned model."""
-    return prepare_htp(
-        (str(model),), str(output), force=False, soc="SM8650", partition=True, worker=worker
-    )
+    options = PreparationOptions(soc="SM8650", partition=True)
+    return prepare_htp((str(model),), str(output), options, force=False, worker=worker)
 
 
 def test_a_partition_is_written_with_its_epcontext_model(

@@ -77,6 +77,13 @@ class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
         return tuple(file for file in self.files if file.unreadable is not None)
 
     @property
+    def exit_code(self) -> int:
+        """2 for a file that cannot be read, 1 for errors."""
+        if self.unreadable:
+            return 2
+        return 0 if self.passes else 1
+
+    @property
     def summary(self) -> str:
         """The result in a line."""
         return f"{counted(self.errors, 'error')}, {counted(self.warnings, 'warning')}"
