@@ -52,7 +52,7 @@ class Frame:
 
     @property
     def place(self) -> str:
-        """File and line, or where in which object."""
+        """File and line, or function and offset in its module."""
         if self.line:
             return f"{_near(self.file)}:{self.line}"
         inside = f"{Path(self.module).name}+{self.offset:#x}"
@@ -60,7 +60,7 @@ class Frame:
 
     @property
     def text(self) -> str:
-        """Place and source, as findings have it."""
+        """Place and source line."""
         return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
 
 
@@ -68,10 +68,10 @@ Stack = tuple[Frame, ...]
 
 
 class Symbols:
-    """Stacks of one run; every address is looked up once."""
+    """Symbolizer of one run; every address is looked up once."""
 
     def __init__(self, hidden: str) -> None:
-        self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
+        self._hidden = hidden  # the folder of the shim, whose frames are left out
         self._known: dict[tuple[str, int], Stack] = {}
         self._lock = Lock()
         self._left_s = _MOST_SECONDS
@@ -82,22 +82,22 @@ class Symbols:
 
     @property
     def has_tool(self) -> bool:
-        """Whether lines can be found at all."""
+        """Whether a tool to look up lines is installed."""
         return self._tool is not None
 
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
-        """What has to be known now, because the program may end: cheap."""
+        """Return modules and offsets of addresses, while the program is alive; cheap."""
         maps = memory.mappings()
         found: list[tuple[str, int]] = []
         for at in addresses:
             mapping = next((m for m in maps if m.start <= at < m.end), None)
             if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
-                # What is on the stack is where a call returns to; the call is before that.
+                # The stack holds return addresses; the call is before that.
                 found.append((mapping.path, _in_file(maps, mapping, at - 1)))
         return tuple(found)
 
     def stack(self, trace: Trace) -> Stack:
-        """The frames of the program, innermost first; takes a process of its own."""
+        """Return the frames of the program, innermost first; may run addr2line."""
         with self._lock:
             began = monotonic()
             self._end = began + self._left_s
@@ -161,7 +161,7 @@ class Symbols:
         ]
 
     def _output(self, command: list[str]) -> str:
-        """What a tool prints; nothing once no time is left, and frames stay without lines then."""
+        """Run a tool and return its output; empty once the time is used up."""
         left = self._end - monotonic()
         if left <= 0:
             return ""
@@ -174,7 +174,7 @@ class Symbols:
         return done.stdout.decode("utf-8", "replace")
 
     def _real_file(self, frame: Frame) -> Frame:
-        """The frame with the file of its line, which GNU's addr2line loses."""
+        """Return the frame with its real file, which GNU addr2line loses."""
         tool = shutil.which("readelf")
         if not frame.file.endswith(_LOST) or tool is None:
             return frame
@@ -189,7 +189,7 @@ class Symbols:
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
-    """Answers by address: for each, pairs of function and place, the inlined ones first."""
+    """Split the output by address: pairs of function and place, inlined ones first."""
     groups: list[list[str]] = []
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]+", line):
@@ -218,7 +218,7 @@ def _with_source(frame: Frame) -> Frame:
 
 @lru_cache(maxsize=8)
 def _source_lines(name: str) -> tuple[bytes, ...]:
-    """Lines of an ordinary file that is not too large; debug information may name any other."""
+    """Return the lines of a regular file of limited size: debug information may name any file."""
     try:
         return tuple(read_bytes(Path(name), _LARGEST_SOURCE).split(b"\n"))
     except LoadError:
@@ -226,7 +226,7 @@ def _source_lines(name: str) -> tuple[bytes, ...]:
 
 
 def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
-    """The address as the file has it."""
+    """Return the address as the file has it."""
     if not _is_movable(mapping.path):
         return address
     first = next((m.start for m in maps if m.path == mapping.path and m.offset == 0), None)
@@ -234,7 +234,7 @@ def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
 
 
 def _is_movable(path: str) -> bool:
-    """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
+    """Return whether an ELF file is position-independent."""
     try:
         head = read_head(Path(path), 18)  # by now anything may have that name
     except LoadError:
@@ -243,7 +243,7 @@ def _is_movable(path: str) -> bool:
 
 
 def _near(name: str) -> str:
-    """A file as it is reached from the working folder."""
+    """Return a file name relative to the working folder."""
     try:
         return name.removeprefix(str(Path.cwd()) + os.sep)
     except OSError:
@@ -251,9 +251,9 @@ def _near(name: str) -> str:
 
 
 def of_program(stack: Stack, program: str) -> Frame | None:
-    """The innermost frame of the program's own code: not of the system, and with a line if any."""
+    """Return the innermost frame of the program's own code, one with a line if possible."""
     own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
-    # What a header of the system has inlined, e.g. the allocator of a vector, is not theirs.
+    # Code inlined from a system header, e.g. the allocator of a vector, is not the program's.
     with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))
     in_program = (frame for frame in own if frame.module == program)
     return next(with_line, None) or next(in_program, None) or next(iter(own), None)

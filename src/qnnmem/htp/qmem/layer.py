@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
+from qnnmem.contract.regions import Extent
 from qnnmem.contract.rules import MEASURED, finding
+from qnnmem.errors import CannotTell
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
 from qnnmem.qnn.enums import TensorMemType
@@ -27,12 +29,19 @@ class IoPlace(NamedTuple):
     offset: int
     view: memoryview
 
+    @property
+    def extent(self) -> Extent:
+        """Its bytes in the file."""
+        return Extent(self.offset, self.offset + self.view.nbytes, self.file)
+
 
 Places = Mapping[str, IoPlace]
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
 _EXECUTE = "QnnGraph_execute"
+_FLOATS = {16: "float16", 32: "float32"}
+_WHOLE = (8, 16, 32, 64)
 
 
 class IoMode(Enum):
@@ -198,7 +207,7 @@ class IoLayer:
         for number, (name, place, is_output) in enumerate(places):
             for other, lower, is_other_output in places[:number]:
                 allowed = self._graph.safe_share_io and is_output != is_other_output
-                if is_output and not allowed and (shared := _overlap(place, lower)):
+                if is_output and not allowed and (shared := place.extent.overlap(lower.extent)):
                     what = f"output {quote(name)} shares {shared:,} bytes of fd {place.fd} with "
                     what += f"{quote(other)}"
                     self._registry.note(finding("Q11", what, _EXECUTE))
@@ -207,17 +216,22 @@ class IoLayer:
         self._registry.fail(6004, finding(rule, sentence, _EXECUTE, source=source))
 
 
-def _overlap(one: IoPlace, other: IoPlace) -> int:
-    """Bytes that two places have in common."""
-    if one.file != other.file:
-        return 0
-    ends = (place.offset + place.view.nbytes for place in (one, other))
-    return max(0, min(ends) - max(one.offset, other.offset))
-
-
 def _copy(source: memoryview, target: memoryview) -> int:
     """Bytes copied: none where both are the same memory."""
     if source is target:
         return 0
     target[:] = source
     return source.nbytes
+
+
+def numpy_type(tensor: HtpTensor) -> str:
+    """NumPy's name of a tensor's element type; quantized values are plain integers."""
+    name, bits = tensor.data_type.name, tensor.data_type.bits
+    family = name.split("_")[0].removesuffix("FIXED").removesuffix("INT") or "S"
+    if family == "FLOAT" and bits in _FLOATS:
+        return _FLOATS[bits]
+    if family in ("S", "U") and bits in _WHOLE:
+        return f"{'u' if family == 'U' else ''}int{bits}"
+    if family == "BOOL" and bits == 8:
+        return "bool"
+    raise CannotTell(f"tensor {quote(tensor.name)} is {name}, which NumPy does not have")

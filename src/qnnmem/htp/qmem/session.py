@@ -12,8 +12,7 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
-from qnnmem.htp.qmem.elements import numpy_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoMode
+from qnnmem.htp.qmem.layer import Compute, Inference, IoMode, numpy_type
 from qnnmem.htp.qmem.memory import ALIGNMENT, HtpMemDescriptor, HtpMemType, SharedBuffer
 from qnnmem.htp.qmem.rpcmem import (
     RPCMEM_DEFAULT_FLAGS,

@@ -1,4 +1,4 @@
-"""What each function of QNN's tables does here."""
+"""Dispatch: the handler of each function in QNN's tables."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ _CHANGES = frozenset(
         *("QnnContext_free", "QnnGraph_setConfig", "QnnMem_register", "QnnMem_deRegister"),
     }
 )
-# What a call answers that asks for something which is not there; nobody gives up for that.
+# Answers to a query for something that is not there; no program gives up for these.
 _HARMLESS = frozenset({1000, 2000, 14000})
-# What this machine may lack, and no program is to blame for.
+# Shortages of this machine, which are not the fault of the program.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})
-# What a call makes: when it fails, and what it should have made is used, its code was ignored.
+# What a call makes. If it fails and the handle is used anyway, its code was ignored.
 _MAKES = {
     "QnnBackend_create": "backend",
     "QnnContext_createFromBinary": "context",
@@ -94,7 +94,7 @@ _MAKES = {
 
 
 def answer(call: ClientCall) -> int:
-    """The code of one call."""
+    """Handle one call and return its code."""
     handler = HANDLERS.get(call.message.function, backend.not_supported)
     session = call.session
     with session.lock:
@@ -119,7 +119,7 @@ def answer(call: ClientCall) -> int:
 
 
 def _translated(handler: Handler, call: ClientCall) -> int:
-    """Whatever a client can send ends in a code of QNN."""
+    """Run a handler; turn every error that a client can cause into a code of QNN."""
     try:
         return handler(call)
     except QnnError:

@@ -1,4 +1,4 @@
-"""A program run under the contract, from its first instruction to the last thing it left behind."""
+"""Run a program under the contract and report what it broke and what it never freed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qnnmem.programs.shims import PRELOADED, check_program, shim_folder
 from qnnmem.programs.stacks import Symbols, of_program
 from qnnmem.scratch_folder import scratch_folder
 
-_LOOK_S = 0.5  # how often it is seen whether an execution takes too long
+_LOOK_S = 0.5  # between two checks of the time limit of executions
 _OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folder"
 
 
@@ -73,7 +73,7 @@ class ClientReport:
 def check_client(
     options: ClientOptions, say: Callable[[ClientFinding], None] | None = None
 ) -> ClientReport:
-    """Run a program; every finding is said when it is made, and is in the report."""
+    """Run a program and report it; `say` gets every finding at once."""
     program = check_program(options.command[0])
     with scratch_folder() as name, separate() as made:
         folder = shim_folder(Path(name))
@@ -132,7 +132,7 @@ def _chosen(
 
 
 class _Over(Enum):
-    """Whose time was over when the program was killed."""
+    """The time limit that killed the program."""
 
     PROGRAM = "program"
     EXECUTION = "execution"
@@ -195,10 +195,10 @@ def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> N
 
 
 def _excuse(session: ClientSession, processes: set[int]) -> None:
-    """A process that gives up after a failed call need not clean up.
+    """Forget the handles of processes that gave up after a failed call: they need not clean up.
 
-    Only the end of the program itself is known, not that of what it starts: a worker, or all of it
-    behind a script or a debugger. Those are believed to have given up.
+    Only the exit code of the program itself is known, not that of processes it starts (a worker, or
+    the program behind a script or a debugger). Those are taken to have given up.
     """
     for number, handle in session.handles:
         if handle.process.pid in processes:
@@ -212,13 +212,13 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
 
 
 def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
-    """Processes that may have freed something without our knowing."""
+    """Return processes with unchecked calls, which may have freed anything."""
     found = {one.process for one in missed if one.calls}
     return {one.pid for one in session.processes.now()} if 0 in found else found
 
 
 def _note_codes(session: ClientSession, pid: int) -> None:
-    """A program that says it worked, although what it is for did not."""
+    """Report C3: the program ended with 0 although its last execution failed."""
     failure = session.unheeded.get(pid)
     if failure is not None and not session.lenient:
         sentence = (

@@ -1,4 +1,4 @@
-"""What a run found: broken rules with the places in the program, each told once and counted."""
+"""Findings of a run with their places in the program, each reported once and counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClientFinding:
 
     @property
     def key(self) -> FindingKey:
-        """Equal for findings that are one mistake."""
+        """Equal for findings of the same mistake."""
         made = self.other_place if self.other == MADE else ""  # one call may leave several behind
         return self.finding.rule, self.finding.call, self.place, self.finding.buffer, made
 
@@ -47,7 +47,7 @@ class FindingList:
         self.left_out = 0
 
     def add(self, one: ClientFinding) -> None:
-        """Keep a finding; one that is new is said at once."""
+        """Keep a finding; report it at once if it is new."""
         with self._lock:
             before = self._found.get(one.key)
             if before is not None:
@@ -60,6 +60,6 @@ class FindingList:
         self._say(one)
 
     def all(self) -> tuple[ClientFinding, ...]:
-        """Everything so far."""
+        """Return all findings so far."""
         with self._lock:
             return tuple(self._found.values())

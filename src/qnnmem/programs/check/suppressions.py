@@ -1,4 +1,4 @@
-"""Known findings that are not to be told: a file with one of them a line.
+"""Known findings that are not reported: a file with one per line.
 
 # why it is known
 R3                        every finding of a rule
@@ -34,9 +34,9 @@ class Suppression:
     place: str = "*"
 
     def covers(self, one: ClientFinding) -> bool:
-        """Whether a finding is meant."""
+        """Return whether a finding is suppressed."""
         place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
-        # What is left behind is meant by the line that made it as well as by the call that met it.
+        # A leak is matched by the line that made it and by the call that found it.
         places = (one.place, one.other_place) if one.other == MADE else (one.place,)
         return (
             fnmatchcase(one.finding.rule, self.rule)
@@ -46,7 +46,7 @@ class Suppression:
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """All lines of a file; a rule that there is not is an error, not a line without effect."""
+    """Read a file; an unknown rule is an error."""
     found: list[Suppression] = []
     known = {*rules(LPAI), *rules(PROGRAM)}
     text = read_bytes(path, _MOST).decode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""A program run again and again, each time with another call failing.
+"""Run a program once for each call of a function, with that call failing.
 
     run it as it is, and count the calls of the function
     for each of them: run it with that call failing, and look how it ends
 
-A run is bad where it crashed, hung or left more behind than the run without a failure.
+A run is bad if it crashed, hung or leaked more than the run without a failure.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _check_usual(usual: WatchReport, options: WatchOptions, name: str, calls: in
 def _once(options: WatchOptions) -> tuple[WatchReport, str]:
     with scratch_folder() as folder, tempfile.TemporaryFile() as printed:
         lines = record(replace(options, output=printed), Path(folder))
-        with scratch_folder() as own:  # of which the program was told nothing
+        with scratch_folder() as own:  # unknown to the program
             trace = Path(own, "trace.jsonl")
             with trace.open("wb") as file:
                 file.writelines(lines)

@@ -1,4 +1,4 @@
-"""What a trace says: who lived how long, what failed and what was left behind."""
+"""Summary of a trace: lifetimes of handles, failed calls and leaks."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class WatchReport:
 
 
 def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchReport:
-    """Read a trace; the path is for what is wrong with it."""
+    """Summarize a trace; errors name the path."""
     reading = _Reading()
     head: TraceHead | None = None
     for line in lines:
@@ -167,7 +167,7 @@ def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> Watc
         tuple(reading.libraries.values()),
         reading.end.totals,
         tuple(reading.failures()),
-        # Who is killed cannot give anything back.
+        # A program that was killed could not free anything.
         () if ended_badly else tuple(life.left()),
         tuple(life.early),
         tuple(life.timeline),
@@ -177,12 +177,12 @@ def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> Watc
 
 
 def _settled(call: CallSeen) -> int:
-    """When it counts: a handle is free as soon as that begins, and made when that is done."""
+    """Return when a call takes effect: a free when it begins, a creation when it ends."""
     return call.begin if call.function in FREES else call.end
 
 
 class _Reading:
-    """What has to be kept of the lines of a trace."""
+    """Collects what the summary needs from the lines of a trace."""
 
     def __init__(self) -> None:
         self.stacks: dict[int, Stack] = {}
@@ -230,7 +230,7 @@ class _Reading:
             self._failed[key] = call, 1, log
 
     def failures(self) -> Iterator[FailedCall]:
-        """Calls that failed, by when the first of their kind did."""
+        """Yield failed calls in the order of the first of each kind."""
         for call, count, log in self._failed.values():
             stack = self.stacks.get(call.place, ())
             yield FailedCall(
@@ -240,7 +240,7 @@ class _Reading:
 
 
 class _Life:
-    """Handles as they come and go."""
+    """Follows handles from creation to free."""
 
     def __init__(self, stacks: dict[int, Stack]) -> None:
         self._stacks = stacks
@@ -312,8 +312,8 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def left(self) -> Iterator[LiveHandle]:
-        """What was never given back; a graph goes with its context."""
-        early = set(map(id, self.early))  # told once
+        """Yield handles that were never freed; a graph is freed with its context."""
+        early = set(map(id, self.early))  # reported once
         for thing in self._handles.values():
             key = thing.kind, thing.process, thing.slot, thing.handle
             if thing.kind != "graph" and id(thing) not in early and key not in self._tried:
@@ -325,13 +325,13 @@ def _owner(thing: LiveHandle) -> _Key:
 
 
 def place_of(stack: Stack) -> str:
-    """File and line of the call, or where in which object."""
+    """Return file and line of a call, or function and offset."""
     frame = of_program(of_programmer(stack), "")
     return "" if frame is None else frame.place
 
 
 def of_programmer(stack: Stack) -> Stack:
-    """A stack without the frames of a Python interpreter, which are the same for every line."""
+    """Return a stack without the frames of a Python interpreter."""
     kept = tuple(one for one in stack if not _INTERPRETER.match(PurePath(one.module).name))
     if kept or not stack:
         return kept
@@ -339,6 +339,6 @@ def of_programmer(stack: Stack) -> Stack:
 
 
 def with_diagnoses(report: WatchReport, diagnoses: Iterable[str]) -> WatchReport:
-    """The report with what is known about its failures, in their order."""
+    """Return the report with a diagnosis for each failure."""
     pairs = zip(report.failures, diagnoses, strict=True)
     return replace(report, failures=tuple(replace(one, diagnosis=text) for one, text in pairs))

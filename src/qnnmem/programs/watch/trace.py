@@ -1,8 +1,8 @@
-"""What was seen of a program, as lines of JSON: written while it runs, read by anyone later.
+"""Traces: what was seen of a program, as lines of JSON.
 
 The first line names the format, the last one says how the program ended. In between come places
 (call stacks, by number), libraries, calls and lines of QNN's log. Times are nanoseconds since the
-start. A file from elsewhere may hold anything: lines are bounded and every value has its type.
+start. A trace is untrusted: lines are bounded and every value is checked against its type.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """As those of a program that runs here."""
+        """The frames of the stack."""
         return tuple(
             Frame(one.function, one.file, one.line, one.module, one.offset, one.source)
             for one in self.stack
@@ -156,7 +156,7 @@ Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd
 
 
 def read_trace(path: Path) -> Iterator[TraceHead | Event]:
-    """Every line of a trace, the first one first."""
+    """Yield the lines of a trace in order."""
     if regular_size(path) > MOST_BYTES:
         raise LoadError(path, f"a trace of more than {format_size(MOST_BYTES)} is not read")
     heads = msgspec.json.Decoder(TraceHead)
@@ -182,14 +182,14 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """How much of the memory that a trace may take a line takes."""
+    """Return what a line counts against `MOST_PARTS`."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
 def _check(found: TraceHead | Event) -> None:
-    """What types cannot say."""
+    """Check what the types cannot express."""
     if isinstance(found, TraceHead) and found.schema != SCHEMA:
         raise msgspec.ValidationError(f"the format is {found.schema}")
     if isinstance(found, CallSeen):
@@ -200,11 +200,11 @@ def _check(found: TraceHead | Event) -> None:
 
 
 class TraceRecorder:
-    """What one run leaves; threads of the program may be told about at the same time."""
+    """Writes the trace of one run; several threads may add events."""
 
     def __init__(self, file: Path, symbols: Symbols) -> None:
         self.symbols = symbols
-        # Read by the same descriptor: the program can put anything into the place of the file.
+        # Read back by the same descriptor: the program can replace the file.
         self._file = file.open("w+b")
         self._encode = msgspec.json.Encoder().encode
         self._lock = threading.Lock()
@@ -215,15 +215,15 @@ class TraceRecorder:
         self.left_out = 0
 
     def since_start(self, clock: int) -> int:
-        """A time of the machine's clock as one of the trace."""
+        """Convert a time of the machine's clock to one of the trace."""
         return max(0, min(clock, time.monotonic_ns()) - self._start)
 
     def now(self) -> int:
-        """The time of the trace at the moment."""
+        """Return the current time of the trace."""
         return time.monotonic_ns() - self._start
 
     def add(self, event: Event) -> None:
-        """Keep one event, as long as there is room."""
+        """Keep one event while there is room."""
         line = self._encode(event) + b"\n"
         with self._lock:
             bytes_now, parts_now = self._bytes + len(line), self._parts + parts_of(event)
@@ -235,10 +235,10 @@ class TraceRecorder:
             self._file.write(line)
 
     def place(self, memory: ProcessMemory, addresses: tuple[int, ...]) -> int:
-        """The number of a call stack; 0 for none, and where there are too many."""
+        """Return the number of a call stack; 0 for none, or if there are too many."""
         if not addresses:
             return 0
-        key = memory, addresses  # not its number, which may be another process later
+        key = memory, addresses  # not its pid, which may be reused
         with self._lock:
             found = self._known.get(key)
             full = len(self._known) >= _MOST_STACKS
@@ -251,7 +251,7 @@ class TraceRecorder:
         return number
 
     def lines(self) -> Iterator[bytes]:
-        """Call stacks with functions and lines, and then every event; nothing more comes."""
+        """Yield call stacks with functions and lines, then every event; call it once at the end."""
         everything = tuple({frame: None for trace in self._numbers for frame in trace})
         self.symbols.stack(everything)  # each file is looked into once
         size = parts = 0

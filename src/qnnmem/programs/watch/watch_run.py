@@ -1,4 +1,4 @@
-"""A program run with the observer in it; what was seen ends in a trace."""
+"""Run a program with the observer in it and record a trace."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WatchOptions:
 
 
 def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
-    """Run a program; gives the lines of its trace, kept in a folder until they are read."""
+    """Run a program and return the lines of its trace, which are kept in a folder."""
     program = check_program(options.command[0])
     _check_loader(Path(program))
     build_objects(folder, OBSERVER)
@@ -94,11 +94,11 @@ def _lines(options: WatchOptions, recorder: TraceRecorder, end: ProgramEnd) -> I
 
 
 def _words(options: WatchOptions) -> tuple[str, ...]:
-    """The command, cut so that it fits into a line of a trace."""
+    """Return the command, cut to fit into a line of a trace."""
     kept: list[str] = []
     room = _COMMAND
     for word in options.command:
-        # A word may hold what is no text.
+        # An argument may be invalid UTF-8.
         text = word.encode("utf-8", "backslashreplace").decode()
         if len(text) > _WORD:
             text = f"{text[: _WORD // 2]}…{text[-_WORD // 2 :]}"
@@ -111,7 +111,7 @@ def _words(options: WatchOptions) -> tuple[str, ...]:
 
 
 def _check_loader(program: Path) -> None:
-    """Refuses a program that the system's loader puts nothing into."""
+    """Refuse a program that the dynamic loader preloads nothing into."""
     state = program.stat()
     other_user = state.st_mode & stat.S_ISUID and state.st_uid != os.getuid()
     other_group = state.st_mode & stat.S_ISGID and state.st_gid != os.getgid()
