@@ -134,9 +134,9 @@ def _guard(path: Path) -> None:
 def _plan(path: Path) -> None:
     """Load, plan, verify and render."""
     import qnnmem
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import render_text
-    from qnnmem.report.plan_json import render_json
-    from qnnmem.report.planned import PlanReport
+    from qnnmem.results.schema import encode
 
     model = qnnmem.load(path)
     rng = random.Random(len(model.tensors))  # noqa: S311  wanted: the same again
@@ -150,24 +150,26 @@ def _plan(path: Path) -> None:
         )
     result = qnnmem.plan(model, _PLAN_S, options=options)
     _require(qnnmem.verify(result.scratch) is None, "the plan does not hold")
-    report = PlanReport(result, None, str(path), "fuzz", 0.0)
+    report = PlannedFile(result, str(path))
     _require_printable(render_text(report))
-    json.loads(render_json(report))
+    json.loads(encode(report.result))
 
 
 def _bill(path: Path) -> None:
     """Read an HTP binary, bill it for a SoC and render both."""
+    from msgspec import to_builtins
+
     from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.binary.description import describe_context
     from qnnmem.htp.binary.read import read_context
     from qnnmem.report import bill as bill_report
-    from qnnmem.report import context as context_report
     from qnnmem.results.schema import encode
     from qnnmem.targets.socs import find_soc
 
     context = read_context(path)
     soc = _SOCS[path.stat().st_size % len(_SOCS)]
     bill = bill_of(context, None if soc is None else find_soc(soc))
-    json.dumps(context_report.as_values(context), allow_nan=False)
+    json.dumps(to_builtins(describe_context(context)), allow_nan=False)
     json.loads(encode(bill))
     _require_printable(bill_report.render_text(bill))
 
@@ -177,16 +179,15 @@ def _inspect(path: Path) -> None:
     from qnnmem.errors import QnnError
     from qnnmem.lpai.binary import check_device, pack, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.lpai.tcm import judge_binary
     from qnnmem.report.inspect import render_text
+    from qnnmem.results.schema import encode
 
     data = path.read_bytes()
     try:
         context = unpack(data, 30010 if len(data) % 3 else 5005)
-        tcm = judge_binary(context, len(data))
-        info = binary_info(context, len(data), tcm)
-        json.loads(json.dumps(info))
-        _require_printable(render_text(info, tcm, "context"))
+        info = binary_info(context, len(data))
+        json.loads(encode(info))
+        _require_printable(render_text(info.qnnmem, "context"))
         _require(unpack(b"".join(pack(context))) == context, "another binary is written")
         check_device(context, "v5_1", strict=len(data) % 4 == 0)
     except QnnError as exc:

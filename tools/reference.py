@@ -39,7 +39,7 @@ from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import option_fields
 from qnnmem.options.plan import PlanOptions
 from qnnmem.qnn.codes import codes
-from qnnmem.results.read import result_types
+from qnnmem.results.read import document_type, result_types
 from qnnmem.results.schema import schema_file, schema_name, schema_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,7 +83,8 @@ def stale() -> Iterator[tuple[Path, str]]:
             yield page, wanted
     for kind in result_types():
         file = SCHEMAS / schema_file(schema_name(kind))
-        wanted = json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+        schema = schema_of(kind, document_type(schema_name(kind)))
+        wanted = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
         if not file.exists() or file.read_text("utf-8") != wanted:
             yield file, wanted
 
