@@ -205,7 +205,7 @@ class MemRegistry:
         return self._owner(handle) not in (None, self)
 
     def fate(self, handle: object) -> str:
-        """Return what happened to a handle that is not registered here, as the end of a sentence."""
+        """Return what happened to an unregistered handle, as the end of a sentence."""
         if not isinstance(handle, MemHandle):
             shown = "NULL" if handle is None else quote(handle)
             return f"is {shown}, not what QnnMem_register gave"
