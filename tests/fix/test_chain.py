@@ -18,12 +18,12 @@ from qnnmem.fix.parts.line import read_line
 from qnnmem.fix.parts.manifest import (
     MANIFEST,
     SCHEMA,
-    Chain,
     part_models,
     read_chain,
     write_chain,
 )
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
+from qnnmem.results.chain import Chain
 from qnnmem.results.schema import load_schema
 
 

@@ -88,7 +88,7 @@ _BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16"
     help="HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
 )
 @one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.")
-@flag("--enable_intermediate_outputs", "Refused: outputs are fixed.")
+@flag("--enable_intermediate_outputs", "Refused: outputs are fixed.", is_advanced=True)
 @answered(_REFUSED, _IGNORED)
 @flag("--version", "Show the version and exit.")
 @flag("--trust", "Ours: --model is a model library (.so), whose code is executed.")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qnnmem.cli.options import seconds_option, seed_option
-from qnnmem.cli.tool_flags import answered, count, flag, memory_limit, one_of
+from qnnmem.cli.options import seconds_option
+from qnnmem.cli.tool_flags import answered, count, flag, memory_limit, one_of, option
 from qnnmem.errors import UsageError
 from qnnmem.options.parsers import seconds
+from qnnmem.options.plan import MAX_SEED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,12 +49,13 @@ _REFUSED = {
 @click.command("net-run")
 @click.argument("binary", required=False, metavar="[BINARY]")
 @click.option("--retrieve_context", metavar="FILE", help="BINARY, as the real tool names it.")
-@click.option(
+@option(
     "--backend",
     metavar="FILE",
     default="libQnnLpai.so",
     show_default=True,
     help="Backend library; the file need not be there.",
+    is_advanced=True,
 )
 @click.option(
     "--input_list",
@@ -74,7 +76,14 @@ _REFUSED = {
     help="Ours: .npy or .npz file, or folder of such samples, once for each graph; __ skips one. "
     "The input list is written.",
 )
-@seed_option("Ours: of --random-inputs.")
+@option(
+    "--seed",
+    type=click.IntRange(0, MAX_SEED),
+    default=0,
+    show_default=True,
+    help="Ours: of --random-inputs.",
+    is_advanced=True,
+)
 @flag("--force", "Ours: replace input files of an earlier run.")
 @click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
 @click.option("--config_file", metavar="FILE", help="Tool file, e.g. eaiParams_direct.json.")
@@ -86,38 +95,57 @@ _REFUSED = {
     help="Run as native code of the aDSP does.",
 )
 @flag("--shared_buffer", "Register inputs and outputs as shared memory; nothing is copied.")
-@one_of("--io_tensor_mem_handle_type", "custom ion dma_buf", "Kind of shared memory.")
-@flag("--use_native_input_files", "Input files hold the tensors' own type, not float32.")
-@flag("--use_native_output_files", "Write outputs in the tensors' own type, not float32.")
-@click.option(
+@one_of(
+    "--io_tensor_mem_handle_type", "custom ion dma_buf", "Kind of shared memory.", is_advanced=True
+)
+@flag(
+    "--use_native_input_files",
+    "Input files hold the tensors' own type, not float32.",
+    is_advanced=True,
+)
+@flag(
+    "--use_native_output_files",
+    "Write outputs in the tensors' own type, not float32.",
+    is_advanced=True,
+)
+@option(
     "--native_input_tensor_names",
     metavar="GRAPH:TENSOR,...",
     help="Inputs whose files hold the tensor's own type.",
+    is_advanced=True,
 )
-@one_of("--input_data_type", "float native", "Type of input files.")
-@one_of("--output_data_type", "float_only native_only float_and_native", "Type of output files.")
+@one_of("--input_data_type", "float native", "Type of input files.", is_advanced=True)
+@one_of(
+    "--output_data_type",
+    "float_only native_only float_and_native",
+    "Type of output files.",
+    is_advanced=True,
+)
 @count("--num_inferences", "Loop over the list until N inferences ran.", least=1)
-@click.option(
+@option(
     "--duration",
     type=seconds,
     metavar="SECONDS",
     help="Loop over the list for this long.",
+    is_advanced=True,
 )
-@count("--keep_num_outputs", "Write only the first N results; 0 writes none.")
-@count("--batch_multiplier", "Only 1 is possible here.", least=1)
-@flag("--synchronous", "Execute one inference after the other; this is the default.")
-@flag("--asynchronous", "Execute through the queue, as deep as the config says.")
+@count("--keep_num_outputs", "Write only the first N results; 0 writes none.", is_advanced=True)
+@count("--batch_multiplier", "Only 1 is possible here.", least=1, is_advanced=True)
+@flag(
+    "--synchronous", "Execute one inference after the other; this is the default.", is_advanced=True
+)
+@flag("--asynchronous", "Execute through the queue, as deep as the config says.", is_advanced=True)
 @one_of("--profiling_level", "basic detailed client backend", "Write times of API calls.")
 @one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.", "info")
-@flag("--debug", "Refused: the outputs of a binary are fixed.")
-@flag("--use_mmap", "Map the context binary instead of reading it.")
-@flag("--validate_binary", "Every binary is validated anyway.")
+@flag("--debug", "Refused: the outputs of a binary are fixed.", is_advanced=True)
+@flag("--use_mmap", "Map the context binary instead of reading it.", is_advanced=True)
+@flag("--validate_binary", "Every binary is validated anyway.", is_advanced=True)
 @answered(_REFUSED, _IGNORED)
 @flag("--version", "Show the version and exit.")
-@flag("--no-sanitize", "Ours: do not watch memory during the first execution.")
+@flag("--no-sanitize", "Ours: do not watch memory during the first execution.", is_advanced=True)
 @click.option("--hw_ver", metavar="VERSION", help="Ours: LPAI hardware, e.g. v6.")
 @one_of("--alignment", "default conservative v4-era", "Ours: alignment profile.", "default")
-@flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.")
+@flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.", is_advanced=True)
 @seconds_option(600.0, "Ours: seconds that loading the binary, and each execution, may take.")
 @memory_limit("the process that executes")
 def net_run(**flags: Any) -> int:

@@ -64,7 +64,8 @@ def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
 
 def takes(group: type[Struct], name: str = "options") -> Callable[[F], F]:
     """Give a command the options of a type, and hand it one value of that type as `name`."""
-    fields = option_fields(group)
+    # The options of the verb itself go before those that it shares.
+    fields = sorted(option_fields(group), key=lambda field: not field.opt.leads)
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -130,7 +131,9 @@ def _help(opt: Opt) -> str:
     """Return the help text: whose option it is, what it does, what holds without it."""
     text = opt.help
     if opt.backend:
-        text = f"{opt.backend}: {text[:1].lower()}{text[1:]}"
+        first = text.partition(" ")[0]
+        is_name = not first[1:].islower()  # such as SoC and VTCM
+        text = f"{opt.backend}: {text if is_name else text[:1].lower() + text[1:]}"
     return f"{text}  [default: {opt.default}]" if opt.default else text
 
 

@@ -44,6 +44,7 @@ class Opt:
     for_buffers: bool = False  # also of a buffer CSV, which has neither ops nor constants
     is_file: bool = False  # names a file or folder of this machine
     is_local: bool = False  # neither for budget files nor for the workbench
+    leads: bool = False  # listed before inherited options
     is_advanced: bool = False  # listed by --help-all only
     is_hidden: bool = False  # listed nowhere
     key: str = ""  # in a budget file, where it is not the name of the field

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from qnnmem.lpai.config.check import check_value
-from qnnmem.lpai.config.finding import ConfigFinding, Severity
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonMember, JsonNode, Position
 from qnnmem.lpai.config.schema import BY_PATH, FileKind, Key, file_of, keys_of
+from qnnmem.results.lint import ConfigFinding, Severity
 from qnnmem.text import nearest, quote
 
 # A hostile file may hold 100,000 unknown keys; more than this is of no use to a reader.

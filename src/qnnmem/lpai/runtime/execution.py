@@ -17,11 +17,12 @@ from qnnmem.contract.rules import finding
 from qnnmem.errors import ProgramError
 from qnnmem.finding import Finding
 from qnnmem.ir import Effect
-from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
+from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts, Stage
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.planner import PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,34 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from qnnmem.contract.rules import rules
 from qnnmem.lpai.selftest.case import ContractCase
-
-
-@dataclass(frozen=True, slots=True)
-class CaseFailure:
-    """A case that went otherwise than the contract promises."""
-
-    title: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleResult:
-    """The cases of one rule."""
-
-    rule: str
-    title: str
-    keeping: int  # cases in which the client keeps the rule
-    breaking: int  # cases in which it breaks the rule
-    failures: tuple[CaseFailure, ...]
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether each case went as the contract promises."""
-        return not self.failures
+from qnnmem.results.lpai import CaseFailure, RuleResult
 
 
 def cases() -> tuple[ContractCase, ...]:
@@ -60,4 +36,11 @@ def _result(rule: str, group: Sequence[ContractCase]) -> RuleResult:
     reasons = [(case.title, case.run()) for case in group]
     failures = tuple(CaseFailure(title, reason) for title, reason in reasons if reason)
     breaking = sum(case.breaks for case in group)
-    return RuleResult(rule, rules()[rule].title, len(group) - breaking, breaking, failures)
+    return RuleResult(
+        rule=rule,
+        title=rules()[rule].title,
+        keeping=len(group) - breaking,
+        breaking=breaking,
+        failures=failures,
+        as_expected=not failures,
+    )
