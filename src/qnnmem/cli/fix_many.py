@@ -30,12 +30,9 @@ def named_models(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_onnx(path: Path) -> bool:
-    from qnnmem.loader.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import is_kind
 
-    try:
-        return kind_of_file(path).name == "onnx"
-    except QnnMemError:
-        return False
+    return is_kind(path, ("onnx",))
 
 
 def run(files: Sequence[str], task: FixTask, as_json: bool) -> int:

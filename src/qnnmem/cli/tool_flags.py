@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from qnnmem.cli.help import HelpOption
-from qnnmem.units import parse_size
 
 _Decorated = Callable[..., Any]
 Decorator = Callable[[_Decorated], _Decorated]
@@ -37,12 +36,6 @@ def flag(name: str, text: str, *, is_advanced: bool = False) -> Decorator:
     return option(name, is_flag=True, help=text, is_advanced=is_advanced)
 
 
-def count(name: str, text: str, least: int = 0, *, is_advanced: bool = False) -> Decorator:
-    """A flag with a number."""
-    kind = click.IntRange(least, 1 << 40)
-    return option(name, type=kind, metavar="N", help=text, is_advanced=is_advanced)
-
-
 def one_of(
     name: str, words: str, text: str, default: str | None = None, *, is_advanced: bool = False
 ) -> Decorator:
@@ -55,9 +48,3 @@ def one_of(
         help=text,
         is_advanced=is_advanced,
     )
-
-
-def memory_limit(what: str) -> Decorator:
-    """Ours: how much address space the work may take."""
-    note = f"Ours: address space of {what}.  [default: 3/4 of the machine]"
-    return option("--memory-limit", type=parse_size, metavar="SIZE", help=note, is_advanced=True)

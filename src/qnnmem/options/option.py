@@ -38,6 +38,7 @@ class Opt:
     parses_many: bool = False  # `parse` returns several values, as in `a=1,b=2`
     is_soc: bool = False  # the name of a SoC, which the workbench lists
     in_bytes: bool = False  # a budget file may write the number as "4K"
+    bare: str = ""  # the value of the option that is given without one
     default: str = ""  # what holds without the option, where the default is computed
     required: bool = False
     backend: Literal["", "lpai", "htp"] = ""  # the option is refused for the other one

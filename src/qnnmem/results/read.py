@@ -19,12 +19,14 @@ Kind = TypeVar("Kind", bound=SchemaDocument)
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
+    "qnnmem.chain/1": "chain.Chain",
+    "qnnmem.check-client/1": "programs.ClientResult",
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
-    "qnnmem.chain/1": "chain.Chain",
     "qnnmem.doctor/1": "doctor.DoctorResult",
     "qnnmem.error/1": "error.ErrorResult",
     "qnnmem.explain/1": "explain.ExplainResult",
+    "qnnmem.fail-each/1": "programs.FailEachResult",
     "qnnmem.fit/1": "fit.FitResult",
     "qnnmem.fits/1": "fit.FitsResult",
     "qnnmem.fix-recipe/1": "fix.FixRecipe",
@@ -43,6 +45,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.plans/1": "plan.PlansResult",
     "qnnmem.prepared/1": "prepared.PreparedBinary",
     "qnnmem.sweep/1": "sweep.SweepResult",
+    "qnnmem.watch/1": "programs.WatchResult",
     "qnnmem.written/1": "written.WrittenResult",
 }
 # Results in a vendor's nesting: what is ours stands under the key `qnnmem`.

@@ -18,7 +18,6 @@ from qnnmem.report.page import (
     lint,
     lpai,
     plan,
-    program_values,
     programs,
     settings,
     values,
@@ -34,6 +33,7 @@ from qnnmem.results.footprint import Bill
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.lint import LintResult
 from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.programs import ClientResult, FailEachResult, WatchResult
 from qnnmem.results.read import read_as, schema_in
 from qnnmem.results.schema import schema_name
 from qnnmem.results.several import SeveralFiles
@@ -48,10 +48,10 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
+    "qnnmem.check-client/1": (ClientResult, programs.client_section),
+    "qnnmem.watch/1": (WatchResult, programs.watch_section),
+    "qnnmem.fail-each/1": (FailEachResult, programs.fail_each_section),
     "qnnmem.fix/1": (FixedModel, fix.fix_section),
-    "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
-    "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
-    "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
     "qnnmem.lint/1": (LintResult, lint.lint_section),
     "qnnmem.check/1": (CheckResult, budgets.check_section),
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
