@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from qnnmem.errors import UsageError
 from qnnmem.gate import budget_subjects as check
 from qnnmem.gate import htp_subjects as htp
@@ -21,29 +19,31 @@ from qnnmem.results.fix import FixedModel, FixedModels
 from qnnmem.results.footprint import Bill
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.read import read_result
+from qnnmem.results.result import SchemaDocument
 from qnnmem.results.schema import schema_name
 from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
-_KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
-    "qnnmem.plan/1": (PlanResult, lpai.plan_subjects),
-    "qnnmem.footprint/1": (Bill, htp.bill_subjects),
-    "qnnmem.fit/1": (FitResult, htp.fit_subjects),
-    "qnnmem.fix/1": (FixedModel, lpai.fix_subjects),
-    "qnnmem.doctor/1": (DoctorResult, log.log_subjects),
-    "qnnmem.inspect/1": (InspectedBinary, lpai.binary_subjects),
-    "qnnmem.sweep/1": (SweepResult, htp.sweep_subjects),
-    "qnnmem.check/1": (CheckResult, check.check_subjects),
-    "qnnmem.baseline/1": (Baseline, check.baseline_subjects),
+_SUBJECTS: Mapping[type[SchemaDocument], Callable[[Any], Iterator[ResultSubject]]] = {
+    PlanResult: lpai.plan_subjects,
+    Bill: htp.bill_subjects,
+    FitResult: htp.fit_subjects,
+    FixedModel: lpai.fix_subjects,
+    DoctorResult: log.log_subjects,
+    InspectedBinary: lpai.binary_subjects,
+    SweepResult: htp.sweep_subjects,
+    CheckResult: check.check_subjects,
+    Baseline: check.baseline_subjects,
 }
-# Results of several files: the type, and what each file is compared as.
-_SEVERAL: Mapping[str, tuple[type[SeveralFiles], str]] = {
-    "qnnmem.plans/1": (PlansResult, LPAI),
-    "qnnmem.fits/1": (FitsResult, HTP),
-    "qnnmem.fixes/1": (FixedModels, FIX),
+# Results of several files: what each file is compared as.
+_SEVERAL: Mapping[type[SeveralFiles], str] = {
+    PlansResult: LPAI,
+    FitsResult: HTP,
+    FixedModels: FIX,
 }
-COMPARED = (*_KINDS, *_SEVERAL)
+COMPARED = tuple(schema_name(kind) for kind in (*_SUBJECTS, *_SEVERAL))
 
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
@@ -51,32 +51,25 @@ def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
     # The JSON of an LPAI binary follows the SDK's, with what is ours under one key.
     ours = result.get("qnnmem", result) if isinstance(result, dict) else None
     name = ours.get("schema") if isinstance(ours, dict) else None
-    try:
-        if isinstance(name, str) and name in COMPARED:
-            found = _each(ours, name) if name in _SEVERAL else _one(ours, name)
-            return tuple(one if one.file else replace(one, file=where) for one in found)
-    except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
-        raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
-    except (msgspec.ValidationError, IndexError) as exc:
-        raise UsageError(f"it is no {name}: {exc}", where=where) from exc
-    if name == "qnnmem.error/1":
-        said = ours.get("error") if isinstance(ours, dict) else None
-        raise UsageError(f"it holds an error instead of a result: {quote(said)}", where=where)
+    if isinstance(name, str) and name in COMPARED:
+        try:
+            subjects = tuple(_subjects(read_result(ours, where)))
+        except IndexError as exc:
+            raise UsageError(f"it is no {name}: {exc}", where=where) from exc
+        return tuple(one if one.file else replace(one, file=where) for one in subjects)
+    if isinstance(ours, dict) and name == "qnnmem.error/1":
+        said = quote(ours.get("error"))
+        raise UsageError(f"it holds an error instead of a result: {said}", where=where)
     known = ", ".join(COMPARED)
     raise UsageError(f"nothing compares {quote(name)}; compared are {known}", where=where)
 
 
-def _one(result: Any, name: str) -> Iterator[ResultSubject]:
-    kind, read = _KINDS[name]
-    yield from read(msgspec.convert(result, kind))
-
-
-def _each(result: Any, name: str) -> Iterator[ResultSubject]:
-    type_, kind = _SEVERAL[name]
-    found = msgspec.convert(result, type_)
-    for one in found.each:
-        yield from _KINDS[schema_name(type(one))][1](one)
-    for refused in found.refused:
-        yield ResultSubject(
-            kind, refused.input, answers={"file": ComparedAnswer("no answer", NONE)}
-        )
+def _subjects(result: SchemaDocument) -> Iterator[ResultSubject]:
+    if not isinstance(result, SeveralFiles):
+        yield from _SUBJECTS[type(result)](result)
+        return
+    for each in result.each:
+        yield from _subjects(each)
+    no_answer = {"file": ComparedAnswer("no answer", NONE)}
+    for refused in result.refused:
+        yield ResultSubject(_SEVERAL[type(result)], refused.input, answers=no_answer)

@@ -147,10 +147,21 @@ class BufferAlignment(Struct, frozen=True):
     size: Annotated[int, describe("Of sizes.")]
 
 
-class ClientResult(Result, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
-    """Which rules a program that calls QNN breaks, and where."""
+class ProgramResult(Result, frozen=True, kw_only=True):
+    """Base of the results about a program; `exit_code` is that of the program, not of the verb."""
 
     verdict: Sentence
+    passes: bool
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return self.verdict
+
+
+class ClientResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
+    """Which rules a program that calls QNN breaks, and where."""
+
     passes: Annotated[
         bool,
         describe("Whether the program called QNN, every call was checked and nothing was found."),
@@ -278,10 +289,9 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
     path: Annotated[str, describe("File.")] = ""
 
 
-class WatchResult(Result, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
+class WatchResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     """What a program did with QNN."""
 
-    verdict: Sentence
     passes: Annotated[bool, describe("Whether the program used QNN and there is nothing to say.")]
     command: Command
     injected: Annotated[
@@ -399,10 +409,9 @@ class FailedRun(Struct, frozen=True, kw_only=True):
     last_line: Annotated[str, describe("That it printed.")] = ""
 
 
-class FailEachResult(Result, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
+class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
     """How a program takes the failure of each call of a function."""
 
-    verdict: Sentence
     passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
     command: Command
     function: Annotated[str, describe("Whose calls were failed.")]

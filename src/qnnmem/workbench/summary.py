@@ -31,25 +31,11 @@ def summary_of(result: Result) -> str:
         return ""  # a result from elsewhere that lacks something
 
 
-def _doctor(result: Result) -> str:
-    found = result["incidents"]
-    if not found:
-        return "no failure found"
-    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-    return f"{found[0]['title']}{more}"
-
-
 def _inspect(result: Result) -> str:
     return counted(int(result["info"]["numGraphs"]), "graph")
 
 
 _SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.doctor/1": _doctor,
-    "qnnmem.check/1": lambda result: str(result["verdict"]),
-    "qnnmem.diff/1": lambda result: str(result["verdict"]),
-    "qnnmem.check-client/1": lambda result: str(result["verdict"]),
-    "qnnmem.watch/1": lambda result: str(result["verdict"]),
-    "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
     "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
     "qnnmem.inspect-htp/1": _inspect,
     "qnnmem.qmem/1": lambda result: str(result["advice"]),
