@@ -292,7 +292,7 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
 class WatchResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     """What a program did with QNN."""
 
-    passes: Annotated[bool, describe("Whether the program used QNN and there is nothing to say.")]
+    passes: Annotated[bool, describe("Whether the program used QNN and no problem was found.")]
     command: Command
     injected: Annotated[
         tuple[str, ...], describe("Calls that were to fail, as they were written.")
@@ -326,7 +326,7 @@ class WatchResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.watch/1"
         tuple[LiveHandle, ...],
         describe("Contexts that were alive when their backend was freed, at most 200."),
     ] = ()
-    findings: Annotated[Count, describe("How many things there are to say.")] = 0
+    findings: Annotated[Count, describe("How many problems were found.")] = 0
     failed_calls: Annotated[
         tuple[FailedCall, ...], describe("Calls with another code than 0.")
     ] = ()
