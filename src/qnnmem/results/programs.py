@@ -273,7 +273,7 @@ class FunctionTotal(Struct, frozen=True):
 
     count: Annotated[Count, describe("How often.")]
     ns: Annotated[Count, describe("Time in it.")]
-    failed: Annotated[Count, describe("How often with another code than 0.")]
+    failed: Annotated[Count, describe("How often with another code than 0.")] = 0
 
 
 class WatchedLibrary(Struct, frozen=True, kw_only=True):
