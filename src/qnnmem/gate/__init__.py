@@ -6,6 +6,5 @@ check_lpai, check_htp    a file checked: the same plan and the same fit as every
 check_files              all files, and those that cannot be checked
 baseline                 accepted numbers: written, read, compared with
 subject, subjects        what of a result is compared, read from the JSON of any verb
-..._subjects             the same for one family of results
 comparison, tolerance    subjects of both sides paired and compared
 """

@@ -1,4 +1,4 @@
-"""Mistakes with shared memory, each made on purpose: what the contract answers, what the library.
+"""Mistakes with shared memory, made on purpose: the answers of the contract and the library.
 
 The contract is the emulated one, with a graph that computes nothing. The library is the real one
 for x86, in a process of its own for each mistake, because some end it.
@@ -34,7 +34,7 @@ _STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no
 
 @dataclass(frozen=True, slots=True)
 class LibraryAnswer:
-    """What libQnnHtp did: the code of the call in question, or the signal that ended it."""
+    """The code that libQnnHtp returned, or the signal that ended it."""
 
     code: int | None = None
     signal: int | None = None
@@ -67,7 +67,7 @@ class _Stage:
         self.first = self.tensors[0]
 
     def place(self, tensor: QnnTensor, offset: int = 0) -> HtpMemDescriptor:
-        """A descriptor of a tensor in the shared buffer."""
+        """Return a descriptor of a tensor in the shared buffer."""
         size, shape = self.buffer.size, tensor.dimensions or (1,)
         kind = MemRegisterType.CUSTOM
         return HtpMemDescriptor(
@@ -75,7 +75,7 @@ class _Stage:
         )
 
     def register(self, place: HtpMemDescriptor | None = None) -> MemHandle:
-        """A handle, by default of the first tensor."""
+        """Return a handle, by default of the first tensor."""
         return self.context.mem_register([place or self.place(self.first)])[0]
 
     def give(self, handle: object, tensor: QnnTensor | None = None) -> None:
@@ -236,7 +236,7 @@ def _ask_execute(graph: HtpGraph, first: dict[str, Any] | None = None) -> list[C
 
 
 def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
-    """Execute with something else said of the first tensor."""
+    """Execute with a changed description of the first tensor."""
     return _ask_execute(graph, _raw(graph.tensors[0], **changes))
 
 
@@ -245,7 +245,7 @@ def _ask_short_size(graph: HtpGraph) -> list[Call]:
 
 
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
-    """Of an output: a graph may leave a part of an input unread."""
+    """Shorten an output: a graph may leave a part of an input unread."""
     (call,), last = _ask_execute(graph), graph.tensors[-1]
     call["tensors"][str(last.id)] = _raw(last, size=last.nbytes - 1)
     return [call]
@@ -357,7 +357,7 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseRow, ...]:
-    """Both answers to every mistake; without a worker the library is not asked."""
+    """Return both answers to every mistake; without a worker only the contract's."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
@@ -371,7 +371,7 @@ def try_misuses(
 
 
 def obstacle_to_misuse(graph: HtpGraph) -> str:
-    """Why mistakes cannot be made with a graph; empty where they can."""
+    """Return why a graph is unsuitable for mistakes; empty if it is suitable."""
     names = {tensor.name for tensor in graph.tensors}
     if len(names) < len(graph.tensors):
         return "has two inputs or outputs of one name"
@@ -404,13 +404,13 @@ def _backend() -> Iterator[HtpBackend]:
 
 
 def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
-    """Stands for the graph where only the memory matters."""
+    """Compute nothing: only the memory matters."""
 
 
 def _asked(
     path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: Deadline
 ) -> LibraryAnswer:
-    """The answer to the last call that is made."""
+    """Return the library's answer to the last call."""
     request = {"binaries": [str(path.absolute())], "soc": soc_id, "calls": list(calls)}
     outcome: RequestOutcome = worker.ask("calls", request, time_limit_s=ends.left_s)
     if outcome.kind == "crashed" and outcome.signal is not None:
