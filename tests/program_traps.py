@@ -29,10 +29,11 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[1] / "tools"))  # where the small files are
 
 from hostile_programs import CANARY, hostile_binaries
+from patience import patient
 from small_files import onnx_seeds
 
 from qnnmem.child import limit_memory
-from qnnmem.contract.rules import rules
+from qnnmem.contract.rules import every_rule
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import pack
@@ -153,7 +154,7 @@ def answer_of_child(binary: Path) -> Answer:
     if not child:
         _in_child(binary, writing)
     os.close(writing)
-    until = time.monotonic() + _HANG_S
+    until = time.monotonic() + patient(_HANG_S)
     with os.fdopen(reading, "rb") as answers:
         while not (done := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < until:
             time.sleep(0.002)
@@ -186,7 +187,7 @@ def warm_up(binary: bytes, folder: Path) -> None:
     path = folder / "sound.bin"
     path.write_bytes(binary)
     execute(path)
-    codes(), rules()
+    codes(), every_rule()
 
 
 def unexpected(trace: str) -> list[str]:
