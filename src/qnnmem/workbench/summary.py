@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from qnnmem.errors import UsageError
@@ -16,30 +16,11 @@ _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
 def summary_of(result: Result) -> str:
-    """What it says, in a line; empty where that is not known."""
-    say = _SAID.get(schema_in(result) or "")
+    """Return the result in one line; empty for one from elsewhere that lacks something."""
     try:
-        return shorten(say(result) if say else read_result(result, "").summary, _LONGEST)
-    except (UsageError, KeyError, IndexError, TypeError, ValueError, AttributeError):
-        return ""  # a result from elsewhere that lacks something
-
-
-def _doctor(result: Result) -> str:
-    found = result["incidents"]
-    if not found:
-        return "no failure found"
-    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-    return f"{found[0]['title']}{more}"
-
-
-_SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.doctor/1": _doctor,
-    "qnnmem.check/1": lambda result: str(result["verdict"]),
-    "qnnmem.diff/1": lambda result: str(result["verdict"]),
-    "qnnmem.check-client/1": lambda result: str(result["verdict"]),
-    "qnnmem.watch/1": lambda result: str(result["verdict"]),
-    "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
-}
+        return shorten(read_result(result, "").summary, _LONGEST)
+    except UsageError:
+        return ""
 
 
 def is_of_program(result: Result) -> bool:
