@@ -8,9 +8,9 @@ from pathlib import Path
 from qnnmem.deadline import Deadline
 from qnnmem.errors import LoadError, OutOfTime, Setting, UsageError
 from qnnmem.htp.compile.compiled import CompileOptions, HtpPrecision
-from qnnmem.htp.protocol import OWN_MARK
+from qnnmem.htp.requests import OWN_MARK
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.loader.dlc.last_words import said_before_end
+from qnnmem.loader.dlc.composed import abort_reason
 
 _LEAST_S = 0.01  # a limit of none at all would mean none
 
@@ -116,5 +116,5 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
         raise LoadError(path, f"{who}{outcome.sentence}")
     marks = {line.text for line in outcome.log}
     if outcome.kind == "crashed" and _COMPOSING in marks and _COMPOSED not in marks:
-        said = said_before_end("\n".join(outcome.tail))
+        said = abort_reason("\n".join(outcome.tail))
         raise LoadError(path, "its code crashed" if trusted else said)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
@@ -23,10 +22,10 @@ from qnnmem.errors import (
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
 from qnnmem.htp.compile.compiled import for_a_cluster
-from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
 from qnnmem.htp.fit import Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
 from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
 from qnnmem.htp.sweep.rows import SweepOutcome, SweepPoint, options_of
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
@@ -172,7 +171,7 @@ class ClusterCompiler:
 
 
 def compile_there(
-    options: Mapping[str, Any],
+    sent: SentModel,
     contents: Mapping[str, bytes],
     soc: str,
     base: CompileOptions,
@@ -181,7 +180,7 @@ def compile_there(
     """On a worker of a cluster: compile a point with the library that is there."""
     from qnnmem.htp.sweep.compiler import LibraryCompiler
 
-    with model_there(options, contents) as model:
+    with model_there(sent, contents) as model:
         if isinstance(model, list):
             return {"missing": model}
         try:
