@@ -12,11 +12,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from qnnmem.programs.functions import FUNCTIONS
 from qnnmem.programs.wire import Hangup
+from qnnmem.results.programs import NotChecked
 from qnnmem.text import counted
 
 _THREADS, _PROCESSES = 4096, 1024
@@ -34,16 +36,6 @@ _MOST_MAPS = 16 << 20
 _DAMAGED = "the program has overwritten or removed the count of its calls"
 _SAID = 4  # parts that a verdict names
 _LISTED = 10  # threads that the text names
-
-
-@dataclass(frozen=True, slots=True)
-class NotChecked:
-    """Calls of a program that were not checked."""
-
-    what: str
-    calls: int = 0
-    process: int = 0
-    thread: int = 0
 
 
 def in_words(missed: Sequence[NotChecked]) -> str:

@@ -11,16 +11,18 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from msgspec.structs import replace
+
 from qnnmem.bounded_file import read_bytes, read_head
 from qnnmem.caller import Trace as Trace
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import Mapping, ProcessMemory
+from qnnmem.results.programs import Frame, Stack
 from qnnmem.text import shorten
 
 _SECONDS = 20  # of one look into a file
@@ -35,36 +37,6 @@ _LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
 _HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One function on a call stack; line 0 where the debug information does not say."""
-
-    function: str
-    file: str
-    line: int
-    module: str
-    offset: int
-    # The line itself. It is read while the program is here: whoever gets the frame later, in a file
-    # from elsewhere, must not open what that names.
-    source: str = ""
-
-    @property
-    def place(self) -> str:
-        """File and line, or function and offset in its module."""
-        if self.line:
-            return f"{_near(self.file)}:{self.line}"
-        inside = f"{Path(self.module).name}+{self.offset:#x}"
-        return f"{self.function} ({inside})" if self.function else inside
-
-    @property
-    def text(self) -> str:
-        """Place and source line."""
-        return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
-
-
-Stack = tuple[Frame, ...]
 
 
 class Symbols:
@@ -121,7 +93,7 @@ class Symbols:
                 self._known[path, offset] = frames if is_late else tuple(map(_with_source, frames))
 
     def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
-        bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
+        bare: list[Stack] = [(_bare(path, offset),) for offset in offsets]
         if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
             return bare
         found = self._run(self._tool, path, offsets)
@@ -155,8 +127,7 @@ class Symbols:
         command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
         text = self._output(command)
         return [
-            tuple(_frame(f, where, path, offset) for f, where in group)
-            or (Frame("", "", 0, path, offset),)
+            tuple(_frame(f, where, path, offset) for f, where in group) or (_bare(path, offset),)
             for group, offset in zip(_groups(text.splitlines()), offsets, strict=False)
         ]
 
@@ -199,9 +170,14 @@ def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
     return [list(zip(group[::2], group[1::2], strict=False)) for group in groups]
 
 
+def _bare(module: str, offset: int) -> Frame:
+    return Frame(module=module[:_LONGEST_NAME], offset=offset)
+
+
 def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     found = _FILE_LINE.match(where)
     name = "" if function == "??" else function[:200]
+    module = module[:_LONGEST_NAME]
     if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
         return Frame(name, "", 0, module, offset)
     line = int(found["line"])
@@ -240,14 +216,6 @@ def _is_movable(path: str) -> bool:
     except LoadError:
         return True
     return head[16:17] != b"\x02"  # ET_EXEC
-
-
-def _near(name: str) -> str:
-    """Return a file name relative to the working folder."""
-    try:
-        return name.removeprefix(str(Path.cwd()) + os.sep)
-    except OSError:
-        return name
 
 
 def of_program(stack: Stack, program: str) -> Frame | None:

@@ -19,12 +19,14 @@ Kind = TypeVar("Kind", bound=SchemaDocument)
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
+    "qnnmem.chain/1": "chain.Chain",
+    "qnnmem.check-client/1": "programs.ClientResult",
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
-    "qnnmem.chain/1": "chain.Chain",
     "qnnmem.doctor/1": "doctor.DoctorResult",
     "qnnmem.error/1": "error.ErrorResult",
     "qnnmem.explain/1": "explain.ExplainResult",
+    "qnnmem.fail-each/1": "programs.FailEachResult",
     "qnnmem.fit/1": "fit.FitResult",
     "qnnmem.fits/1": "fit.FitsResult",
     "qnnmem.fix-recipe/1": "fix.FixRecipe",
@@ -43,6 +45,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.plans/1": "plan.PlansResult",
     "qnnmem.prepared/1": "prepared.PreparedBinary",
     "qnnmem.sweep/1": "sweep.SweepResult",
+    "qnnmem.watch/1": "programs.WatchResult",
     "qnnmem.written/1": "written.WrittenResult",
 }
 # Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
@@ -70,13 +73,24 @@ def document_type(name: str) -> type[msgspec.Struct]:
     return found
 
 
+def schema_in(values: Any) -> str | None:
+    """The schema that values decoded from JSON name; a vendor's nesting has it under `qnnmem`."""
+    ours = _ours(values)
+    name = ours.get("schema") if isinstance(ours, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _ours(values: Any) -> Any:
+    inner = values.get("qnnmem") if isinstance(values, Mapping) else None
+    return inner if isinstance(inner, Mapping) else values
+
+
 def read_result(values: Any, where: str) -> SchemaDocument:
     """The result in values decoded from JSON; UsageError where they do not hold one."""
-    ours = values.get("qnnmem", values) if isinstance(values, dict) else None
-    name = ours.get("schema") if isinstance(ours, dict) else None
-    if not isinstance(name, str) or name not in _TYPES:
+    name = schema_in(values)
+    if name is None or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
-    return read_as(ours, where, result_type(name))
+    return read_as(_ours(values), where, result_type(name))
 
 
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:

@@ -145,11 +145,11 @@ def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 
 def _watch(file: str, _options: Any, _call: VerbCall) -> Answer:
-    from qnnmem.report.watch import render_json
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.watch import read_watched, watch_exit_code
 
     report = read_watched(Path(file))
-    return render_json(report), watch_exit_code(report, is_run=False)
+    return encode(report.bounded()), watch_exit_code(report, is_run=False)
 
 
 _VERBS: Mapping[str, Callable[[str, Any, VerbCall], Answer]] = {

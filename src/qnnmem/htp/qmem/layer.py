@@ -1,4 +1,4 @@
-"""The IO layer of one graph, emulated: what is reserved when, and what each inference copies."""
+"""The emulated IO layer of one graph: memory it reserves and bytes it copies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class IoMode(Enum):
 
     @classmethod
     def of(cls, tensor: HtpTensor) -> IoMode:
-        """What a binary says; anything but a memhandle is kept by the backend itself."""
+        """Return the mode that a binary names; the backend keeps anything but memhandles itself."""
         return cls.MEMHANDLE if tensor.mem_type is TensorMemType.MEMHANDLE else cls.RAW
 
 
@@ -140,7 +140,7 @@ class IoLayer:
         *,
         write: bool = False,
     ) -> memoryview:
-        """The application's bytes of a tensor, checked."""
+        """Check and return the application's bytes of a tensor."""
         memory = given.get(tensor.name)
         if isinstance(memory, MemHandle):
             self._check_handle(tensor, memory)
@@ -167,7 +167,7 @@ class IoLayer:
             memory = memory.view
         kind = getattr(memory, "dtype", None)
         if getattr(kind, "hasobject", False) or getattr(kind, "kind", "") in ("M", "m"):
-            # Bytes written over references would end the process when somebody looks at them.
+            # Bytes written over object references would crash the process.
             self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} holds no plain numbers")
         try:
             return memoryview(memory).cast("B")
@@ -193,7 +193,7 @@ class IoLayer:
         client: Mapping[str, memoryview],
         held: ExitStack,
     ) -> IoPlace:
-        """Where the graph itself reads or writes: the handle's memory, else the internal buffer."""
+        """Return where the graph reads or writes: the handle's memory or the internal buffer."""
         handle = given[tensor.name]
         if isinstance(handle, MemHandle):
             return IoPlace(handle.fd, handle.file, handle.offset, client[tensor.name])
@@ -201,7 +201,7 @@ class IoLayer:
         return IoPlace(buffer.fd, buffer.file, 0, held.enter_context(buffer.view[: tensor.nbytes]))
 
     def _check_overlap(self, used: Places, filled: Places) -> None:
-        """Report outputs that lie over other tensors, unless the compiler says that they may."""
+        """Report outputs that overlap other tensors, unless the compiler allows it."""
         places = [(name, place, False) for name, place in used.items()]
         places += [(name, place, True) for name, place in filled.items()]
         for number, (name, place, is_output) in enumerate(places):
@@ -217,7 +217,7 @@ class IoLayer:
 
 
 def _copy(source: memoryview, target: memoryview) -> int:
-    """Bytes copied: none where both are the same memory."""
+    """Copy and return the bytes copied; 0 if both are the same memory."""
     if source is target:
         return 0
     target[:] = source
@@ -225,7 +225,7 @@ def _copy(source: memoryview, target: memoryview) -> int:
 
 
 def numpy_type(tensor: HtpTensor) -> str:
-    """NumPy's name of a tensor's element type; quantized values are plain integers."""
+    """Return NumPy's name of an element type; quantized values are plain integers."""
     name, bits = tensor.data_type.name, tensor.data_type.bits
     family = name.split("_")[0].removesuffix("FIXED").removesuffix("INT") or "S"
     if family == "FLOAT" and bits in _FLOATS:

@@ -1,4 +1,4 @@
-"""The short way: a binary opened, run and closed with its memory registered and let go in order."""
+"""Open, run and close a binary with all memory registered and freed in the right order."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class HtpSession:
         self._set_up(IoMode(io))
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """Outputs of one inference; the arrays are the caller's own."""
+        """Return the outputs of one inference; the arrays are copies."""
         import numpy
 
         given = expect_mapping(feeds, "inputs are given as a mapping from their names to arrays")
@@ -93,7 +93,7 @@ class HtpSession:
         return self.backend.findings
 
     def close(self) -> None:
-        """Let go handles, buffer, context and backend, in that order."""
+        """Free handles, buffer, context and backend, in that order."""
         if self.context.is_freed:
             return
         if self._handles:

@@ -13,7 +13,7 @@ from qnnmem.programs.check import calls_context as context
 from qnnmem.programs.check import calls_graph as graph
 from qnnmem.programs.check.buffers import TooMuchMemory
 from qnnmem.programs.check.client_session import EARLY_TERMINATION, ClientCall, Failure, library_of
-from qnnmem.programs.functions import NUMBERS
+from qnnmem.programs.functions import MAKES, NUMBERS
 from qnnmem.programs.layout import TooLong
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.qnn.codes import qnn_error
@@ -81,16 +81,14 @@ _CHANGES = frozenset(
 _HARMLESS = frozenset({1000, 2000, 14000})
 # Shortages of this machine, which are not the fault of the program.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})
-# What a call makes. If it fails and the handle is used anyway, its code was ignored.
-_MAKES = {
-    "QnnBackend_create": "backend",
-    "QnnContext_createFromBinary": "context",
-    "QnnContext_createFromBinaryWithSignal": "context",
-    "QnnGraph_retrieve": "graph",
-    "QnnSystemContext_create": "system context",
-    "QnnMem_register": "memory",
-    "QnnSignal_create": "signal",
-}
+# Calls whose failure is remembered: if the missing handle is used anyway, the code was ignored.
+_REMEMBERED = frozenset(
+    {
+        *("QnnBackend_create", "QnnContext_createFromBinary", "QnnGraph_retrieve"),
+        *("QnnContext_createFromBinaryWithSignal", "QnnSystemContext_create"),
+        *("QnnMem_register", "QnnSignal_create"),
+    }
+)
 
 
 def answer(call: ClientCall) -> int:
@@ -140,9 +138,8 @@ def _translated(handler: Handler, call: ClientCall) -> int:
 
 
 def _remember(call: ClientCall, code: int) -> None:
-    kind = _MAKES.get(call.name)
-    if kind is None:
+    if call.name not in _REMEMBERED:
         return
     with contextlib.suppress(OSError):
         failure = Failure(call.name, code, call.trace)
-        call.session.failures[kind, 0] = failure
+        call.session.failures[MAKES[call.name], 0] = failure

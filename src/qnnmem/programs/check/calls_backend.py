@@ -19,7 +19,7 @@ from qnnmem.programs.check.client_session import (
     can_be_freed,
     current_call,
 )
-from qnnmem.programs.check.findings import MADE, ClientFinding
+from qnnmem.programs.check.findings import MADE, client_finding, other_place
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.stacks import of_program
 from qnnmem.programs.wire import Action
@@ -88,16 +88,13 @@ class WatchedBackend(Backend):
         gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
         freeing = next((one[1] for one in gone if one is not None), None)
         other = () if freeing is None else session.symbols.stack(freeing.trace)
-        second = of_program(other, "")
         session.findings.add(
-            ClientFinding(
+            client_finding(
                 replace(found, call="QnnGraph_executeAsync"),
                 code,
                 "" if frame is None else frame.place,
                 stack,
-                "" if freeing is None else f"{freeing.how} at",
-                "" if second is None else second.place,
-                other,
+                other_place("" if freeing is None else f"{freeing.how} at", other),
             )
         )
 

@@ -11,7 +11,7 @@ from qnnmem.programs.check import calls
 from qnnmem.programs.check.buffers import PROTECTED
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.execution_limits import ExecutionLimits
-from qnnmem.programs.check.findings import ClientFinding
+from qnnmem.programs.check.findings import client_finding
 from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.socket_server import SocketServer
 from qnnmem.programs.stacks import of_program
@@ -135,5 +135,5 @@ class _ClientThread:
         line = frame.text if frame is not None else ""
         place = frame.place if frame is not None else ""
         self._session.findings.add(
-            ClientFinding(replace(found, line=line), 0, place, stack, process=self._process.pid)
+            client_finding(replace(found, line=line), 0, place, stack, process=self._process.pid)
         )

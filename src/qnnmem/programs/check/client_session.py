@@ -17,9 +17,8 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs.check.buffers import ClientBuffers
 from qnnmem.programs.check.execution_limits import ExecutionClock
-from qnnmem.programs.check.findings import MADE, ClientFinding, FindingList
+from qnnmem.programs.check.findings import MADE, FindingList, client_finding, other_place
 from qnnmem.programs.functions import FIRST_SYSTEM, name_of
-from qnnmem.programs.ledger import NotChecked
 from qnnmem.programs.process_memory import (
     MOST_WATCHED,
     SHARED_BYTES,
@@ -30,6 +29,7 @@ from qnnmem.programs.process_memory import (
 from qnnmem.programs.stacks import Symbols, Trace, of_program
 from qnnmem.programs.wire import Action, Hangup, Kind, Message, ProgramConnection
 from qnnmem.qnn.codes import qnn_error
+from qnnmem.results.programs import ClientFinding, HeldMoment, NotChecked
 from qnnmem.text import counted
 
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
@@ -59,16 +59,6 @@ class Failure:
     call: str
     code: int
     trace: Trace
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMoment:
-    """What the program holds at QNN after one of its calls."""
-
-    call: int  # its number, from 1
-    what: str
-    contexts: int
-    registered_bytes: int  # pools, binaries that must stay, and registered memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +377,7 @@ class ClientCall:
         stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
         if found.handle and not trace:  # a leak: made elsewhere
             label, other = MADE, self.session.symbols.stack(found.trace)
-        frame, second = (of_program(one, self.memory.program) for one in (stack, other))
+        frame = of_program(stack, self.memory.program)
         said = replace(
             found,
             line="" if frame is None else frame.text,
@@ -395,15 +385,13 @@ class ClientCall:
             call=found.call or self.name,
         )
         self.session.findings.add(
-            ClientFinding(
+            client_finding(
                 said,
                 code,
                 "" if frame is None else frame.place,
                 stack,
-                label if other else "",
-                "" if second is None else second.place,
-                other,
-                self.process.pid,
+                other_place(label if other else "", other, self.memory.program),
+                process=self.process.pid,
             )
         )
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from qnnmem.bounded_file import read_bytes
 from qnnmem.contract.rules import LPAI, PROGRAM, rules
 from qnnmem.errors import LoadError
-from qnnmem.programs.check.findings import MADE, ClientFinding
+from qnnmem.programs.check.findings import MADE
+from qnnmem.results.programs import ClientFinding
 from qnnmem.text import quote
 
 _MOST = 1 << 20  # bytes
@@ -37,10 +38,11 @@ class Suppression:
         """Return whether a finding is suppressed."""
         place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
         # A leak is matched by the line that made it and by the call that found it.
-        places = (one.place, one.other_place) if one.other == MADE else (one.place,)
+        made = one.other if one.other is not None and one.other.what == MADE else None
+        places = (one.place,) if made is None else (one.place, made.place)
         return (
-            fnmatchcase(one.finding.rule, self.rule)
-            and fnmatchcase(one.finding.call, self.call)
+            fnmatchcase(one.rule, self.rule)
+            and fnmatchcase(one.call, self.call)
             and any(fnmatchcase(f"/{at}", f"*/{place}") for at in places)
         )
 

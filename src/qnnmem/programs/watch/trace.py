@@ -19,7 +19,8 @@ from msgspec import Meta
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import ProcessMemory
-from qnnmem.programs.stacks import Frame, Symbols, Trace
+from qnnmem.programs.stacks import Symbols, Trace
+from qnnmem.results.programs import FunctionTotal, NotChecked, Stack
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -53,30 +54,11 @@ class TraceHead(msgspec.Struct, frozen=True):
     injected: Rules = ()  # which calls were to fail
 
 
-class FrameSeen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One function on a call stack."""
-
-    function: Name
-    file: FileName
-    line: Small
-    module: FileName
-    offset: Amount
-    source: Name = ""
-
-
 class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
     """A call stack that calls refer to by its number."""
 
     id: Amount
-    stack: Annotated[tuple[FrameSeen, ...], Meta(max_length=MOST_FRAMES)]
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """The frames of the stack."""
-        return tuple(
-            Frame(one.function, one.file, one.line, one.module, one.offset, one.source)
-            for one in self.stack
-        )
+    stack: Annotated[Stack, Meta(max_length=MOST_FRAMES)]
 
 
 class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library"):
@@ -121,23 +103,6 @@ class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
     text: FileName
 
 
-class FunctionTotal(msgspec.Struct, frozen=True):
-    """All calls of one function, also of those that are only counted."""
-
-    count: Amount
-    ns: Amount
-    failed: Amount
-
-
-class MissedSeen(msgspec.Struct, frozen=True):
-    """Part of a program that the trace knows nothing of."""
-
-    what: Name
-    calls: Amount = 0
-    process: Small = 0
-    thread: Small = 0
-
-
 class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     """The last line."""
 
@@ -149,7 +114,7 @@ class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     left_out: Amount
     has_lines: bool
     unmatched: Rules = ()  # which calls were to fail and never came
-    not_checked: Annotated[tuple[MissedSeen, ...], Meta(max_length=MOST_MISSED)] = ()
+    not_checked: Annotated[tuple[NotChecked, ...], Meta(max_length=MOST_MISSED)] = ()
 
 
 Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd
@@ -256,8 +221,7 @@ class TraceRecorder:
         self.symbols.stack(everything)  # each file is looked into once
         size = parts = 0
         for trace, number in self._numbers.items():
-            frames = map(_frame_seen, self.symbols.stack(trace)[:MOST_FRAMES])
-            stack = StackSeen(number, tuple(frames))
+            stack = StackSeen(number, self.symbols.stack(trace)[:MOST_FRAMES])
             line = self._encode(stack) + b"\n"
             size, parts = size + len(line), parts + parts_of(stack)
             if size > _STACK_BYTES or parts > _STACK_PARTS:
@@ -267,8 +231,3 @@ class TraceRecorder:
         with self._lock, self._file as file:
             file.seek(0)
             yield from file
-
-
-def _frame_seen(frame: Frame) -> FrameSeen:
-    module = frame.module[:4096]
-    return FrameSeen(frame.function, frame.file, frame.line, module, frame.offset, frame.source)

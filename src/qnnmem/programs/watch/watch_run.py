@@ -14,7 +14,7 @@ import msgspec
 from qnnmem.errors import UsageError
 from qnnmem.programs import launch
 from qnnmem.programs.functions import NAMES
-from qnnmem.programs.ledger import Ledger, NotChecked
+from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.shims import OBSERVER, OBSERVER_OBJECT, build_objects, check_program
 from qnnmem.programs.stacks import Symbols
 from qnnmem.programs.watch.injections import Injection
@@ -23,16 +23,16 @@ from qnnmem.programs.watch.trace import (
     MOST_MISSED,
     MOST_RULES,
     SCHEMA,
-    FunctionTotal,
-    MissedSeen,
     ProgramEnd,
     TraceHead,
     TraceRecorder,
 )
+from qnnmem.results.programs import FunctionTotal, NotChecked
+from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted, quote
 from qnnmem.version import __version__
 
-_LARGEST = (1 << 63) - 1
+_LARGEST = MAX_COUNT
 _MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
 _WORD = 4000  # characters of a word of the command in the trace
 _COMMAND = 64_000  # and of all of them
@@ -80,9 +80,9 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
     return _lines(options, recorder, end)
 
 
-def _missed(one: NotChecked) -> MissedSeen:
+def _missed(one: NotChecked) -> NotChecked:
     thread, process = (number & 0xFFFF_FFFF for number in (one.thread, one.process))
-    return MissedSeen(one.what, one.calls, process, thread)
+    return NotChecked(one.what, one.calls, process, thread)
 
 
 def _lines(options: WatchOptions, recorder: TraceRecorder, end: ProgramEnd) -> Iterator[bytes]:
