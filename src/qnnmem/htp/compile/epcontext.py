@@ -30,9 +30,10 @@ def _parsed(epcontext: bytes) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
     try:
-        return onnx.ModelProto.FromString(epcontext)
+        model: onnx.ModelProto = onnx.ModelProto.FromString(epcontext)
     except DecodeError as exc:
         raise WorkerError("the EPContext model that came with the binary is no ONNX model") from exc
+    return model
 
 
 def missing_in_epcontext(
