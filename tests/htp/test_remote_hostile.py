@@ -187,6 +187,17 @@ def test_harm_is_one_sentence_and_nothing_is_left(case: str, tmp_path: Path) -> 
     assert snapshot(tmp_path) == before
 
 
+def test_a_binary_with_a_model_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    """The binary is sound, so only its model tells; nothing is left at the output."""
+    binary = (EXAMPLES / "small_htp.bin").read_bytes()
+    library = Library("2.7.0", "1", Path("/far"), command(spoken(conversation(binary))))
+    options = CompileOptions(dims={"N": 1}, time_limit_s=20.0)
+    target = tmp_path / "a.bin"
+    with Worker(library=library) as worker, pytest.raises(WorkerError, match="no ONNX model"):
+        compile_model(MODEL, find_soc("SM8650"), options, output=target, worker=worker)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("seed", sorted({6, 7, 9, 10, 11, *seeds(0)}))
 def test_a_spoilt_conversation_is_survived(seed: int, tmp_path: Path) -> None:
     """A compile ends with an answer or a sentence."""

@@ -365,11 +365,10 @@ class _Job:
         made = reply.binaries[0]
         context = read_context(made)
         epcontext = None if reply.epcontext is None else reply.epcontext.read_bytes()
+        missing, outputs = self._missing(epcontext, made.name, context, reply.outputs)
         binary = made.read_bytes() if output is None else None
         if output is not None:
             put_in_place(made, output)
-        composed = reply.outputs
-        missing, outputs = self._missing(epcontext, made.name, context, composed)
         return Compiled(
             model=self.path,
             soc=self.soc,

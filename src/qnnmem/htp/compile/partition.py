@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from qnnmem.deadline import Deadline
+from qnnmem.errors import WorkerError
 from qnnmem.htp.requests import CompareReply, CompareRequest, CpuDifference, HtpSettings
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.results.footprint import MissingOutput, PartitionCheck
@@ -96,9 +97,7 @@ _EPCONTEXT = "EPContext"
 
 def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
     """The model with its binary under another name; both files lie in one folder."""
-    import onnx
-
-    model = onnx.ModelProto.FromString(epcontext)
+    model = _parsed(epcontext)
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name == "ep_cache_context" and attribute.s == old.encode():
@@ -106,13 +105,23 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
+def _parsed(epcontext: bytes) -> onnx.ModelProto:
+    """The model; WorkerError if it is none: a remote worker may send anything."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(epcontext)
+    except DecodeError as exc:
+        raise WorkerError("the EPContext model that came with the binary is no ONNX model") from exc
+    return model
+
+
 def missing_in_epcontext(
     outputs: Sequence[str], epcontext: bytes, binary: str
 ) -> Iterator[MissingOutput]:
     """Outputs that the EPContext model of a binary does not take from that binary."""
-    import onnx
-
-    graph = onnx.ModelProto.FromString(epcontext).graph
+    graph = _parsed(epcontext).graph
     made = {name: node for node in graph.node for name in node.output}
     constants = {item.name for item in graph.initializer}
     inputs = {item.name for item in graph.input}
