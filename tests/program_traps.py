@@ -37,8 +37,7 @@ from qnnmem.contract.rules import every_rule
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.net_run.device import Device
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
+from qnnmem.lpai.net_run.device import Device, DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
 from qnnmem.qnn.codes import codes

@@ -110,8 +110,8 @@ class CaseBench:
     def _samples(self) -> list[list[list[str]]]:
         """What the samples of the user hold."""
         return [
-            [[name, Path(path).suffix, _file_digest(path)] for name, path in one]
-            for one in self.case.samples
+            [[name, path.suffix, _file_digest(path)] for name, path in sample]
+            for sample in self.case.samples
         ]
 
     def judged(self, change: Change) -> JudgedChange:
@@ -196,6 +196,6 @@ def _digest_of(model: onnx.ModelProto) -> str:
     return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _file_digest(path: str) -> str:
-    with Path(path).open("rb") as file:
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
