@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options, verbose_option
-from qnnmem.units import parse_size
+from qnnmem.cli.options import result_options, takes, verbose_option
+from qnnmem.options.place import PlaceOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,29 +20,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option(
-    "--soc",
-    metavar="SOC",
-    help="Name, id or marketing name.  [default: the SoC that each was made for]",
-)
-@click.option(
-    "--budget",
-    type=parse_size,
-    metavar="SIZE",
-    help="Bytes of one process domain.  [default: as measured]",
-)
-@click.option(
-    "--verify",
-    is_flag=True,
-    help="Load all into the real library and compare: sizes become exact.",
-)
+@takes(PlaceOptions)
 @verbose_option
 @result_options("qnnmem.place/1")
 def place(
     files: tuple[str, ...],
-    soc: str | None,
-    budget: int | None,
-    verify: bool,
+    options: PlaceOptions,
     verbose: bool,
     as_json: bool,
     output: str | None,
@@ -69,16 +52,17 @@ def place(
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    if verify and budget is not None:
+    if options.verify and options.budget is not None:
         raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
-    chosen = None if soc is None else find_soc(soc)
-    room = pd_budget() if budget is None else Sourced(budget, Origin.GIVEN, "--budget")
+    chosen = None if options.soc is None else find_soc(options.soc)
+    given = options.budget
+    room = pd_budget() if given is None else Sourced(given, Origin.GIVEN, "--budget")
     found = named_files(files, _is_context, "HTP context", each_once=False)
     say_verdict("\n".join(found.left_out))
     paths = [Path(file) for file in found.files]
     residents, model_id = _residents(paths, chosen)
     checked: tuple[Admission, ...] | None = None
-    if verify:
+    if options.verify:
         checked = _verify(paths, residents, room.value, model_id)
         residents = exact(residents, checked)
     answer = plan_residency(residents, room)

@@ -161,8 +161,7 @@ def _compilers(
     from qnnmem.htp.sweep.cluster import ClusterCompiler
     from qnnmem.htp.sweep.compiler import LibraryCompiler
     from qnnmem.htp.worker import Worker
-    from qnnmem.verbs.compiler import need_compiler
-    from qnnmem.verbs.workers import cluster_library, libraries_of_workers
+    from qnnmem.verbs.compiler import cluster_library, libraries_of_workers, need_compiler
 
     path, soc, base, places = task.path, task.soc, task.base, task.places
     if places.cluster is not None:

@@ -12,23 +12,20 @@ from typing import Any
 from qnnmem.deadline import Deadline
 from qnnmem.errors import Setting, UsageError, Words, chain_words
 from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
 from qnnmem.htp.qmem import COMBINATIONS
 from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Places, numpy_type
 from qnnmem.htp.qmem.library import LibraryGraph
 from qnnmem.htp.qmem.memory import (
-    ALIGNMENT,
     HtpMemDescriptor,
-    HtpMemType,
     MemRegistry,
     SharedBuffer,
+    packed_offsets,
 )
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
-from qnnmem.qnn.enums import MemRegisterType
 from qnnmem.qnn.shared_memory import MemHandle
-from qnnmem.units import round_up
 
 MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow long before
 INFERENCES = 2  # the second shows that what the first reserved is kept
@@ -132,31 +129,20 @@ def _client_memory(
         for name, blob in inputs.items():
             raw[name][:] = blob
         return raw
-    offsets, end = {}, 0
-    for tensor in graph.tensors:
-        offsets[tensor.name] = end
-        end += round_up(tensor.nbytes, ALIGNMENT)
+    places, end = packed_offsets(tensor.nbytes for tensor in graph.tensors)
+    offsets = {tensor.name: at for tensor, at in zip(graph.tensors, places, strict=True)}
     buffer = SharedBuffer(end)
     made.callback(buffer.close)
     for name, blob in inputs.items():
         buffer.view[offsets[name] : offsets[name] + len(blob)] = blob
     handles = registry.register(
-        [_descriptor(tensor, buffer, offsets[tensor.name]) for tensor in graph.tensors]
+        [
+            HtpMemDescriptor.inside(buffer, one.dimensions, one.data_type, offsets[one.name])
+            for one in graph.tensors
+        ]
     )
     made.callback(registry.deregister, handles)
     return dict(zip(offsets, handles, strict=True))
-
-
-def _descriptor(tensor: HtpTensor, buffer: SharedBuffer, offset: int) -> HtpMemDescriptor:
-    return HtpMemDescriptor(
-        tensor.dimensions or (1,),
-        tensor.data_type,
-        buffer.fd,
-        MemRegisterType.CUSTOM,
-        HtpMemType.SHARED_BUFFER,
-        buffer.size,
-        offset,
-    )
 
 
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
