@@ -10,7 +10,6 @@ from qnnmem.errors import LoadError, OutOfTime, Setting, UsageError
 from qnnmem.htp.compile.compiled import CompileOptions, HtpPrecision
 from qnnmem.htp.requests import OWN_MARK
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.loader.dlc.composed import abort_reason
 
 _LEAST_S = 0.01  # a limit of none at all would mean none
 
@@ -116,5 +115,7 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
         raise LoadError(path, f"{who}{outcome.sentence}")
     marks = {line.text for line in outcome.log}
     if outcome.kind == "crashed" and _COMPOSING in marks and _COMPOSED not in marks:
+        from qnnmem.loader.dlc.composed import abort_reason
+
         said = abort_reason("\n".join(outcome.tail))
         raise LoadError(path, "its code crashed" if trusted else said)
