@@ -13,8 +13,8 @@ from qnnmem.options.place import PlaceOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.place import Residency, Resident
-    from qnnmem.htp.place.admission import Admission
+    from qnnmem.htp.place import Resident
+    from qnnmem.results.place import Admission, PlaceResult
     from qnnmem.targets.socs import Soc
 
 
@@ -39,6 +39,8 @@ def place(
     Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
     """
     from pathlib import Path
+
+    from msgspec.structs import replace
 
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_verdict, write
@@ -65,8 +67,8 @@ def place(
     if options.verify:
         checked = _verify(paths, residents, room.value, model_id)
         residents = exact(residents, checked)
-    answer = plan_residency(residents, room)
-    text = _render(answer, checked, as_json, verbose)
+    answer = replace(plan_residency(residents, room), verified=checked)
+    text = _render(answer, as_json, verbose)
     write(text, target, force, verdict(answer))
     wrong = checked is not None and not all(one.agrees for one in checked)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
@@ -122,12 +124,8 @@ def _verify(
         return admissions(paths, residents, budget, model_id, worker)
 
 
-def _render(
-    answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool, verbose: bool
-) -> str:
-    from qnnmem.report import place as report
-    from qnnmem.version import __version__
+def _render(answer: PlaceResult, as_json: bool, verbose: bool) -> str:
+    from qnnmem.report.place import render_text
+    from qnnmem.results.schema import encode
 
-    if as_json:
-        return report.render_json(answer, checked, f"qnnmem {__version__}")
-    return report.render_text(answer, checked, verbose=verbose)
+    return encode(answer) if as_json else render_text(answer, verbose=verbose)

@@ -143,7 +143,7 @@ def _place(
     result: Compiled, scratch: Path, target: Path, epcontext: Path | None, force: bool
 ) -> None:
     """The binary and the model beside it get their names, both or none."""
-    from qnnmem.htp.compile.epcontext import rename_binary
+    from qnnmem.htp.compile.partition import rename_binary
     from qnnmem.whole_file import put_together, write_whole
 
     new = {target: scratch / target.name}

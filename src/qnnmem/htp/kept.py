@@ -13,8 +13,8 @@ import msgspec
 
 from qnnmem.cache_folder import NOWHERE, cache_folder
 from qnnmem.errors import Setting, UsageError
+from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.htp.compile.model import is_composed
-from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.kept_results import ResultCache
 from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
 from qnnmem.struct_types import ready

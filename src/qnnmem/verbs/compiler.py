@@ -61,7 +61,7 @@ def need_compiler(
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
     """Note what the file tells before a compile that may take long."""
-    from qnnmem.htp.compile.foresight import foreseen
+    from qnnmem.htp.compile.preflight import foreseen
     from qnnmem.loader.onnx.backend_mark import other_backend_note
 
     if other := other_backend_note(path, "htp"):

@@ -148,7 +148,7 @@ class FitRequest(NamedTuple):
 
 def fit_request(options: FitOptions) -> FitRequest:
     """Return what the options ask for; UsageError for pools and SoCs that do not exist."""
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.fit import check_pools
     from qnnmem.provenance import Origin, Sourced
 

@@ -46,18 +46,11 @@ from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
 _FREE = FreeCall()
 _STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryAnswer:
-    """The code that libQnnHtp returned, or the signal that ended it."""
-
-    code: int | None = None
-    signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +62,21 @@ class MisuseRow:
     code: int  # of the contract; 0: reported only
     finding: Finding
     library: LibraryAnswer | None = None  # None: not asked
+
+    @property
+    def result(self) -> MisuseAnswer:
+        """The row as it is written."""
+        finding = self.finding
+        return MisuseAnswer(
+            id=self.id,
+            what=self.what,
+            code=self.code,
+            rule=finding.rule,
+            sentence=finding.sentence,
+            cure=finding.cure,
+            source=finding.source,
+            library=self.library,
+        )
 
 
 class _Stage:

@@ -12,7 +12,7 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
-from qnnmem.htp.qmem.layer import Compute, Inference, IoMode, numpy_type
+from qnnmem.htp.qmem.layer import Compute, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, SharedBuffer, packed_offsets
 from qnnmem.htp.qmem.rpcmem import (
     RPCMEM_DEFAULT_FLAGS,
@@ -22,6 +22,7 @@ from qnnmem.htp.qmem.rpcmem import (
 )
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
