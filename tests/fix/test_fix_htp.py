@@ -22,8 +22,7 @@ from told_worker import ToldWorker, done, refused
 from qnnmem.errors import NoCompiler, UsageError
 from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
 from qnnmem.fix.library import settings as htp_settings
-from qnnmem.fix.library.trial import from_kept, to_kept
-from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.library.trials import HtpSource, LibraryTrials, from_kept, to_kept
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import Recipe, apply_recipe
 from qnnmem.fix.remedy import Change, FixCase

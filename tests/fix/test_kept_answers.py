@@ -17,8 +17,8 @@ from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.run import FixResult, cost_of
-from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.remedy import RememberedCovers
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.kept_results import ResultCache
 from qnnmem.loader.onnx import read_shaped

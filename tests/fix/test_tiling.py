@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from picture_graphs import cut_and_compare, largest_gap, make, run, shaped
 
-from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.tiling.bands import Bander, TileRegion

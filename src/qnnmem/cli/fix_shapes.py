@@ -21,7 +21,7 @@ def run(task: FixTask, as_json: bool) -> int:
     """One model for each set of shapes, and the command that makes one binary of them."""
     from qnnmem.cli.fix_task import fix_file
     from qnnmem.cli.output import write
-    from qnnmem.fix.graph.shapes import set_names, shape_sets
+    from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report
     from qnnmem.report.fix_next import command_lines, together
 

@@ -1,7 +1,7 @@
-"""Where changes are judged: a judge for the backend, a prover, and a memory of what was found.
+"""Benches: judge what a change needs and prove what it computes.
 
-Whatever takes long is kept by content: the model, the question and our version. So a run that was
-killed goes on where it was, and the same question is answered once.
+Slow results are kept by content: the model, the question and our version. So a run that was killed
+goes on where it stopped, and the same question is answered once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import ChildFailed
 from qnnmem.fix.proof import LEVELS, SAMPLES
 from qnnmem.fix.proof.prove import LevelGap, Proof, Prover
-from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Need,
+    has_floats,
+    self_contained,
+)
 from qnnmem.version import __version__
 
 if TYPE_CHECKING:
@@ -199,3 +207,81 @@ def _digest_of(model: onnx.ModelProto) -> str:
 def _file_digest(path: str) -> str:
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class TimeLimitedBench:
+    """A bench with less time, so that some is left for what comes after."""
+
+    def __init__(self, bench: FixBench, seconds: float) -> None:
+        self._bench = bench
+        self.inner: FixBench = getattr(bench, "inner", bench)  # that of the backend
+        self.case: FixCase = replace(bench.case, ends_at=monotonic() + seconds)
+
+    def judge(self, change: Change) -> Need:
+        """What it needs."""
+        return self._bench.judge(change)
+
+    def prove(self, change: Change) -> Proof:
+        """How its results compare."""
+        return self._bench.prove(change)
+
+    def judged(self, change: Change) -> JudgedChange:
+        """Both."""
+        return self._bench.judged(change)
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What an earlier run found."""
+        return self._bench.remembered(what)
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer."""
+        self._bench.remember(what, found)
+
+
+class LossyBench(TimeLimitedBench):
+    """A bench on which a change that loses is the model as it is: nothing more may be lost."""
+
+    def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
+        super().__init__(bench, seconds)
+        self._base = base
+        self.case = replace(self.case, model=base.change.model, options=base.change.options)
+
+    def prove(self, change: Change) -> Proof:
+        """Compare with the change that loses, by digests of all results."""
+        found = self._bench.prove(change)
+        if self._is_same(found):
+            return replace(found, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
+        every = tuple(item.name for item in self.case.model.scope.graph.output)
+        return replace(found, differing=found.differing or every)
+
+    def _is_same(self, found: Proof) -> bool:
+        return self._base.proof is not None and found.digest == self._base.proof.digest
+
+    def judged(self, change: Change) -> JudgedChange:
+        """What it needs, and how far it is from the model of the user."""
+        base = self._base
+        if change.model is base.change.model and change.parts is None:
+            return replace(base, change=change, need=self.judge(change), seconds=0.0)
+        return self.checked(self._bench.judged(change))
+
+    def checked(self, judged: JudgedChange) -> JudgedChange:
+        """The same; what gives other results was to lose nothing and does not count.
+
+        Neither does what computes in floats again where everything was integers: LPAI cannot.
+        """
+        same = judged.proof is None or self._is_same(judged.proof)
+        now, before = judged.need.plan, self._base.need.plan
+        if same and not (has_floats(now) and not has_floats(before)):
+            return judged
+        return replace(judged, change=replace(judged.change, is_lossy=False))
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What an earlier run found for this question about this change."""
+        return super().remembered(self._about(what))
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer."""
+        super().remember(self._about(what), found)
+
+    def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
+        return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
-from qnnmem.fix.library.bench import HtpBench
-from qnnmem.fix.library.judge import CompileJudge
-from qnnmem.fix.library.others import read_others
+from qnnmem.fix.library.judge import CompileJudge, HtpBench
 from qnnmem.fix.library.placement import PlacementRemedy
+from qnnmem.fix.library.resident_contexts import read_resident_contexts
 from qnnmem.fix.library.settings import HtpSettingsRemedy
 from qnnmem.fix.library.trials import LibraryTrials
 from qnnmem.fix.lossy.remedies import judged_steps, with_lossy
@@ -110,7 +109,7 @@ def _bench(case: FixCase, target: FixTarget) -> Iterator[HtpBench]:
         trials = LibraryTrials(
             target.soc, worker, target.folder, target.budgets, target.memory, target.progress
         )
-        others = read_others(target.beside, target.soc, worker)
+        others = read_resident_contexts(target.beside, target.soc, worker)
         with HtpBench(case, CompileJudge(case, trials, others), target.memory) as bench:
             yield bench
 

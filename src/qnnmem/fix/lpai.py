@@ -8,8 +8,8 @@ from dataclasses import replace
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.graph.fusion import FusionRemedy
 from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
-from qnnmem.fix.graph.recompute import RecomputeRemedy
-from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.graph.plan_settings import PlanRemedy
+from qnnmem.fix.graph.rematerialise import RecomputeRemedy
 from qnnmem.fix.lossy.precision import without_layout
 from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
 from qnnmem.fix.parts.remedy import PlannedPartsRemedy

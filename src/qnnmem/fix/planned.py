@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qnnmem.fix.parts.deployment import Deployment, chosen, deployments
+from qnnmem.fix.parts.part_needs import limits_of, planned_need, state_names
 from qnnmem.fix.parts.partition import Partition, plan_part
-from qnnmem.fix.parts.planned_need import limits_of, planned_need, state_names
 from qnnmem.fix.remedy import Change, Need
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.planner.layout import constant_bytes
@@ -89,9 +89,10 @@ def deployed(
     parts: Partition, plans: Sequence[MemoryPlan], options: PoolOptions
 ) -> tuple[Deployment, ...]:
     """Every arrangement of parts that were planned."""
-    line, state = parts.line, state_names(parts.parts, options.states)
+    sequence, state = parts.sequence, state_names(parts.parts, options.states)
     needs = [
-        planned_need(line, part, plan, state) for part, plan in zip(parts.parts, plans, strict=True)
+        planned_need(sequence, part, plan, state)
+        for part, plan in zip(parts.parts, plans, strict=True)
     ]
-    plain = constant_bytes(line.model, options.bits)
-    return deployments(line, parts.parts, needs, plain, options.bits)
+    plain = constant_bytes(sequence.model, options.bits)
+    return deployments(sequence, parts.parts, needs, plain, options.bits)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.judge import MODEL
-from qnnmem.fix.parts.line import Stretch
+from qnnmem.fix.parts.op_sequence import Stretch
 from qnnmem.fix.remedy import JudgedChange, has_floats
 from qnnmem.fix.run import FixResult
 from qnnmem.report.shell import file_word, next_line, output_words

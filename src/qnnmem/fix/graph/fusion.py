@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import UsageError
+from qnnmem.fix.graph.plan_settings import PlanRemedy, unplanned
 from qnnmem.fix.graph.rework import Reworker, optimised, taken_over
-from qnnmem.fix.graph.settings import PlanRemedy, unplanned
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, self_contained
 from qnnmem.fix.tiling.remedy import count
 from qnnmem.text import counted, quote

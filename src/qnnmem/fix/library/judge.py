@@ -1,7 +1,7 @@
-"""The judge for HTP: the real library compiles and loads a change, every limit is held against it.
+"""Judge and bench for HTP: the real library compiles and loads a change; every limit is checked.
 
-With other contexts beside it, the change has to find room in the process domains of one process as
-well: first-fit in load order, as the library places them.
+With other contexts beside it, the change must also find room in the process domains of one
+process: first-fit in load order, as the library places them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qnnmem.errors import Setting, Words
-from qnnmem.fix.library.trial import LibraryTrial
-from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.library.trials import HtpSource, LibraryTrial, LibraryTrials
 from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
-from qnnmem.fix.parts.library_need import library_need
-from qnnmem.fix.parts.partition_htp import LibraryJudge
-from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
+from qnnmem.fix.parts.part_needs import library_need
+from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge
+from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
 from qnnmem.htp.fit import Check, Fit
 from qnnmem.htp.place import DOMAINS, Placement, Resident, place
+from qnnmem.kept_results import ResultCache
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 
@@ -67,8 +68,8 @@ class CompileJudge:
         if parts is None:
             return worst
         pairs = zip(parts.parts, found, strict=True)
-        needs = [library_need(parts.line, part, trial) for part, trial in pairs]
-        ways = deployments(parts.line, parts.parts, needs, self._plain_weights(change))
+        needs = [library_need(parts.sequence, part, trial) for part, trial in pairs]
+        ways = deployments(parts.sequence, parts.parts, needs, self._plain_weights(change))
         if change.rounds:
             in_turn = sum(name.startswith("part") for name in change.rounds[0]) < len(found)
             ways = tuple(one for one in ways if (one.arrangement is IN_TURN) is in_turn)
@@ -106,7 +107,7 @@ class CompileJudge:
         if change.parts is None:
             return (self.trials.trial(self.source(change), options),)
         judge = LibraryJudge(self.trials, options)
-        return tuple(judge.trial(change.parts.line, part) for part in change.parts.parts)
+        return tuple(judge.trial(change.parts.sequence, part) for part in change.parts.parts)
 
     def source(self, change: Change) -> HtpSource:
         """What is compiled for a change that is in one piece."""
@@ -214,3 +215,26 @@ def _said_here(why: Words, allowed: frozenset[str]) -> Words:
         return (*parts[:at], "the standard does not define it by others")
     rest = " says by others those operators that the standard defines so"
     return (*parts[:at], Setting("allow", "operators"), rest)
+
+
+class HtpBench(CaseBench):
+    """Judges changes with the real library."""
+
+    def __init__(
+        self, case: FixCase, judge: CompileJudge, memory: ResultCache | None = None
+    ) -> None:
+        super().__init__(case, judge, memory)
+        self.library = judge
+        self.obstacles: list[str] = []  # why a remedy brought nothing, the last counts
+        self.loaded: dict[int, HtpParts] = {}  # by the identity of a partition
+
+    def __enter__(self) -> HtpBench:
+        return self
+
+
+def htp_bench(bench: FixBench) -> HtpBench:
+    """The bench itself, for remedies that only HTP has, whatever stands around it."""
+    inner = getattr(bench, "inner", bench)
+    if not isinstance(inner, HtpBench):
+        raise TypeError("this remedy is for HTP")
+    return inner

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qnnmem.fix.library.bench import htp_bench
-from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge
+from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
 from qnnmem.fix.parts.remedy import Rounds
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.htp.place import Resident, best_order

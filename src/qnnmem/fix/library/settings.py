@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qnnmem.fix.library.bench import HtpBench, htp_bench
-from qnnmem.fix.library.judge import MODEL, TOGETHER
-from qnnmem.fix.library.trial import LibraryTrial
+from qnnmem.fix.library.judge import MODEL, TOGETHER, HtpBench, htp_bench
+from qnnmem.fix.library.trials import LibraryTrial
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.htp.place import place
 from qnnmem.targets.socs import MIB

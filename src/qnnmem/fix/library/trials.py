@@ -1,8 +1,8 @@
-"""Compiles and loads models with the real HTP library, each once.
+"""Compiles and loads with the real HTP library, each model once, with results kept between runs.
 
-What was said is found again by content: the model, the SoC, settings, the library and our version.
-Limits are held against it each time. So a search that was killed goes on; only the binaries that
-are wanted in the end are made again then.
+A result is found by content: the model, the SoC, settings, the library and our version. Limits are
+checked each time. So a search that was killed goes on; only binaries that are wanted in the end are
+made again. A kept file is untrusted: one that holds something else counts as missing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from qnnmem.errors import CannotTell
-from qnnmem.fix.library.trial import (
-    LibraryTrial,
-    every_pool,
-    from_kept,
-    held_against,
-    to_kept,
-    trial_of,
-)
+from qnnmem.errors import CannotTell, Setting, Words
 from qnnmem.htp.bill.measure import measure
+from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
@@ -30,13 +24,173 @@ from qnnmem.htp.compile import (
     compile_model,
     no_progress,
 )
-from qnnmem.htp.fit import fit_failure
+from qnnmem.htp.fit import POOLS, Check, Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
+from qnnmem.htp.fit.of_bill import why_not
+from qnnmem.htp.kept_values import read_words
+from qnnmem.htp.place import Resident
 from qnnmem.htp.worker import Worker
 from qnnmem.kept_results import ResultCache
-from qnnmem.provenance import Sourced
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
+from qnnmem.units import MAX_BYTES
 from qnnmem.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTrial:
+    """A compile and a load of one model, held against every limit."""
+
+    fit: Fit
+    is_taken: bool = True  # False: the library cannot take an op, which is no matter of size
+    pd: SizeRange | None = None
+    spill_fill: int = 0
+    vtcm: int = 0
+    fixed: int = 0  # bytes of weights and IO, which no setting changes
+    measured: tuple[Check, ...] = ()  # of every pool, whether or not it has a limit
+
+    def resident(self, name: str) -> Resident | None:
+        """What placing needs of it; None where there is no binary."""
+        return None if self.pd is None else Resident(name, self.pd, self.spill_fill)
+
+    @property
+    def needs(self) -> dict[str, int]:
+        """Bytes that each pool takes at most, as far as they are known."""
+        return {one.pool: one.need.high.value for one in self.measured if one.need is not None}
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the same would be said again: not after a crash, or where time ran out."""
+        return self.fit.fits is not None or not self.is_taken
+
+
+def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
+    """Of a model that was compiled."""
+    spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
+    fixed = [part.value for part in (bill.weights, bill.io) if part is not None]
+    vtcm = 0 if bill.vtcm is None else bill.vtcm.value
+    return LibraryTrial(fit, True, bill.pd, max(spills, default=0), vtcm, sum(fixed))
+
+
+def every_pool() -> dict[str, Sourced]:
+    """Limits that nothing breaks, so that what each pool needs is known whatever is asked later."""
+    of_soc = ("compile", "pd", "vtcm")
+    endless = Sourced(MAX_BYTES, Origin.GIVEN, "no limit")
+    return {pool: endless for pool in POOLS if pool not in of_soc}
+
+
+def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
+    """The same trial with the limits of a user in place of those of `every_pool`."""
+    fit, endless = trial.fit, every_pool()
+    trial = replace(trial, measured=fit.checks)
+    checks = tuple(
+        replace(one, limit=budgets[one.pool], accepted=False) if one.pool in budgets else one
+        for one in fit.checks
+        if one.pool in budgets or one.pool not in endless
+    )
+    if not trial.is_taken or any(one.refused for one in checks):
+        return replace(trial, fit=replace(fit, checks=checks))
+    answers = [one.fits for one in checks]
+    fits = False if False in answers else None if None in (*answers, fit.fits) else True
+    why = why_not(checks, fits) if fits is not None or fit.fits is not None else fit.why
+    return replace(trial, fit=replace(fit, checks=checks, fits=fits, why=why))
+
+
+def to_kept(trial: LibraryTrial) -> dict[str, Any]:
+    """A trial as values for JSON."""
+    fit = trial.fit
+    return {
+        "fits": fit.fits,
+        "why": _words(fit.why),
+        "code": fit.code,
+        "operator": fit.operator,
+        "seconds": fit.seconds,
+        "checks": [
+            [one.pool, _sizes(one.need), _number(one.limit), one.refused, one.accepted]
+            for one in fit.checks
+        ],
+        "is_taken": trial.is_taken,
+        "pd": _sizes(trial.pd),
+        "numbers": [trial.spill_fill, trial.vtcm, trial.fixed],
+    }
+
+
+def from_kept(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
+    """A kept trial; None when there is none or a file holds something else."""
+    if values is None:
+        return None
+    try:
+        checks = tuple(_check(*one) for one in values["checks"])
+        why = read_words(values["why"])
+        seconds = values["seconds"]
+        if why is None or not (seconds is None or 0 <= float(seconds) < 1e9):
+            return None
+        code = values["code"]
+        fit = Fit(
+            soc=soc,
+            fits=None if values["fits"] is None else _flag(values["fits"]),
+            checks=checks,
+            why=why,
+            code=None if code is None else _size(code),
+            operator=str(values["operator"]),
+            seconds=seconds,
+        )
+        spill_fill, vtcm, fixed = map(_size, values["numbers"])
+        taken = _flag(values["is_taken"])
+        return LibraryTrial(fit, taken, _range(values["pd"]), spill_fill, vtcm, fixed)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _words(words: Words) -> str | list[Any]:
+    if isinstance(words, str):
+        return words
+    return [
+        {"name": part.name, "value": part.value} if isinstance(part, Setting) else part
+        for part in words
+    ]
+
+
+def _number(part: Sourced | None) -> list[Any] | None:
+    return None if part is None else [part.value, part.origin.value, part.source]
+
+
+def _sizes(need: SizeRange | None) -> list[Any] | None:
+    return None if need is None else [_number(need.low), _number(need.high)]
+
+
+def _check(pool: object, need: Any, limit: Any, refused: object, accepted: object) -> Check:
+    if pool not in POOLS:
+        raise ValueError(pool)
+    return Check(str(pool), _range(need), _sourced(limit), _flag(refused), _flag(accepted))
+
+
+def _range(values: Any) -> SizeRange | None:
+    if values is None:
+        return None
+    low, high = map(_sourced, values)
+    if low is None or high is None:
+        raise ValueError(values)
+    return SizeRange(low, high)
+
+
+def _sourced(values: Any) -> Sourced | None:
+    if values is None:
+        return None
+    value, origin, source = values
+    return Sourced(_size(value), Origin(origin), str(source))
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_BYTES:
+        raise ValueError(value)
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""The remedy that computes in fewer bits: a model that is really quantized, and measured.
+"""Remedy that computes in fewer bits: the model is really quantized, and measured.
 
-    LPAI   int16, w8a16, int8   as preparation quantizes for LPAI: integers at the border, too
+    LPAI   int16, w8a16, int8   as `prepare` quantizes for LPAI, integers at the border, too
     HTP    fp16, w8a16, int8    as a compile quantizes for HTP, integers at the border, too
 
-What the judge is shown is the quantized model itself, and its results are those that are compared:
-nothing is quantized after the proof. So other remedies, bands or parts, can come on top of it.
+The judge gets the quantized model itself, and the proof compares its results: nothing is quantized
+afterwards. So other remedies, such as bands or parts, can follow. Ranges come from the user's
+samples, cut or resized for the model.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
-from qnnmem.fix.lossy.calibrate import calibration_folder
+from qnnmem.fix.proof.border import ModelBorder
+from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -28,6 +30,7 @@ from qnnmem.fix.remedy import (
     read_again,
     self_contained,
 )
+from qnnmem.lpai.quantize import RANDOM_SAMPLES
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import quote
 
@@ -36,6 +39,42 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
+
+_MOST = 256  # samples; ranges hardly change with more
+
+
+def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path | None:
+    """Samples of a case, one file each, cut or resized for the model.
+
+    None where there are none and the model takes what it took: then whoever quantizes makes up the
+    same data as whoever compares.
+    """
+    import zipfile
+
+    from numpy.lib import format as npy
+
+    from qnnmem.calibration import random_sample, read_sample
+    from qnnmem.loader.onnx.passes.shape import write_typed
+
+    inputs = inputs_of(write_typed(case.model))
+    taken = {item.name: (item.dtype, item.shape) for item in inputs_of(write_typed(model))}
+    if not case.samples and taken == {item.name: (item.dtype, item.shape) for item in inputs}:
+        return None
+    folder.mkdir()
+    border = ModelBorder(taken, {})
+    given = (read_sample(sample, inputs) for sample in case.samples[:_MOST])
+    made_up = (random_sample(inputs, case.seed, number) for number in range(RANDOM_SAMPLES))
+    number = 0
+    for whole in given if case.samples else made_up:
+        for feed in border.feeds(whole):
+            # Not numpy's own writer: it cannot take an input that is called `file`.
+            with zipfile.ZipFile(folder / f"{number:06}.npz", "w") as archive:
+                for name, value in feed.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                        npy.write_array(file, value, allow_pickle=False)
+            number += 1
+    return folder
+
 
 _QUANTIZE_S = 600.0
 # By word: bits of activations and of weights; those that lose least come first.

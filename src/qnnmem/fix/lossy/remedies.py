@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from qnnmem.errors import ChildFailed
-from qnnmem.fix.bench_around import HurriedBench, LossyBench
+from qnnmem.fix.bench import LossyBench, TimeLimitedBench
 from qnnmem.fix.graph.fusion import ROUNDING
 from qnnmem.fix.graph.operators import OPERATORS
-from qnnmem.fix.lossy.batch import BatchRemedy, batch_of
 from qnnmem.fix.lossy.precision import (
     HTP_WORDS,
     LPAI_WIDTHS,
@@ -24,7 +23,12 @@ from qnnmem.fix.lossy.precision import (
     precisions_for,
     without_layout,
 )
-from qnnmem.fix.lossy.resolution import ResolutionRemedy, smaller_pictures
+from qnnmem.fix.lossy.smaller_inputs import (
+    BatchRemedy,
+    ResolutionRemedy,
+    batch_of,
+    smaller_pictures,
+)
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -58,7 +62,7 @@ class HurriedRemedy:
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """What it brings in half of the time."""
-        return self.first.changes(HurriedBench(bench, bench.case.seconds_left / 2), base)
+        return self.first.changes(TimeLimitedBench(bench, bench.case.seconds_left / 2), base)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """As the remedy does it."""

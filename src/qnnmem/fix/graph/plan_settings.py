@@ -1,13 +1,42 @@
-"""The mildest remedy: the model as it is, planned in place or run in another order."""
+"""Mildest remedy: plan the unchanged model in place, or run its ops in another order.
+
+Another order is written into the model, so that everyone who reads the file runs it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from qnnmem.fix.graph.order import reordered
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.planner.memory import plan_model
+
+if TYPE_CHECKING:
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
+    from qnnmem.planner.pools import MemoryPlan, PoolOptions
+
+
+def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> ShapedModel | None:
+    """The model in an order that needs less; None if none is found."""
+    built = build(model)
+    found = plan_model(built, replace(options, reorder=True), seed=case.seed)
+    if [op.sources for op in found.model.ops] == [op.sources for op in built.ops]:
+        return None
+    return in_order(model, found)
+
+
+def in_order(model: ShapedModel, plan: MemoryPlan) -> ShapedModel:
+    """The model with its nodes in the order of a plan; what computes constants comes first."""
+    graph = model.scope.graph
+    run = [at for op in plan.model.ops for at in op.sources]
+    ours = set(run)
+    first = [at for at in range(len(graph.node)) if at not in ours]
+    nodes = tuple(graph.node[at] for at in dict.fromkeys((*first, *run)))
+    return replace(model, scope=replace(model.scope, graph=replace(graph, node=nodes)))
+
 
 _WISHES = (
     ("in place", {"inplace": True}),

@@ -1,36 +1,173 @@
-"""The remedy that computes a cheap tensor again instead of keeping it while the most is alive.
+"""Remedy that recomputes a cheap tensor before a late reader instead of keeping it.
 
-    at the fullest step    what is kept there and only read later
-    can it be made again   by a few cheap ops, from what is there anyway or is smaller
-    is less alive then     the same count as the planner's, over all steps; else the next
+    at the step with most bytes alive   tensors kept there and read only later
+    can a tensor be recomputed          by a few cheap ops, from inputs alive anyway or smaller
+    are fewer bytes alive then          counted as the planner counts, over all steps
 
-until nothing gets better. The planner is the judge of the whole, and results are compared.
+until nothing improves. The nodes are copied under other names, and readers from there on read the
+copies. Quantize and dequantize nodes go with their op. The planner judges the whole, and results
+are compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.graph.redo import Redo, SteppedGraph, redone
-from qnnmem.fix.graph.settings import flag
+from qnnmem.fix.graph.plan_settings import flag
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.tiling.band_steps import NodeFacts, rows_of
 from qnnmem.fix.tiling.bands import Bander
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.facts import NodeFacts, rows_of
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.needed_rows import multiply_adds
 from qnnmem.fix.tiling.remedy import count
-from qnnmem.fix.tiling.windows import multiply_adds
+from qnnmem.ir import Model, Op
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, bodies
-from qnnmem.loader.onnx.passes.build import ELEMENTWISE
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies
+from qnnmem.loader.onnx.passes.build import ELEMENTWISE, build
 from qnnmem.loader.onnx.scope import is_deterministic
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.loader.onnx.tensor import OnnxType
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """Ops, by position, and the op before which they are done again."""
+
+    ops: tuple[int, ...]
+    before: int
+
+
+@dataclass(frozen=True)
+class SteppedGraph:
+    """A graph with the steps that its nodes make."""
+
+    graph: TiledGraph
+
+    @cached_property
+    def model(self) -> Model:
+        """Its steps, whose sources are positions of nodes."""
+        return build(self.graph.model)
+
+    @cached_property
+    def users(self) -> dict[int, list[int]]:
+        """Ops that each node is part of."""
+        found: dict[int, list[int]] = {}
+        for at, op in enumerate(self.model.ops):
+            for source in op.sources:
+                found.setdefault(source, []).append(at)
+        return found
+
+    @property
+    def nodes(self) -> Sequence[onnx.NodeProto]:
+        """All nodes; the first ones compute constants."""
+        return self.graph.model.scope.graph.node
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every node that runs is part of a step."""
+        return all(at in self.users for at in range(len(self.graph.fixed), len(self.nodes)))
+
+
+def redone(graph: SteppedGraph, redo: Redo) -> SteppedGraph:
+    """The graph with some ops done again."""
+    writer = _Redoing(graph, redo)
+    for at, op in enumerate(graph.model.ops):
+        if at == redo.before:
+            writer.repeat()
+        writer.emit(at, op)
+    made = graph.graph.with_nodes(tuple(writer.written), writer.types, ())
+    return SteppedGraph(TiledGraph.of(made))
+
+
+@dataclass
+class _Redoing:
+    """Writes the nodes of a graph op by op."""
+
+    graph: SteppedGraph
+    redo: Redo
+    written: list[onnx.NodeProto] = field(default_factory=list)
+    types: dict[str, OnnxType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._taken = set(all_names(self.graph.graph.model.scope.graph))
+        self._taken |= {node.name for node in self.graph.nodes}
+        self._fixed = len(self.graph.graph.fixed)
+        self._done: set[int] = set()
+        self._new: dict[str, str] = {}  # names of what was done again
+        outputs = (self.graph.model.ops[at].outputs for at in self.redo.ops)
+        self._again = {name for names in outputs for name in names}
+
+    def repeat(self) -> None:
+        """Copies of all ops that are done again, in their order."""
+        sources = {at for op in self.redo.ops for at in self.graph.model.ops[op].sources}
+        for at in sorted(sources):
+            if at >= self._fixed:
+                self._copy(at, self._new)
+
+    def emit(self, at: int, op: Op) -> None:
+        """The nodes of an op that are not written yet; from the late reader on with new names."""
+        if at < self.redo.before or self._again.isdisjoint(op.inputs):
+            for source in op.sources:
+                self._once(source)
+            return
+        # Only what this op reads: inside of other ops the same names stay.
+        names = {name: self._new[name] for name in op.inputs if name in self._again}
+        for source in op.sources:
+            node = self.graph.nodes[source]
+            if source < self._fixed or names.keys().isdisjoint(node.input):
+                self._once(source)
+            elif len(self.graph.users[source]) > 1:
+                self._copy(source, names)  # other ops need it as it is
+            else:
+                self._write(node, [names.get(name, name) for name in node.input], node.output)
+
+    def _once(self, source: int) -> None:
+        if source >= self._fixed and source not in self._done:
+            self._done.add(source)
+            self.written.append(self.graph.nodes[source])
+
+    def _copy(self, source: int, names: dict[str, str]) -> None:
+        """A node again: it reads what `names` say and adds what it makes to them."""
+        node = self.graph.nodes[source]
+        inputs = [names.get(name, name) for name in node.input]
+        outputs = [self._free(name) if name else "" for name in node.output]
+        names.update((old, new) for old, new in zip(node.output, outputs, strict=True) if old)
+        self._write(node, inputs, outputs, self._free(node.name) if node.name else "")
+
+    def _write(
+        self, node: onnx.NodeProto, inputs: Sequence[str], outputs: Sequence[str], name: str = ""
+    ) -> None:
+        import onnx
+
+        made = onnx.NodeProto()
+        made.CopyFrom(node)
+        made.name = name or node.name
+        del made.input[:], made.output[:]
+        made.input.extend(inputs)
+        made.output.extend(outputs)
+        self.written.append(made)
+
+    def _free(self, wish: str) -> str:
+        """A name that nothing has; of the type of what it copies."""
+        number = 1
+        while (name := f"{wish}/again{number}") in self._taken:
+            number += 1
+        self._taken.add(name)
+        if wish in self.graph.graph.types:
+            self.types[name] = self.graph.graph.types[wish]
+        return name
+
 
 _MOST_REDOS = 40  # in one model
 _MOST_OPS = 8  # that are done again for one tensor

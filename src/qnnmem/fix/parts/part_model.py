@@ -1,13 +1,13 @@
-"""A stretch of a model as an ONNX model of its own.
+"""One part of a model as an ONNX model of its own.
 
-Its nodes are those that the outputs of its ops depend on, as far back as its inputs: whatever the
-ops were made from, it computes its outputs from its inputs as the whole does.
+Its nodes are those that its outputs depend on, back to its inputs. So it computes its outputs from
+its inputs as the whole model does.
 """
 
 from __future__ import annotations
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
 from qnnmem.loader.onnx.graph import copied_without, reads
 from qnnmem.loader.onnx.passes.read import MAX_FILE
 from qnnmem.loader.onnx.tensor import embed
@@ -17,14 +17,14 @@ from qnnmem.text import quote
 _ROOM = 1 << 26
 
 
-def write_part(line: OpLine, stretch: Stretch, number: int) -> bytes:
+def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
     """The model of a stretch; weights that lie in other files are brought into it."""
     import onnx
 
-    graph = line.proto.graph
-    positions, stored = _needed(line, stretch)
-    part = copied_without(line.proto, "graph")
-    part.graph.name = f"{graph.name or line.model.name}_part{number}"
+    graph = sequence.proto.graph
+    positions, stored = _needed(sequence, stretch)
+    part = copied_without(sequence.proto, "graph")
+    part.graph.name = f"{graph.name or sequence.model.name}_part{number}"
     part.graph.node.extend(graph.node[at] for at in positions)
     infos = {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
     part.graph.input.extend(infos[name] for name in stretch.inputs)
@@ -32,22 +32,22 @@ def write_part(line: OpLine, stretch: Stretch, number: int) -> bytes:
     own = {name for at in positions for name in graph.node[at].output if name in infos}
     inner = sorted(own - set(stretch.outputs))
     part.graph.value_info.extend(infos[name] for name in inner)
-    _check_size(line, stored, number)
+    _check_size(sequence, stored, number)
     for tensor in graph.initializer:
         if tensor.name in stored:
             copy = onnx.TensorProto()
             copy.CopyFrom(tensor)
-            embed(line.path, copy)
+            embed(sequence.path, copy)
             part.graph.initializer.append(copy)
     return bytes(part.SerializeToString(deterministic=True))
 
 
-def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
+def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]]:
     """Positions of nodes that a stretch consists of, and the stored tensors they read.
 
     Nodes come in the order of the ops they stand for, which may not be that of the file.
     """
-    graph = line.proto.graph
+    graph = sequence.proto.graph
     maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     stored = {tensor.name for tensor in graph.initializer}
     seen, used = set(stretch.inputs), set()
@@ -64,7 +64,7 @@ def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
                 used.add(name)
             elif name not in maker:
                 raise UsageError(
-                    f"a part would need {quote(name)}, which it does not get", where=line.path
+                    f"a part would need {quote(name)}, which it does not get", where=sequence.path
                 )
             elif maker[name] not in found:
                 found.add(maker[name])
@@ -73,16 +73,16 @@ def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
     return list(positions), used
 
 
-def _check_size(line: OpLine, stored: set[str], number: int) -> None:
+def _check_size(sequence: OpSequence, stored: set[str], number: int) -> None:
     from qnnmem.loader.onnx.tensor import STRING, stored_bytes
 
     size = sum(
         tensor.ByteSize() if tensor.data_type == STRING else stored_bytes(tensor)
-        for tensor in line.proto.graph.initializer
+        for tensor in sequence.proto.graph.initializer
         if tensor.name in stored
     )
     if size > MAX_FILE - _ROOM:
         raise UsageError(
             f"part {number} has {size:,} bytes of weights, more than one ONNX file can hold",
-            where=line.path,
+            where=sequence.path,
         )

@@ -1,4 +1,4 @@
-"""Context binaries that stay loaded beside a model: what each takes of a process domain."""
+"""Context binaries that stay loaded beside a model, with their bytes in a process domain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 
 
-def read_others(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
+def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
     """Each file with the library's own estimate; one that is named twice is loaded twice."""
     found: list[Resident] = []
     for path in paths:

@@ -1,6 +1,6 @@
-"""Several shapes of one model: each becomes a model of its own, and together they are one binary.
+"""Several shapes of one model: one graph for each, together in one binary.
 
-On LPAI every shape is fixed when a model is prepared. A model that runs at two resolutions is two
+LPAI fixes every shape when a model is prepared. A model that runs at two resolutions is two
 graphs; in one binary they share their weights.
 """
 
