@@ -11,7 +11,7 @@ from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.fix.remedy import Change, Need
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.planner.layout import constant_bytes
-from qnnmem.planner.memory import plan_model
+from qnnmem.planner.model_plan import plan_model
 from qnnmem.planner.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
 
 

@@ -39,7 +39,7 @@ from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
-from qnnmem.planner.planner import Watcher
+from qnnmem.planner.problem_plan import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 

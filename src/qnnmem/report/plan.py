@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from qnnmem.flags import with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.planner import Io, Pool
-from qnnmem.planner.memory import alike, pool_sizes
+from qnnmem.planner.model_plan import alike, pool_sizes
 from qnnmem.planner.tcm import too_many
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines

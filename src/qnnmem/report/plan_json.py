@@ -6,7 +6,7 @@ from typing import Any
 
 from qnnmem.flags import flag, with_flags
 from qnnmem.planner import MemoryPlan, PlacedBuffer
-from qnnmem.planner.memory import pool_sizes
+from qnnmem.planner.model_plan import pool_sizes
 from qnnmem.planner.pools import BudgetVerdict
 from qnnmem.report.planned import PlanReport, op_at_peak
 from qnnmem.results.schema import write_json

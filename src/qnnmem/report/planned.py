@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.planner import MemoryPlan, Pool
-from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.pools import held_types
+from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.remedies import Remedies
 from qnnmem.text import quote
 from qnnmem.units import Bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.loader.onnx.passes.build import build
-from qnnmem.planner.memory import plan_model
+from qnnmem.planner.model_plan import plan_model
 
 if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel

@@ -19,7 +19,7 @@ from qnnmem.errors import ChildFailed, QnnMemError, join_words
 from qnnmem.fix.proof import SAMPLES
 from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import Change, FixCase, self_contained
-from qnnmem.planner.memory import DEFAULT_ALIGN
+from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import PoolOptions
 
 _TIME_LIMIT_S = 3600.0

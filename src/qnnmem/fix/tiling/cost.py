@@ -26,7 +26,7 @@ from qnnmem.loader.onnx.graph import live as live_nodes
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.loader.onnx.quant import Group, group
 from qnnmem.loader.onnx.tensor import DTYPES
-from qnnmem.planner.memory import DEFAULT_ALIGN
+from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import Io, PoolOptions
 from qnnmem.units import round_up
 
