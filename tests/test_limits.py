@@ -31,7 +31,7 @@ LIMITS = {
     "lpai.binary.layout.ALIGN": 256,
     "units.MAX_RANK": 32,
     "workbench.history_repair._MAX_TRIED": 10_000,
-    "whole_file._PERMISSIONS": 0o777,
+    "atomic_file._PERMISSIONS": 0o777,
 }
 
 

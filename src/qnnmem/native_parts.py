@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qnnmem.cache_folder import DIGEST, NOWHERE, cache_folder, digest, read_kept, write_kept
+from qnnmem.cache import DIGEST, NOWHERE, cache_folder, digest, read_kept, write_kept
 from qnnmem.errors import UsageError
 from qnnmem.text import shorten
 
@@ -175,10 +175,10 @@ def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> byte
     """An object of a part, made by a compiler that is given as the words that start it."""
     import subprocess
 
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
     said = " ".join(compiler)
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         target = Path(folder, "object.so")
         flags = (*_FLAGS, *part.objects[name], "-x", "c", "-", "-o", str(target))
         try:

@@ -78,14 +78,14 @@ def work(*a, **k):
 def test_a_signal_while_a_file_is_written_leaves_no_part_of_it(tmp_path: Path) -> None:
     """Neither under its name nor under the temporary one."""
     work = """
-from qnnmem import whole_file
-fill = whole_file._fill
+from qnnmem import atomic_file
+fill = atomic_file._fill
 def slow(temporary, pieces):
     fill(temporary, pieces)
     assert temporary.exists()
     send("SIGTERM")
     time.sleep(60)
-whole_file._fill = slow
+atomic_file._fill = slow
 work = qnnmem.load
 """
     assert start(work, tmp_path).returncode == -signal.SIGTERM
@@ -213,7 +213,7 @@ def test_a_signal_at_any_time(verb: tuple[str, ...], number: int, tmp_path: Path
 # The signal comes when a folder is about to be taken away, with and without an error before it.
 TORN = """
 import pathlib, shutil
-from qnnmem import whole_file
+from qnnmem import atomic_file
 from qnnmem.errors import UsageError
 def torn(owner, name):
     old = getattr(owner, name)
@@ -230,7 +230,7 @@ def work(*a, **k):
 """
 FOLDERS = {
     "temporary": "tempfile.TemporaryDirectory()",
-    "for output": "whole_file.folder_for_output(pathlib.Path('made/here'))",
+    "for output": "atomic_file.folder_for_output(pathlib.Path('made/here'))",
 }
 
 

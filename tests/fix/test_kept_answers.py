@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fix_samples import wide_picture
 
+from qnnmem.cache import ResultCache
 from qnnmem.fix import bench as bench_module
 from qnnmem.fix import proven
 from qnnmem.fix.bench import CaseBench
@@ -20,7 +21,6 @@ from qnnmem.fix.run import FixResult, cost_of
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import RememberedCovers
 from qnnmem.fix.tiling.search import RegionSearch
-from qnnmem.kept_results import ResultCache
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.planner import PoolOptions
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, WorkerError, WorkerLost
 from qnnmem.htp.bill.value import Item, SizeRange
 from qnnmem.htp.fit.many import fit_all
@@ -18,7 +19,6 @@ from qnnmem.htp.kept_values import from_values, to_values
 from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint
 from qnnmem.htp.sweep.cluster import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
-from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc, find_soc, socs
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError
 from qnnmem.htp.kept import model_digest
 from qnnmem.htp.kept_values import to_values
 from qnnmem.htp.sweep.kept import from_kept
 from qnnmem.htp.sweep.value import SweepOutcome
-from qnnmem.kept_results import ResultCache
 
 KEY = "ab" * 32
 

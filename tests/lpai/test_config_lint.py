@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from qnnmem.lpai.config.check import MAX_FINDINGS
 from qnnmem.lpai.config.finding import ConfigFinding, LintReport, Severity
 from qnnmem.lpai.config.json_positions import JsonKind
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.schema import BY_PATH, LPAI_KEYS, TOOL_KEYS, Key
-from qnnmem.lpai.config.walk import MAX_FINDINGS
 
 LIBRARY = "libQnnLpaiNetRunExtensions.so"
 ALL_LPAI = {

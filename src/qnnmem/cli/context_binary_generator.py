@@ -222,11 +222,11 @@ def _target(flags: dict[str, Any]) -> Path:
 def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
     from pathlib import Path
 
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure, check_options, compile_model
     from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
-    from qnnmem.whole_file import check_replaceable, folder_for_output
 
     model, given = models[0], flags["config_file"]
     config = HtpToolConfig() if given is None else read_htp_config(Path(given))
@@ -293,7 +293,7 @@ def _failed(failure: CompileFailure, console: Console, *, logged: bool) -> int:
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
     """Say on the side what was written, and what the binary calls its graph."""
-    from qnnmem.whole_file import shown
+    from qnnmem.atomic_file import shown
 
     for note in made.notes:
         console.note(f"note: {note}")
@@ -316,12 +316,12 @@ def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
 
 
 def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
+    from qnnmem.atomic_file import check_replaceable, folder_for_output, shown
     from qnnmem.cli.prepare_lpai import with_config
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
-    from qnnmem.whole_file import check_replaceable, folder_for_output, shown
 
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):

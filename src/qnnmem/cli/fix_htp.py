@@ -12,12 +12,12 @@ from qnnmem.errors import MissingSoc, UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
+    from qnnmem.cache import ResultCache
     from qnnmem.fix.htp import HtpFixResult
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase
     from qnnmem.fix.run import Watcher
     from qnnmem.htp.compile import CompileOptions, Progress
-    from qnnmem.kept_results import ResultCache
     from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])

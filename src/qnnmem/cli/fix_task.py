@@ -11,6 +11,7 @@ from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
+    from qnnmem.cache import ResultCache
     from qnnmem.calibration import Sample
     from qnnmem.cli.fix_htp import HtpWish
     from qnnmem.cli.fix_output import FixFolder
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.kept_results import ResultCache
     from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix_next import Command
@@ -86,7 +86,7 @@ def fix_file(task: FixTask) -> FixOutcome:
     from qnnmem.fix.outputs import outputs_of
     from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
     from qnnmem.report.fix_next import next_commands
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
     path = Path(task.place or task.model)
     stem = task.stem or path.stem
@@ -94,7 +94,7 @@ def fix_file(task: FixTask) -> FixOutcome:
     names = [f"{stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
     names += [f"{stem}.bin"] if task.htp else []
     _keep_source(path, [place.folder / name for name in names])
-    with fix_folder(place, names), scratch_folder() as scratch:
+    with fix_folder(place, names), temporary_folder() as scratch:
         with ProgressBar(f"reading {path.name}") as bar:
             result = _fixed(path, task, bar, Path(scratch))
             found = _validated(result, bar) if task.validate else None
@@ -177,8 +177,7 @@ def _fixed(path: Path, task: FixTask, bar: ProgressBar, scratch: Path) -> FixRes
 
 def memory_of(cache: str | None) -> ResultCache | None:
     """Where what was found is kept; nowhere for a user who has no home."""
-    from qnnmem.cache_folder import NOWHERE, cache_folder
-    from qnnmem.kept_results import ResultCache
+    from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 
     folder = cache_folder() if cache is None else Path(cache)
     return None if folder == NOWHERE else ResultCache(folder, "fix", must_keep=cache is not None)

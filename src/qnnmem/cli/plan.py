@@ -309,10 +309,10 @@ def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressB
 
 
 def _write_png(report: PlanReport, target: Path, force: bool) -> None:
+    from qnnmem.atomic_file import shown, write_whole
     from qnnmem.cli.output import say_verdict
     from qnnmem.cli.stderr import note
     from qnnmem.report.plan_png import render_png
-    from qnnmem.whole_file import shown, write_whole
 
     write_whole(target, render_png(report), force=force)
     note(f"Wrote {shown(target)}")

@@ -55,6 +55,7 @@ def provoke(
 
     if soc is None:
         raise MissingSoc(what="the library fails for a SoC")
+    from qnnmem.atomic_file import folder_for_output
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind
@@ -62,7 +63,6 @@ def provoke(
     from qnnmem.report import provoke as report
     from qnnmem.results.result import TOOL
     from qnnmem.targets.socs import find_soc
-    from qnnmem.whole_file import folder_for_output
 
     chosen, wanted, folder = find_soc(soc), FailureKind(kind), Path(output)
     stem = f"{kind}-{chosen.name}"
@@ -82,9 +82,9 @@ def provoke(
 
 def _store(found: Provoked, folder: Path, stem: str, record: str, force: bool) -> None:
     """Record, log and input: all of them or none."""
+    from qnnmem.atomic_file import shown, write_together
     from qnnmem.cli.stderr import note
     from qnnmem.report import provoke as report
-    from qnnmem.whole_file import shown, write_together
 
     place = folder / report.record_name(stem)
     contents = {

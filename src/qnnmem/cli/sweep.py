@@ -226,11 +226,11 @@ def _exit_code(rows: Sequence[SweepRow], question: Question) -> int:
 def _run(task: _Task) -> _Ran:
     from contextlib import ExitStack
 
+    from qnnmem.cache import ResultCache
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained_largest
     from qnnmem.htp.kept import default_folder, model_digest, settings_of
     from qnnmem.htp.sweep import Identity, Sweep
-    from qnnmem.kept_results import ResultCache
 
     path, soc, folder = task.path, task.soc, task.places.kept
     with ExitStack() as stack:

@@ -32,7 +32,7 @@ from qnnmem.version import __version__
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.kept_results import ResultCache
+    from qnnmem.cache import ResultCache
 
 _LONGEST_PROOF_S = 3600.0
 _RUNTIMES = ("onnxruntime", "onnxruntime-qnn", "onnxruntime-gpu", "onnxruntime-directml")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
 from qnnmem.fix.library.judge import CompileJudge, HtpBench
@@ -21,7 +22,6 @@ from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.htp.compile import CompileOptions, Progress, given_or_own, no_progress
 from qnnmem.htp.worker import Worker
-from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 from qnnmem.text import quote

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from qnnmem.cache import ResultCache
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.graph.fusion import FusionRemedy
 from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
@@ -20,7 +21,6 @@ from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_level
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.search import RegionSearch
-from qnnmem.kept_results import ResultCache
 from qnnmem.planner.pools import Budget
 from qnnmem.text import quote
 

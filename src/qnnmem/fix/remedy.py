@@ -237,9 +237,9 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
     """A model that another tool made, with a type for every tensor; its data must be inside."""
     from qnnmem.loader.onnx import read_shaped
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         path = Path(folder, "changed.onnx")
         path.write_bytes(model.SerializeToString())
         return read_shaped(path, time_limit_s=time_limit_s)

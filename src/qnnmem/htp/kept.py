@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.htp.kept_values import from_values, to_values
-from qnnmem.kept_results import ResultCache
 from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__

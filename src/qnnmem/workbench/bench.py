@@ -11,7 +11,7 @@ from typing import Any
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.report.page.sections import sections_of
-from qnnmem.scratch_folder import is_scratch_name, lock_folder
+from qnnmem.temporary_folder import is_scratch_name, lock_folder
 from qnnmem.workbench.history import History, KeptFile, KeptResult
 from qnnmem.workbench.job import key_of
 from qnnmem.workbench.job_folder import MadeFiles

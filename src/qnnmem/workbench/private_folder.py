@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from qnnmem.cache_folder import make_closed
+from qnnmem.cache import make_closed
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.scratch_folder import is_scratch_name
+from qnnmem.temporary_folder import is_scratch_name
 
 HISTORY, FILES, WORK, MADE = "history.sqlite", "files", "work", "made"
 DAMAGED = "damaged"  # histories that could not be read, as they were

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, Words
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.library.trials import HtpSource, LibraryTrial, LibraryTrials
@@ -18,7 +19,6 @@ from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge
 from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
 from qnnmem.htp.fit import Check, Fit
 from qnnmem.htp.place import DOMAINS, Placement, Resident, place
-from qnnmem.kept_results import ResultCache
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 

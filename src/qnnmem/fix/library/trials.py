@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import CannotTell, Setting, Words
 from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.bill.value import Bill, SizeRange
@@ -30,7 +31,6 @@ from qnnmem.htp.fit.of_bill import why_not
 from qnnmem.htp.kept_values import read_words
 from qnnmem.htp.place import Resident
 from qnnmem.htp.worker import Worker
-from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 from qnnmem.units import MAX_BYTES

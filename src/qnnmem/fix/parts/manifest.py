@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from qnnmem.atomic_file import folder_for_output, write_together
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
 from qnnmem.fix.parts.op_sequence import lives
@@ -21,7 +22,6 @@ from qnnmem.planner import Io, PoolOptions
 from qnnmem.text import quote
 from qnnmem.units import round_up
 from qnnmem.version import __version__
-from qnnmem.whole_file import folder_for_output, write_together
 
 SCHEMA = "qnnmem.chain/1"
 MANIFEST = "chain.json"

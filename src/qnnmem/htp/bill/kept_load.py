@@ -10,13 +10,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from qnnmem.cache_folder import cache_folder
+from qnnmem.cache import ResultCache, cache_folder
 from qnnmem.errors import LoadError
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import content_digest, read_context
 from qnnmem.htp.kept_values import from_values, to_values
 from qnnmem.htp.log import CompileLog, PdEstimate
-from qnnmem.kept_results import ResultCache
 
 _KIND = "loaded"
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.cache import NOWHERE, cache_folder
 from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
 from qnnmem.htp.far.parcel import pack
 from qnnmem.htp.far.store import FileStore, IncomingFile
@@ -79,10 +79,10 @@ def model_there(
 ) -> Iterator[Path | list[str]]:
     """On a worker of a cluster: the model as a file, or which files it lacks."""
     from qnnmem.htp.far.request import RequestFolder, read_request
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
-    with scratch_folder(store.folder) as work:
+    with temporary_folder(store.folder) as work:
         folder = RequestFolder(Path(work, "request"), Path(work, "held"))
         folder.held.mkdir()
         for digest, content in contents.items():

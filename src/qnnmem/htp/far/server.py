@@ -26,7 +26,7 @@ from qnnmem.htp.far.request import RequestFolder, read_request
 from qnnmem.htp.far.store import FileStore, IncomingFile, full_or
 from qnnmem.htp.installed import Library, installed_library
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker, default_memory_limit
-from qnnmem.scratch_folder import remove_abandoned_inside, scratch_folder
+from qnnmem.temporary_folder import remove_abandoned_inside, temporary_folder
 from qnnmem.text import sentence
 from qnnmem.version import __version__
 
@@ -84,7 +84,7 @@ class Server:
 
     def serve(self) -> None:
         """Greet, then answer until the client is gone."""
-        with scratch_folder(self._store.folder) as work, suppress(_ClientGone):
+        with temporary_folder(self._store.folder) as work, suppress(_ClientGone):
             held = Path(work, "held")
             held.mkdir()
             self._replies.write(wire.WORKER_LINE)

@@ -21,7 +21,7 @@ from qnnmem.programs.check.suppressions import Suppression
 from qnnmem.programs.ledger import NotChecked
 from qnnmem.programs.shims import PRELOADED, check_program, shim_folder
 from qnnmem.programs.stacks import Symbols, of_program
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 
 _LOOK_S = 0.5  # how often it is seen whether an execution takes too long
 _OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folder"
@@ -75,7 +75,7 @@ def check_client(
 ) -> ClientReport:
     """Run a program; every finding is said when it is made, and is in the report."""
     program = check_program(options.command[0])
-    with scratch_folder() as name, separate() as made:
+    with temporary_folder() as name, separate() as made:
         folder = shim_folder(Path(name))
         symbols = Symbols(name)
         session = ClientSession(

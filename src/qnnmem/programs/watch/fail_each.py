@@ -22,7 +22,7 @@ from qnnmem.programs.watch.injections import Injection
 from qnnmem.programs.watch.summary import LivingThing, WatchReport, summarize
 from qnnmem.programs.watch.trace import read_trace
 from qnnmem.programs.watch.watch_run import WatchOptions, record
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import counted, shorten
 
 _TAIL = 4096  # bytes of what a run printed last
@@ -128,9 +128,9 @@ def _check_usual(usual: WatchReport, options: WatchOptions, name: str, calls: in
 
 
 def _once(options: WatchOptions) -> tuple[WatchReport, str]:
-    with scratch_folder() as folder, tempfile.TemporaryFile() as printed:
+    with temporary_folder() as folder, tempfile.TemporaryFile() as printed:
         lines = record(replace(options, output=printed), Path(folder))
-        with scratch_folder() as own:  # of which the program was told nothing
+        with temporary_folder() as own:  # of which the program was told nothing
             trace = Path(own, "trace.jsonl")
             with trace.open("wb") as file:
                 file.writelines(lines)

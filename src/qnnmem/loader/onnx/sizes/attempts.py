@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, OutOfTime, UsageError
-from qnnmem.ir.tensor import DType, Tensor
+from qnnmem.ir.model import DType, Tensor
 from qnnmem.loader.onnx.inputs import Fixed, dims_of, fix_inputs
 from qnnmem.loader.onnx.passes.fold import fold
 from qnnmem.loader.onnx.passes.resolve import OpenModel, resolve

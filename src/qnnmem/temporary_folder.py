@@ -1,7 +1,7 @@
-"""Temporary folders that are gone when their work is.
+"""Temporary folders that are removed with the work they were made for.
 
-Whoever is killed cannot clean up. So a folder is locked as long as its process lives, and the next
-run removes those that nobody holds any more.
+A killed process cannot clean up. So a folder stays locked while its process lives, and the next run
+removes folders without a lock.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from qnnmem.atomic_file import shown
 from qnnmem.errors import OutputError
-from qnnmem.whole_file import shown
 
 _PREFIX = "qnnmem-"
 _ABANDONED_S = 10.0  # between a folder and its lock lies a moment
 
 
-def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
+def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """An empty folder of our own, to be used in a `with` block.
 
     It is hidden `inside` a folder where its files are to be renamed into that.

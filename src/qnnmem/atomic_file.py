@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, and folders that no failure leaves behind empty.
+"""Write files that appear whole or not at all, and remove empty folders after a failure.
 
-Only ordinary files are ever replaced, and none where `force` is False: then the last step makes
-the name, so that of two writers exactly one succeeds. A new file has the mode that the umask
-leaves it, one that replaces another has the mode of that.
+Only regular files are ever replaced, and none without `force`: then the last step creates the name,
+so that exactly one of two writers succeeds. A new file gets the mode that the umask leaves; a file
+that replaces another keeps the mode of the old one.
 """
 
 from __future__ import annotations
