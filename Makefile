@@ -84,6 +84,8 @@ bench: install
 	$(BIN)/python benchmarks/lpai.py
 	$(BIN)/python benchmarks/htp.py
 	$(BIN)/python benchmarks/doctor.py
+	$(BIN)/python benchmarks/client.py
+	$(BIN)/python benchmarks/watch.py
 	$(BIN)/python benchmarks/page.py
 
 # Three wheels in dist/: for any machine, and with the parts in C compiled for x86-64 and aarch64.

@@ -26,7 +26,7 @@ from typing import Any
 from qnnmem.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 PAGE = ROOT / "docs" / "reference" / "benchmarks" / "client.md"
 SIZES = {"100 B": 25, "256 KiB": 65_536}  # elements of four bytes

@@ -20,10 +20,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import fuzz_logs
-from context_writer import example_context, example_graph, old_context, pack_context
+from damage_binaries import embed
 from fuzz_targets import CORPUS
-from mutate_contexts import embed
-from mutation_seeds import csv_seeds, eaix_seeds, onnx_seeds, tflite_seeds
+from small_files import csv_seeds, eaix_seeds, onnx_seeds, tflite_seeds
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the writer of binaries is
+
+from context_writer import example_context, example_graph, old_context, pack_context
 
 _HEAD = '<ir_version: 8, opset_import: ["" : 18]> '
 _MODELS = {

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mutation import ANY, NUMBERS, TEXTS, Mutation, change_value, truncate
+from damage import ANY, NUMBERS, TEXTS, Damage, change_value, truncate
 
 _HEADS = (
     *("", "", "", "[    3.141] ", "05-11 12:00:00.123  1234  1234 E QnnDsp : ", "<E> ", "<W> "),
@@ -103,7 +103,7 @@ def wide(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     return out if rng.random() < 0.6 else rng.choice(ANY)(rng, out, others)
 
 
-LOG: tuple[Mutation, ...] = (
+LOG: tuple[Damage, ...] = (
     *(add_lines,) * 8,
     *(repeat_line,) * 4,
     *(mix_lines, mix_lines, odd_bytes, odd_bytes, odd_bytes, wide, wide),
@@ -158,7 +158,7 @@ def frame(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     return b"\x28\xb5\x2f\xfd\x00" + bytes([rng.randrange(256)]) + rng.randbytes(rng.randrange(64))
 
 
-PACKED: tuple[Mutation, ...] = (*(pack,) * 12, bomb, frame)
+PACKED: tuple[Damage, ...] = (*(pack,) * 12, bomb, frame)
 
 
 # --- Notes ---------------------------------------------------------------------------------------
@@ -222,4 +222,4 @@ def hostile_note(rng: random.Random, data: bytes, others: Sequence[bytes]) -> by
     return "\n".join(rows).encode("utf-8", "replace")
 
 
-NOTE: tuple[Mutation, ...] = (*(change_note,) * 8, *(hostile_note,) * 4, *ANY)
+NOTE: tuple[Damage, ...] = (*(change_note,) * 8, *(hostile_note,) * 4, *ANY)

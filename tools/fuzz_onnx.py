@@ -1,6 +1,6 @@
 """ONNX models that parse and mean harm: fields that no seed has, references that lead elsewhere.
 
-`mutate.change_proto` changes what is there; these add what is not: external data, sparse tensors,
+`damage.change_proto` changes what is there; these add what is not: external data, sparse tensors,
 bodies, functions, giant shapes, operators of any name.
 """
 
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mutation import TEXTS
+from damage import TEXTS
 
 BESIDE = "weights.data"
 LOCATIONS = (

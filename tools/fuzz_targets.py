@@ -7,6 +7,7 @@ word with `@` a reader by itself, without the verb around it.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,17 +15,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import damage
+import damage_binaries
 import fuzz_logs
 import fuzz_onnx
-import mutate
-import mutate_binaries
-import mutate_contexts
+from damage import ANY, Damage, stream
 from fuzz_case import Case, Content, Link, Reader
-from mutation import ANY, Mutation, stream
 
-CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
+from qnnmem.units import Align
+
+_TESTS = Path(__file__).parents[1] / "tests"
+CORPUS = _TESTS / "corpus"
 BESIDE = CORPUS / "beside"  # sound files that commands need besides the damaged one
 NAMES = ("a\x1b[31mb", "line\nbreak", "\u202eabc", "x" * 200, "\udcff", "a b", "-", "#{}", "<b>")
+_PLAN_S = 0.05
+_SOCS = (None, "SM8650", "SM7325", "SA8797")
+_LPAI_CODES = (5004, 5005, 5008, 5011, 30010)
 _CHOICE = re.compile(r"\[([^\]]*)\]")
 
 Beside = Callable[[random.Random, bytes], Mapping[str, Content]]
@@ -40,26 +46,32 @@ class Target:
 
     name: str
     file: str
-    mutations: tuple[Mutation, ...]
+    damages: tuple[Damage, ...]
     commands: tuple[str, ...]
     weight: int
     beside: Beside = _alone
+    folder: Path | None = None  # of the sound files; usually of that name in the corpus
 
     @cache  # noqa: B019  targets live as long as the program
     def seeds(self) -> tuple[bytes, ...]:
         """The sound files and the regressions of the corpus."""
-        return tuple(path.read_bytes() for path in sorted((CORPUS / self.name).iterdir()))
+        folder = self.folder or CORPUS / self.name
+        return tuple(path.read_bytes() for path in sorted(folder.iterdir()))
 
     def case(self, seed: int, index: int) -> Case:
         """The case of a number; the same seed and number give the same case."""
-        rng, seeds = stream(seed, index), self.seeds()
-        data = rng.choice(seeds)
-        mutate_one = rng.choice(self.mutations)
-        content = _damage(rng, mutate_one, data, seeds)
+        rng = stream(seed, index)
+        kind, content = self.damaged(rng)
+        return self.make(rng, index, kind, content, rng.choice(self.commands))
+
+    def damaged(self, rng: random.Random) -> tuple[str, bytes]:
+        """Return the kind of damage and a damaged file."""
+        seeds = self.seeds()
+        data, kind = rng.choice(seeds), rng.choice(self.damages)
+        content = _damaged(rng, kind, data, seeds)
         if content and rng.random() < 0.15:
             content = rng.choice(ANY)(rng, content, seeds)
-        kind = getattr(mutate_one, "__name__", "mutation")
-        return self.make(rng, index, kind, content, rng.choice(self.commands))
+        return getattr(kind, "__name__", "damage"), content
 
     def make(self, rng: random.Random, index: int, kind: str, content: bytes, command: str) -> Case:
         """A command on a content."""
@@ -88,11 +100,11 @@ class Target:
                 yield self.make(rng, -1 - number, "corpus", content, command)
 
 
-def _damage(rng: random.Random, mutation: Mutation, data: bytes, others: Sequence[bytes]) -> bytes:
+def _damaged(rng: random.Random, kind: Damage, data: bytes, others: Sequence[bytes]) -> bytes:
     if not data:
         return data
     try:
-        return mutation(rng, data, others)
+        return kind(rng, data, others)
     except Exception:  # a regression that is not of its format any more: damaged as bytes
         return rng.choice(ANY)(rng, data, others)
 
@@ -119,22 +131,75 @@ def _guard(path: Path) -> None:
     read_guarded(path)
 
 
-def _load(path: Path) -> None:
+def _plan(path: Path) -> None:
+    """Load, plan, verify and render."""
     import qnnmem
+    from qnnmem.report.plan import render_text
+    from qnnmem.report.plan_json import render_json
+    from qnnmem.report.planned import PlanReport
 
-    qnnmem.load(path)
+    model = qnnmem.load(path)
+    rng = random.Random(len(model.tensors))  # noqa: S311  wanted: the same again
+    options = qnnmem.PoolOptions(align=rng.choice((None, Align(1), Align(64))))
+    if model.format != "csv":  # a list of buffers takes no other option
+        options = qnnmem.PoolOptions(
+            io=rng.choice((qnnmem.Io.INSIDE, qnnmem.Io.OUTSIDE)),
+            bits=rng.choice((None, 8, 16)),
+            inplace=rng.random() < 0.3,
+            reorder=rng.random() < 0.3,
+        )
+    result = qnnmem.plan(model, _PLAN_S, options=options)
+    _require(qnnmem.verify(result.scratch) is None, "the plan does not hold")
+    report = PlanReport(result, None, str(path), "fuzz", 0.0)
+    _require_printable(render_text(report))
+    json.loads(render_json(report))
 
 
-def _context(path: Path) -> None:
+def _bill(path: Path) -> None:
+    """Read an HTP binary, bill it for a SoC and render both."""
+    from qnnmem.htp.bill import bill_of
     from qnnmem.htp.binary.read import read_context
+    from qnnmem.report import bill as bill_report
+    from qnnmem.report import context as context_report
+    from qnnmem.targets.socs import find_soc
 
-    read_context(path)
+    context = read_context(path)
+    soc = _SOCS[path.stat().st_size % len(_SOCS)]
+    bill = bill_of(context, None if soc is None else find_soc(soc))
+    json.dumps(context_report.as_values(context), allow_nan=False)
+    json.loads(bill_report.render_json(bill, "context", "fuzz"))
+    _require_printable(bill_report.render_text(bill, "context"))
 
 
-def _binary(path: Path) -> None:
-    from qnnmem.lpai.binary import unpack
+def _inspect(path: Path) -> None:
+    """Read an LPAI binary, render it and write it back."""
+    from qnnmem.errors import QnnError
+    from qnnmem.lpai.binary import check_device, pack, unpack
+    from qnnmem.lpai.inspect import binary_info
+    from qnnmem.lpai.tcm import judge_binary
+    from qnnmem.report.inspect import render_text
 
-    unpack(path.read_bytes())
+    data = path.read_bytes()
+    try:
+        context = unpack(data, 30010 if len(data) % 3 else 5005)
+        tcm = judge_binary(context, len(data))
+        info = binary_info(context, len(data), tcm)
+        json.loads(json.dumps(info))
+        _require_printable(render_text(info, tcm, "context"))
+        _require(unpack(b"".join(pack(context))) == context, "another binary is written")
+        check_device(context, "v5_1", strict=len(data) % 4 == 0)
+    except QnnError as exc:
+        _require(exc.code in _LPAI_CODES, f"code {exc.code} is not one of {_LPAI_CODES}")
+        raise
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise AssertionError(what)
+
+
+def _require_printable(text: str) -> None:
+    _require(text.replace("\n", "").isprintable(), "a control character in the text report")
 
 
 def _samples(path: Path) -> None:
@@ -153,9 +218,9 @@ def _note(path: Path) -> None:
 
 READERS: Mapping[str, Reader] = {
     "@guard": _guard,
-    "@load": _load,
-    "@context": _context,
-    "@binary": _binary,
+    "@load": _plan,
+    "@context": _bill,
+    "@binary": _inspect,
     "@samples": _samples,
     "@note": _note,
 }
@@ -200,7 +265,7 @@ def _log_folder(rng: random.Random, content: bytes) -> Mapping[str, Content]:
 
 # --- The targets ---------------------------------------------------------------------------------
 
-_TEXT = mutate.TEXT
+_TEXT = damage.TEXT
 _RUN = "net-run --backend libQnnLpai.so"
 _PLAN = "--time-limit 1 [--format json|--format csv||] [--io outside|] [--inplace|] [--reorder|]"
 _HTP = (
@@ -218,7 +283,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "onnx",
         "model.onnx",
-        (*mutate.MUTATIONS["onnx"], *(fuzz_onnx.craft,) * 12),
+        (*damage.BY_FORMAT["onnx"], *(fuzz_onnx.craft,) * 12),
         (
             *("@guard FILE",) * 20,
             f"plan FILE {_PLAN} [--bits 8|--bits 16||] [--dim N=2|--shape x=1x4||]",
@@ -233,7 +298,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "tflite",
         "model.tflite",
-        mutate.MUTATIONS["tflite"],
+        damage.BY_FORMAT["tflite"],
         (
             *("@load FILE",) * 3,
             f"plan FILE {_PLAN}",
@@ -246,7 +311,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "eaix",
         "report.eaix",
-        mutate.MUTATIONS["eaix"],
+        damage.BY_FORMAT["eaix"],
         (
             *("@load FILE",) * 3,
             f"plan FILE {_PLAN}",
@@ -258,7 +323,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "csv",
         "buffers.csv",
-        mutate.MUTATIONS["csv"],
+        damage.BY_FORMAT["csv"],
         (
             *("@load FILE",) * 2,
             "plan FILE --time-limit 1 [--format json|--format csv|] [--align 64|] [--capacity 1K|]",
@@ -270,7 +335,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "lpai",
         "context.bin",
-        (*mutate_binaries.RAW, *mutate_binaries.SEALED * 2),
+        (*damage_binaries.RAW, *damage_binaries.SEALED * 2),
         (
             *("@binary FILE",) * 6,
             *("inspect FILE [--json|--json -o OUT.json|-o OUT.txt|]",) * 3,
@@ -285,7 +350,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "htp",
         "context.bin",
-        mutate_contexts.MUTATIONS,
+        damage_binaries.HTP,
         (*("@context FILE",) * 8, *_HTP),
         15,
         sound("list.txt", "x.raw", "run.log"),
@@ -293,7 +358,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "epcontext",
         "context.onnx",
-        (*ANY, *(mutate.change_proto,) * 4, fuzz_onnx.craft),
+        (*ANY, *(damage.change_proto,) * 4, fuzz_onnx.craft),
         (*("@context FILE",) * 6, *_HTP[:6]),
         8,
         lambda rng, data: {
@@ -305,7 +370,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "config",
         "tool.json",
-        mutate.MUTATIONS["eaix"],
+        damage.BY_FORMAT["eaix"],
         (
             *("lint FILE [--json|--json -o OUT.json|] [--strict|]",) * 4,
             "lint FILE FILE eaiParams_direct.conf",
@@ -318,7 +383,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "lpai_config",
         "eaiParams_direct.conf",
-        mutate.MUTATIONS["eaix"],
+        damage.BY_FORMAT["eaix"],
         (
             *("lint tool.json [--json|] [--strict|]", "lint FILE [--json|]") * 3,
             "prepare quantized.onnx --config FILE --time-limit 1 -o OUT.bin",
@@ -414,5 +479,7 @@ TARGETS: tuple[Target, ...] = (
         (*("doctor FILE --format [text|json|markdown|sarif]",) * 4, "doctor - [--json|]"),
         10,
     ),
+    # Read by the vendor's reader in a child process, so a case takes a second.
+    Target("dlc", "model.dlc", ANY, ("plan FILE --time-limit 1",), 1, folder=_TESTS / "loader/dlc"),
     Target("words", "words.txt", (*ANY, *_TEXT), ("explain @", "socs @", "kb show @"), 6),
 )

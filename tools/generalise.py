@@ -20,11 +20,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import foreign_logs
-import fresh_logs
 import msgspec
-import robust_logs
-from doctor_cases import (
+
+from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.kb.entry import is_memory
+from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.logs.line import bare_line, match
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))  # where logs are graded
+
+import foreign_logs  # noqa: E402
+import fresh_logs  # noqa: E402
+import robust_logs  # noqa: E402
+from doctor_cases import (  # noqa: E402
     CLASSES,
     GRADES,
     LOGS,
@@ -37,12 +46,6 @@ from doctor_cases import (
     read_cases,
 )
 
-from qnnmem.doctor.incident import Incident
-from qnnmem.doctor.kb.entry import is_memory
-from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
-from qnnmem.doctor.logs.line import bare_line, match
-
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "benchmarks" / "unseen-logs.md"
 CUT = 8
 NOISE_LINES = 50_000
@@ -333,7 +336,7 @@ def page(
     yield from everything
     yield "## Logs made by rule\n"
     yield (
-        "By `python tools/robust_logs.py`, from a seed: stored failures varied as people and "
+        "Drawn from a seed: stored failures varied as people and "
         "loggers vary them (marks, case, heads, paths, wrapped lines, the base of codes), one-line "
         "messages composed of calls, codes and words, good runs and their variations.\n"
     )

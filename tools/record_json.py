@@ -30,12 +30,21 @@ from typing import Any
 
 import onnx
 import onnx.parser
-from context_writer import example_context, example_graph, example_tensor, old_context, pack_context
-from mutation_seeds import tflite_seeds
 from onnx import TensorProto, helper
+from small_files import tflite_seeds
 
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.qnn.enums import TensorMemType, TensorType
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the writer of binaries is
+
+from context_writer import (
+    example_context,
+    example_graph,
+    example_tensor,
+    old_context,
+    pack_context,
+)
 
 MIB = 1 << 20
 BINARIES = {

@@ -2,6 +2,7 @@
 
     qnnmem provoke graph-limit --soc SM8750 -o provoked      (and so on for the other kinds)
     python tools/stored_logs.py failures provoked            replaces the records `htp-*`
+    python tools/stored_logs.py lpai                         provokes and replaces `lpai-*`
     python tools/stored_logs.py failed op-unsupported LOG "qnnmem prepare ..."
     python tools/stored_logs.py healthy NAME LOG "qnnmem prepare ..."
     python tools/stored_logs.py expect                       pins the entries that now speak rightly
@@ -75,6 +76,20 @@ def failures(folder: Path) -> None:
             source = f"qnnmem provoke {kind} --soc {soc}, {record['library']}"
             numbers = {"needed_bytes": record["need"], "limit_bytes": record["limit"]}
             failed(f"{kind}-{soc.lower()}", folder / f"{kind}-{soc}.log", source, numbers)
+
+
+def lpai() -> None:
+    """Provoke every failure of the LPAI runtime and store its lines."""
+    sys.path.append(str(ROOT / "tests"))
+    from lpai_failures import FAILURES, SOURCE, good_run, record
+
+    from qnnmem.contract.leaks import separate
+
+    kept = [one for one in read(CASES) if one["id"][:5] != "lpai-"]
+    with separate():  # clients that make mistakes free nothing
+        write(CASES, [*kept, *map(record, FAILURES)])
+    good = {"id": "lpai-net-run", "source": SOURCE, "how": "run", "lines": good_run()}
+    write(HEALTHY, [*(one for one in read(HEALTHY) if one["id"][:5] != "lpai-"), good])
 
 
 def failed(name: str, log: Path, source: str, numbers: Mapping[str, Any] | None = None) -> None:
@@ -202,8 +217,8 @@ def main(words: Sequence[str]) -> None:
     """Does what the command line asks for."""
     if words[0] == "failures":
         failures(Path(words[1]))
-    elif words[0] in ("expect", "documented"):
-        {"expect": expect, "documented": documented}[words[0]]()
+    elif words[0] in ("expect", "documented", "lpai"):
+        {"expect": expect, "documented": documented, "lpai": lpai}[words[0]]()
     else:
         store = {"failed": failed, "healthy": healthy}[words[0]]
         store(words[1], Path(words[2]), words[3])

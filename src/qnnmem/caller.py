@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from qnnmem.text import shorten
 
@@ -17,25 +19,58 @@ _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 _LONGEST = 120  # characters
 
 
-# Place and line of a caller that is no Python at all: a program in another process.
-_elsewhere: ContextVar[tuple[str, str] | None] = ContextVar("_elsewhere", default=None)
+# Files and offsets of return addresses: a call stack of a program before it is looked up.
+Trace = tuple[tuple[str, int], ...]
+
+
+class Caller(Protocol):
+    """Who made a call: a line of the client's Python, or of a program in another process."""
+
+    @property
+    def place(self) -> str:
+        """File and line, for a sentence."""
+
+    @property
+    def line(self) -> str:
+        """File, line and source, e.g. `client.py:12: context.free()`; empty if unknown."""
+
+    @property
+    def trace(self) -> Trace:
+        """The call stack of a program; empty for Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCaller:
+    """A line of the client's own Python."""
+
+    place: str
+    line: str
+    trace: Trace = ()
+
+
+_elsewhere: ContextVar[Caller | None] = ContextVar("_elsewhere", default=None)
 
 
 @contextlib.contextmanager
-def called_from(place: str, line: str) -> Iterator[None]:
-    """Let what is called inside count as called by a line of another program."""
-    token = _elsewhere.set((place, line))
+def called_from(caller: Caller) -> Iterator[None]:
+    """Let what is called inside count as called by another program."""
+    token = _elsewhere.set(caller)
     try:
         yield
     finally:
         _elsewhere.reset(token)
 
 
+def current_caller() -> Caller:
+    """Return who called into this package."""
+    return _elsewhere.get() or PythonCaller(caller_place(), caller_line())
+
+
 def caller_line() -> str:
-    """Where the client's own code called, e.g. `client.py:12: context.free()`; empty if nowhere."""
+    """Return where the client's own code called: file, line and source; empty if nowhere."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
-        return elsewhere[1]
+        return elsewhere.line
     frame = _outside()
     if frame is None:
         return ""
@@ -45,10 +80,10 @@ def caller_line() -> str:
 
 
 def caller_place() -> str:
-    """File and line alone, the file as it is reached from the working folder."""
+    """Return file and line alone, the file as it is reached from the working folder."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
-        return elsewhere[0]
+        return elsewhere.place
     frame = _outside()
     if frame is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a broken rule looks like: the code an application would see, and the words it would need."""
+"""A broken rule: what happened, in which call, to which buffer, and what to do."""
 
 from __future__ import annotations
 
@@ -19,3 +19,5 @@ class Finding:
     cure: str = ""
     source: str = ""
     line: str = ""  # of the client's own Python, e.g. "client.py:12: context.free()"
+    trace: tuple[tuple[str, int], ...] = ()  # call stack of a program: files and offsets
+    handle: str = ""  # kind of the handle that was not freed, e.g. "context"; empty: no leak

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import exit_code, run, sentence
 
-from qnnmem.cli import options
 from qnnmem.errors import UsageError
+from qnnmem.options import parsers
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "examples" / "tiny.eaix"
@@ -21,15 +21,15 @@ TINY = ROOT / "examples" / "tiny.eaix"
 )
 def test_a_shape_is_taken_as_any_tool_writes_it(text: str) -> None:
     """With x, with commas, in brackets."""
-    assert options.shape(text) == ("x", (1, 3, 64))
+    assert parsers.shape(text) == ("x", (1, 3, 64))
 
 
 def test_names_may_hold_what_separates_sizes() -> None:
     """Only the last = splits."""
-    assert options.shape("box,x=2:0=1,3") == ("box,x=2:0", (1, 3))
-    assert options.shape("input:0=1x2") == ("input:0", (1, 2))
-    assert options.dimension("a,b=3") == ("a,b", 3)
-    assert options.shape("x=[]") == options.shape("x=scalar") == ("x", ())
+    assert parsers.shape("box,x=2:0=1,3") == ("box,x=2:0", (1, 3))
+    assert parsers.shape("input:0=1x2") == ("input:0", (1, 2))
+    assert parsers.dimension("a,b=3") == ("a,b", 3)
+    assert parsers.shape("x=[]") == parsers.shape("x=scalar") == ("x", ())
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_what_is_meant_is_shown(words: tuple[str, ...], hint: str) -> None:
 
 def test_values_may_be_in_brackets() -> None:
     """A list stays a list, also of one."""
-    assert options.value("ids=[1, 2]") == ("ids", (1, 2))
-    assert options.value("ids=[5]") == ("ids", (5,))
+    assert parsers.value("ids=[1, 2]") == ("ids", (1, 2))
+    assert parsers.value("ids=[5]") == ("ids", (5,))
     with pytest.raises(UsageError, match="gives no value"):
-        options.value("ids=[1, 2")
+        parsers.value("ids=[1, 2")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import re
 import shlex
 import stat
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import onnx.parser
@@ -17,7 +17,6 @@ import pytest
 from command_line import exit_code, sentence, verb
 from command_line import run as command
 
-from qnnmem import planner
 from qnnmem.loader.csv import read as read_csv
 from qnnmem.report.page.sections import section_of
 from qnnmem.report.plan_json import SCHEMA
@@ -112,14 +111,15 @@ def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the search could not tell in time, neither yes nor no is claimed."""
-    honest = planner.plan_model
+    module = import_module("qnnmem.planner.from_options")
+    honest = module.plan_model
 
-    def interrupted(*args: Any, **options: Any) -> object:
+    def interrupted(*args: object, **options: object) -> object:
         made = honest(*args, **options)
         budget = replace(made.budgets[0], need=Bytes(200), at_least=Bytes(50))
         return replace(made, budgets=(budget,))
 
-    monkeypatch.setattr(planner, "plan_model", interrupted)
+    monkeypatch.setattr(module, "plan_model", interrupted)
     result = run(buffers(tmp_path), "--capacity", "100")
     assert exit_code(result) == 3
     assert result.stdout.startswith("cannot tell: ")
@@ -278,7 +278,7 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
         (("--state", "h_in=y"), "--state h_in=y: float32 3 cannot hold float32 2x50"),
         (("--capacity", "1K"), "--capacity is for a buffer CSV; for a model use --budget"),
         (("--align", "0"), "--align cannot be '0'; it is a whole number from 1"),
-        (("--bits", "4"), "--bits cannot be '4'; it is 8 or 16"),
+        (("--bits", "4"), "--bits cannot be '4'; it is 8, 16 or 32"),
         (("--io", "nowhere"), "--io cannot be 'nowhere'; it is inside or outside"),
         (("--time-limit", "-1"), "'-1' is not a number of seconds"),
         (("--time-limit", "nan"), "'nan' is not a number of seconds"),

@@ -14,7 +14,6 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import numpy_helper
 
-from qnnmem.cli import options
 from qnnmem.cli.retry import retry_command
 from qnnmem.cli.verbs import Verbs
 from qnnmem.errors import Setting, UsageError
@@ -22,6 +21,7 @@ from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.model import model_source
 from qnnmem.htp.kept import settings_of
 from qnnmem.loader.onnx.inputs import InputValue
+from qnnmem.options import parsers
 
 # A detector in small: a rate decides the branch, a window must be long enough, a state is kept.
 DETECTOR = """
@@ -104,8 +104,8 @@ def recommended(done: subprocess.CompletedProcess[str]) -> list[str]:
 )
 def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
     """Numbers, several, true and false, files."""
-    assert options.value(text) == wanted
-    assert type(options.value(text)[1]) is type(wanted[1])
+    assert parsers.value(text) == wanted
+    assert type(parsers.value(text)[1]) is type(wanted[1])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
 def test_what_is_no_value(text: str) -> None:
     """One sentence with what a value looks like."""
     with pytest.raises(UsageError, match=r"form input=value|gives no value; one is a number"):
-        options.value(text)
+        parsers.value(text)
 
 
 def test_every_verb_that_takes_shapes_takes_values() -> None:

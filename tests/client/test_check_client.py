@@ -1,4 +1,4 @@
-"""Programs under the contract; `tools/client_mistakes.py` tries every mistake and compiler."""
+"""Programs under the contract; every mistake of `tests/client_mistakes.py`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from client_mistakes import MISTAKES, build, lines, problems, run
 from command_line import exit_code, sentence, verb
 from hostile_client import attack
 from killed_client import problems as killed_problems
+from seeds import seeds
 
 from qnnmem import lpai
+from qnnmem.contract.rules import PROGRAM, rules
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime import program_trial
@@ -37,7 +39,6 @@ from qnnmem.programs.check.calls_context import ClientSystem
 from qnnmem.programs.check.client_run import ClientOptions, _excuse, check_client
 from qnnmem.programs.check.client_session import ClientSession, Handle
 from qnnmem.programs.check.execution_limits import ExecutionLimits, limited_memory
-from qnnmem.programs.check.rules import client_rules
 from qnnmem.programs.check.suppressions import Suppression, read_suppressions
 from qnnmem.programs.functions import NAMES
 from qnnmem.programs.process_memory import SHARED_BYTES, ProcessMemory, Unreadable
@@ -282,9 +283,9 @@ def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
     session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
     system = ClientSystem(lpai.SystemContext.create())
     system.system.free()
-    session.handles[1] = Handle("system context", system, SimpleNamespace(pid=7))  # type: ignore[arg-type]
+    session.handles.add(1, Handle("system context", system, SimpleNamespace(pid=7)))  # type: ignore[arg-type]
     _excuse(session, {7})
-    assert session.handles == {}
+    assert len(session.handles) == 0
 
 
 def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
@@ -358,9 +359,9 @@ def _program(pid: int) -> str:
 
 
 def test_a_client_that_is_killed_leaves_nothing_behind(client: Path, tmp_path: Path) -> None:
-    """No thread of a queue, no descriptor, no file; `tools/killed_client.py` kills 200 of them."""
+    """No thread of a queue, no descriptor and no file stays."""
     try:
-        assert list(killed_problems(3, 5, tmp_path, client)) == []
+        assert list(killed_problems(len(seeds(3)), 5, tmp_path, client)) == []
     finally:
         tempfile.tempdir = None
 
@@ -398,8 +399,8 @@ def test_a_program_in_a_binary_is_rehearsed(client: Path, tmp_path: Path) -> Non
 
 
 def test_messages_of_a_hostile_client_end_a_connection_at_worst() -> None:
-    """`tools/hostile_client.py` sends 5,000 of them."""
-    assert attack(200, 0) == []
+    """They may be refused; the next client is still answered."""
+    assert attack(len(seeds(200)), 0) == []
 
 
 @pytest.mark.parametrize("line", ["R" * 501, "R3 " + "*a" * 21, "L1\n" * 10_001])
@@ -491,7 +492,7 @@ def test_the_shim_is_small_and_knows_every_function() -> None:
 def test_the_page_has_every_rule_about_programs() -> None:
     """Title, consequence and cure stand in the reference."""
     page = (ROOT / "docs/reference/commands/check-client.md").read_text("utf-8")
-    for rule in client_rules().values():
+    for rule in rules(PROGRAM).values():
         assert f"### {rule.id}" in page
         assert rule.title in page
         assert rule.cure in page

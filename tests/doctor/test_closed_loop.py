@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
+import lpai_failures
 import pytest
 
 from qnnmem.doctor.diagnose import diagnose
@@ -16,7 +13,6 @@ from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.kb.stored import cases
 from qnnmem.doctor.logs.source import Stream
 
-TOOLS = Path(__file__).parents[2] / "tools"
 LPAI = {case.id: case for case in cases() if case.id.startswith("lpai-")}
 
 # Kind: entry, stage, cause.
@@ -71,21 +67,11 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
         assert incident.shortage_bytes == needed - printed > 0
 
 
-@cache
-def lpai() -> dict[str, Any]:
-    """Load the tool that provokes LPAI failures."""
-    sys.path.insert(0, str(TOOLS))
-    try:
-        return runpy.run_path(str(TOOLS / "lpai_failures.py"))
-    finally:
-        sys.path.remove(str(TOOLS))
-
-
 @pytest.mark.parametrize("name", sorted(LPAI))
 def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None:
     """Our runtime fails again as it did for the stored log, and the doctor says why."""
     wanted = LPAI[name]
-    (failure,) = (one for one in lpai()["FAILURES"] if f"lpai-{one.name}" == name)
+    (failure,) = (one for one in lpai_failures.FAILURES if f"lpai-{one.name}" == name)
     log = "\n".join(failure.lines()) + "\n"
     (incident,) = incidents(tmp_path, log.encode())
     assert incident.is_memory is wanted.is_memory
@@ -98,5 +84,5 @@ def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None
 
 def test_a_good_lpai_run_is_healthy(tmp_path: Path) -> None:
     """A run that ends well, in TCM, is no incident."""
-    log = "\n".join(lpai()["good_run"]()) + "\n"
+    log = "\n".join(lpai_failures.good_run()) + "\n"
     assert incidents(tmp_path, log.encode()) == []

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from fix_samples import wide_picture
+from seeds import seeds
 
 from qnnmem import temporary_folder
 from qnnmem.cli.fix_output import FixFolder, fix_folder
 from qnnmem.errors import OutputError
 
-TOOL = Path(__file__).parents[2] / "tools" / "kill_fix.py"
+TOOL = Path(__file__).parents[2] / "tests" / "kill_fix.py"
 posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
 
 
@@ -23,7 +24,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
 def test_kills_at_any_moment(tmp_path: Path) -> None:
     """Half of them at a random moment, half just before a file gets its name."""
     model = wide_picture(tmp_path / "wide.onnx")
-    words = ["--kills", "6", "--model", str(model), "--", "--dim", "batch=1"]
+    words = ["--kills", str(len(seeds(6))), "--model", str(model), "--", "--dim", "batch=1"]
     done = subprocess.run([sys.executable, TOOL, *words], capture_output=True, text=True)
     assert done.stdout.splitlines()[1:] == ["nothing was wrong"], done.stdout + done.stderr
 

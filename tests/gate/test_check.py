@@ -205,7 +205,7 @@ def test_settings_of_a_model_are_those_of_plan(project: Path) -> None:
         budget = { scratch = 100, io = "1K" }
     """
     (project / "qnnmem.toml").write_text(text, "utf-8")
-    words = "--shape x=2x4x8x8 --align 128 --bits 8 --io outside"
+    words = "--shape x=2x4x8x8 --io outside --align 128 --bits 8"
     done = check()
     fix = "qnnmem fix models/small.onnx --budget scratch=100 --budget io=1024"
     assert f"{fix} {words} -o fixed" in done.stdout

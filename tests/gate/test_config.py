@@ -39,7 +39,7 @@ def written(folder: Path, text: str) -> Path:
         ('models = ["a"]\nshapes = { x = "1x?" }', "shapes.x is a shape"),
         ('models = ["a"]\nvalues = { x = { y = 1 } }', "values.x is a number"),
         ('models = ["a"]\nio = "beside"', "io is inside or outside"),
-        ('models = ["a"]\nbits = 7', "bits is a number from 8"),
+        ('models = ["a"]\nbits = 7', "bits is 8 or 16 or 32, not 7"),
         ('models = ["a"]\ninplace = 1', "inplace is true or false"),
         ('models = ["a"]\ntarget = "dsp"', "target is lpai or htp"),
         ('models = ["a"]\ntime_limit = -1', "time_limit is a number"),

@@ -14,6 +14,7 @@ from context_writer import example_context, example_graph, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qnnmem.contract.rules import QMEM, rules
 from qnnmem.errors import CannotTell, QnnError, UsageError
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
@@ -26,7 +27,6 @@ from qnnmem.htp.qmem.elements import numpy_type
 from qnnmem.htp.qmem.layer import IoLayer, IoMode, Places
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
-from qnnmem.htp.qmem.rules import RULES
 from qnnmem.htp.qmem.run import made_up_inputs, run_row
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
@@ -83,7 +83,7 @@ def refused(code: int, rule: str, call: Any, *arguments: Any) -> None:
     with pytest.raises(QnnError) as caught:
         call(*arguments)
     assert (caught.value.code, caught.value.finding.rule) == (code, rule)
-    assert code in RULES[rule].codes
+    assert code in rules(QMEM)[rule].codes
 
 
 # --- Registration --------------------------------------------------------------------------------

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
-import sys
 import zlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_contexts import random_context
 
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
@@ -22,23 +19,6 @@ from qnnmem.lpai.binary import map_file, pack, unpack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.planner import Io, PlacedBuffer, Pool, PoolOptions, plan_model
 from qnnmem.units import Align, Bytes, Offset, Step
-
-TOOL = Path(__file__).parents[2] / "tools" / "mutate_binaries.py"
-
-
-def load_tool() -> ModuleType:
-    """Import the mutation tool, which can make contexts at random."""
-    sys.path.insert(0, str(TOOL.parent))  # it imports its neighbour
-    spec = importlib.util.spec_from_file_location("mutate_binaries", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-random_context: Callable[[random.Random], CompiledContext] = load_tool().random_context
 
 
 def small_graph(name: str = "g", program: bytes = b"program") -> CompiledGraph:

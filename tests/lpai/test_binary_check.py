@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +20,6 @@ from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Frame
 from qnnmem.planner import PlacedBuffer, PoolOptions, plan_model
 from qnnmem.units import Bytes, Offset
 
-TOOL = Path(__file__).parents[2] / "tools" / "mutate_binaries.py"
 Change = Callable[[Any], object]
 
 
@@ -448,47 +444,3 @@ def test_a_device_has_a_hardware_version() -> None:
     """A word that is no hardware version is the caller's mistake."""
     with pytest.raises(UsageError, match="'six'"):
         check_device(context(), "six")
-
-
-def mutate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the mutation tool."""
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_mutants_are_loaded_or_refused(tmp_path: Path) -> None:
-    """Of some hundred damaged binaries none ends in anything but an answer or a code."""
-    done = mutate("--count", "300", "--seed", "7", "--keep", tmp_path / "failed")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "\n300 mutants, 0 failed, " in done.stdout
-    assert not (tmp_path / "failed").exists()
-
-
-def test_a_binary_of_the_user_can_be_mutated(tmp_path: Path) -> None:
-    """The tool damages the file it is given."""
-    path = tmp_path / "model.bin"
-    path.write_bytes(SOUND)
-    done = mutate("--count", "40", "--binary", path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "\n40 mutants, 0 failed, " in done.stdout
-
-
-def test_a_crash_would_be_found(tmp_path: Path) -> None:
-    """With a reader that breaks on some files, those are reported by number and kept."""
-    program = (
-        "import runpy, sys, qnnmem.lpai.binary as binary\n"
-        "sound = binary.unpack\n"
-        "def unpack(data, malformed=5005):\n"
-        "    if malformed == 5005: raise IndexError('planted')\n"
-        "    return sound(data, malformed)\n"
-        "binary.unpack = unpack\n"
-        f"sys.path.insert(0, {str(TOOL.parent)!r})\n"
-        f"sys.argv = ['mutate', '--count', '9', '--keep', {str(tmp_path)!r}]\n"
-        f"runpy.run_path({str(TOOL)!r}, run_name='__main__')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert {path.name for path in tmp_path.iterdir()} >= {"0-0.bin", "0-3.bin", "0-6.bin"}
-    assert "IndexError: planted" in done.stdout

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from qnnmem.contract.rules import rules
 from qnnmem.lpai.choices import Choice, choices
 from qnnmem.lpai.prepare_options import PrepareOptions
 from qnnmem.lpai.profiles import ALIGNMENTS, Profile
-from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.tcm_pool import TcmPool
 from qnnmem.qnn.codes import codes

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from qnnmem import lpai
+from qnnmem.contract.rules import rules
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.preparation import _handed_out, _placed_once
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.execution import UserBuffer
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.system_context import io_tensors

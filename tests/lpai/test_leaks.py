@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from qnnmem import lpai
+from qnnmem.contract.leaks import Resource, separate
 from qnnmem.errors import UsageError
-from qnnmem.lpai.runtime.leaks import Made, separate
 from qnnmem.lpai.selftest.client import Client
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import DataType
@@ -19,7 +19,7 @@ HERE = Path(__file__).name
 
 
 @pytest.fixture(autouse=True)
-def _alone() -> Iterator[Made]:
+def _alone() -> Iterator[Resource]:
     """What other tests left behind is not ours."""
     with separate() as process:
         yield process
@@ -124,17 +124,17 @@ def test_a_session_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
 
 def test_names_with_braces_are_only_names() -> None:
     """A graph may be called anything."""
-    made = Made("L1", "the backend made at {at}", Made("", ""))
-    made.part("L2", "graph '{0}{x}', retrieved at {at},")
+    made = Resource("backend", "L1", "the backend made at {at}", Resource("process", "", ""))
+    made.part("graph", "L2", "graph '{0}{x}', retrieved at {at},")
     (found,) = made.left("was never freed")
     assert found.sentence.startswith("graph '{0}{x}', retrieved at ")
 
 
 def test_leaks_without_end_are_counted() -> None:
     """A loop that leaks does not fill the memory with its list."""
-    owner = Made("", "")
+    owner = Resource("process", "", "")
     for _ in range(1200):
-        owner.part("L2", "the context made at {at}")
+        owner.part("context", "L2", "the context made at {at}")
     found = list(owner.left("was never freed"))
     assert len(found) == 1001
     assert found[-1].sentence.startswith("200 things more")

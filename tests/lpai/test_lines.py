@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from qnnmem import lpai
+from qnnmem.contract.leaks import separate
 from qnnmem.errors import QnnError
-from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.lpai.selftest.client import SCRATCH, Client
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import MemType

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.lpai.net_run.log import CODE, LEVELS, ApiTimes, Console
-from qnnmem.lpai.rules import finding
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
 

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from seeds import seeds
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="opened files are seen by inotify")
 
 if sys.platform == "linux":
-    import mutate_programs as tool
-    from mutation import Mutant
-    from program_mutations import CANARY, program_mutants
-
-COUNT = 100
+    import program_traps as tool
+    from hostile_programs import CANARY, hostile_binaries
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +36,8 @@ def reader(binaries: list[bytes]) -> Iterator[tool.TrapReader]:
 def test_changed_programs_open_nothing(binaries: list[bytes], reader: tool.TrapReader) -> None:
     """They run or fail as QNN fails; a file beside them is never looked into."""
     outcomes = {}
-    for mutant in program_mutants(COUNT, 0, binaries):
-        outcomes[mutant.index] = reader.read(mutant)
+    for index, binary in enumerate(hostile_binaries(len(seeds(60)), 0, binaries)):
+        outcomes[index] = reader.read(binary)
     assert [(at, why) for at, (how, why) in outcomes.items() if how == "FAILED"] == []
     assert not any(how == "ended by time" for how, _ in outcomes.values())
     assert {how for how, _ in outcomes.values()} >= {"ran", "5005"}
@@ -65,8 +63,7 @@ def test_the_watch_sees_what_onnxruntime_opens(
         onnxruntime.InferenceSession(model.SerializeToString(), options)
 
     monkeypatch.setattr(tool, "execute", careless)
-    mutant = Mutant("program", 0, "careless", b"any")
-    assert reader.read(mutant) == ("FAILED", f"opened '{CANARY}'")
+    assert reader.read(b"any") == ("FAILED", f"opened '{CANARY}'")
 
 
 def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
@@ -83,11 +80,13 @@ def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
 
 
 def test_a_trace_with_another_file_is_noticed() -> None:
-    """Only successful opens of other processes after the first mutant count."""
+    """Only successful opens of other processes after the first binary count."""
     opened = '12 openat(AT_FDCWD, "{}", O_RDONLY) = 3\n'
     missing = '12 openat(AT_FDCWD, "secret", O_RDONLY) = -1 ENOENT\n'
     before = (
-        "11 +++\n" + opened.format("/lib/a.so") + opened.format("/t/qnnmem-traps-0/work/mutant.bin")
+        "11 +++\n"
+        + opened.format("/lib/a.so")
+        + opened.format("/t/qnnmem-traps-0/work/hostile.bin")
     )
     assert tool.unexpected(before + missing) == []
     assert tool.unexpected(before + opened.format("/etc/passwd")) == ["/etc/passwd"]

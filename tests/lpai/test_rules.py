@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from qnnmem.contract.rules import Rule, finding, rules
 from qnnmem.lpai.choices import choices
-from qnnmem.lpai.rules import Rule, finding, rules
 from qnnmem.qnn.codes import UNKNOWN, code_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-rules.md"

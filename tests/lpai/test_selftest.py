@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from qnnmem.cli.verbs import qnnmem
+from qnnmem.contract.leaks import Resource
+from qnnmem.contract.rules import rules
 from qnnmem.finding import Finding
 from qnnmem.lpai import selftest
-from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.graph_io import IoCheck
-from qnnmem.lpai.runtime.leaks import Made
 from qnnmem.lpai.selftest.case import FINDING, ContractCase, Trial, breaks
 from qnnmem.lpai.selftest.client import Client
 from qnnmem.results.schema import load_schema
@@ -80,7 +80,7 @@ BROKEN_RUNTIMES = {
     "X5": (Graph, "_check_apart"),
     "X8": (Graph, "_check_apart"),
     "T6": (IoCheck, "_memory_type"),
-    "L1": (Made, "left"),
+    "L1": (Resource, "left"),
     "L3": (Context, "_note_registered"),
     "X6": (Graph, "_seal_state"),
 }

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_files import SEEDS
 
 import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
@@ -29,18 +28,6 @@ WANTED = {  # keys that programs were promised
 }
 
 
-def _seeds() -> Any:
-    """Import the small files of the mutation tool, which is no part of the package."""
-    path = Path(__file__).parents[2] / "tools" / "mutation_seeds.py"
-    spec = importlib.util.spec_from_file_location("report_seeds", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def report(plan: MemoryPlan, name: str = "model") -> PlanReport:
     """Add to a plan what the command line adds."""
     return PlanReport(plan, judge_plan(plan), name, "qnnmem 0", 0.25)
@@ -51,7 +38,7 @@ def from_file(kind: str, place: int = 0) -> Callable[[Path], PlanReport]:
 
     def make(folder: Path) -> PlanReport:
         path = folder / f"model.{kind}"
-        path.write_bytes(_seeds().SEEDS[kind]()[place])
+        path.write_bytes(SEEDS[kind]()[place])
         return report(qnnmem.plan(qnnmem.load(path), 0.2), str(path))
 
     return make

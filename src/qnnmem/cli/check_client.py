@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options, seconds
+from qnnmem.cli.options import result_options
 from qnnmem.cli.tool_flags import flag, one_of
+from qnnmem.options.parsers import seconds
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:

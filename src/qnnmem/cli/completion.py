@@ -97,7 +97,7 @@ def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
 
         return [entry.id for entry in read_folder(BUILT_IN)[1]]
     if words[-2:] == ["lpai", "rules"]:
-        from qnnmem.lpai.rules import rules
+        from qnnmem.contract.rules import rules
 
         return rules()
     return ()

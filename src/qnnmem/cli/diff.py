@@ -11,6 +11,7 @@ import click
 from qnnmem.cli import options as texts
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
+from qnnmem.options.plan import PlanOptions
 
 if TYPE_CHECKING:
     from qnnmem.gate.tolerance import Tolerance
@@ -46,7 +47,7 @@ def tolerance(text: str) -> Tolerance:
     metavar="NAME",
     help="Only growth of this pool is worse; may be repeated.  [default: every pool]",
 )
-@texts.plan_options
+@texts.takes(PlanOptions)
 @texts.verbose_option
 @texts.result_options("qnnmem.diff/1", ("text", "json", "markdown"))
 def diff(
@@ -54,11 +55,11 @@ def diff(
     after: str,
     allowed: Tolerance | None,
     pools: tuple[str, ...],
+    options: PlanOptions,  # given on to `plan` as they were typed
     verbose: bool,
     form: str,
     output: str | None,
     force: bool,
-    **_planned: Any,
 ) -> int:
     """Compare A with B: pools before and after, tensors that grew, verdicts that turned.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
+from qnnmem.options.htp import FitOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,54 +23,16 @@ if TYPE_CHECKING:
 
 @click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option(
-    "--soc",
-    "names",
-    multiple=True,
-    metavar="SOC",
-    help="Name, id or marketing name; may be repeated.  [default: the one it was made for]",
-)
-@click.option("--all-socs", is_flag=True, help="Ask for every SoC with an HTP.")
-@click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    type=texts.budget,
-    metavar="POOL=SIZE",
-    help="Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
-)
-@click.option("--load", is_flag=True, help="Binary: let the real library say its exact estimate.")
-@texts.compile_options
-@texts.vtcm_option
-@click.option(
-    "--try",
-    "tries",
-    type=click.IntRange(0, 20),
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Model: nearby settings that are really compiled when it does not fit.",
-)
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Model: compile on the workers of a Dask cluster, each of which has the library.",
-)
+@texts.takes(FitOptions)
 @texts.verbose_option
 @texts.result_options("qnnmem.fit/1")
 def fit(
     files: tuple[str, ...],
-    names: tuple[str, ...],
-    all_socs: bool,
-    budgets: tuple[tuple[str, int], ...],
-    load: bool,
-    tries: int,
-    cluster: str | None,
+    options: FitOptions,
     verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
-    **compiled: Any,
 ) -> int:
     """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
 
@@ -84,10 +47,11 @@ def fit(
 
     from qnnmem.cli.compiler import need_soc
 
-    if len(files) == 1 and not names and not all_socs and Path(files[0]).is_file():
+    if len(files) == 1 and not options.soc and not options.all_socs and Path(files[0]).is_file():
         need_soc(Path(files[0]), None)
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
+    from qnnmem.htp.compile.from_options import compile_options
     from qnnmem.htp.fit import check_pools, exit_code
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.report.fit_table import code_of_all
@@ -95,10 +59,16 @@ def fit(
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    check_pools(pool for pool, _size in budgets)
-    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in budgets}
-    options = texts.chosen_compile(**compiled)
-    wish = _Wish(_targets(names, all_socs), limits, load, options, tries, cluster)
+    check_pools(pool for pool, _size in options.budgets)
+    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in options.budgets}
+    wish = _Wish(
+        _targets(options.soc, options.all_socs),
+        limits,
+        options.load,
+        compile_options(options),
+        options.tries,
+        options.cluster,
+    )
     found = named_files(files, _is_judged, "HTP model")
     say_verdict("\n".join(found.left_out))
     if len(files) == 1 and files == found.files:

@@ -9,19 +9,9 @@ import click
 from qnnmem.cli import options as texts
 from qnnmem.cli.fix_htp import htp_options, htp_wish
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
-from qnnmem.units import Bytes
+from qnnmem.options import parsers
 
 _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
-
-
-def _budgets(text: str) -> tuple[tuple[str, Bytes], ...]:
-    """`scratch=256K`, also `scratch=256K,tcm=1M`."""
-    return tuple(texts.budget(part) for part in text.split(","))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """`int8`, also `int16,batch`."""
-    return tuple(word.strip().lower() for word in text.split(","))
 
 
 @click.command(cls=RecordingCommand)
@@ -45,7 +35,7 @@ def _words(text: str) -> tuple[str, ...]:
     "--budget",
     "budgets",
     multiple=True,
-    type=_budgets,
+    type=parsers.budgets,
     metavar="POOL=SIZE",
     help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
     "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, weights, "
@@ -80,7 +70,7 @@ def _words(text: str) -> tuple[str, ...]:
 @click.option(
     "--allow",
     multiple=True,
-    type=_words,
+    type=parsers.word_list,
     metavar="WORD",
     help="What may change results: rounding, operators, batch, int16, w8a16, int8 (fp16 for htp), "
     "resolution, or all.",
@@ -101,7 +91,7 @@ def _words(text: str) -> tuple[str, ...]:
 )
 @click.option(
     "--time-limit",
-    type=texts.seconds,
+    type=parsers.seconds,
     metavar="S",
     default=120.0,
     show_default=True,

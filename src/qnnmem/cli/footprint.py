@@ -8,6 +8,7 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
+from qnnmem.options.htp import FootprintOptions
 
 _KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
 
@@ -16,34 +17,17 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.targets.socs import Soc
 
 
 @click.command(cls=RecordingCommand)
 @click.argument("file", type=click.Path())
-@texts.made_for_option
-@click.option(
-    "--load",
-    is_flag=True,
-    help="Let the real library load the binary, for the exact process-domain estimate.",
-)
-@texts.compile_options
-@texts.vtcm_option
-@texts.cache_option
+@texts.takes(FootprintOptions)
 @texts.verbose_option
 @texts.result_options("qnnmem.footprint/1")
 def footprint(
     file: str,
-    soc: str | None,
-    load: bool,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
-    precision: str,
-    vtcm_mb: int | None,
-    cache: str | None,
-    time_limit: float,
+    options: FootprintOptions,
     verbose: bool,
     as_json: bool,
     output: str | None,
@@ -64,23 +48,23 @@ def footprint(
     from qnnmem.cli.compiler import need_soc
 
     path, target = Path(file), None if output is None else Path(output)
-    need_soc(path, soc)
+    need_soc(path, options.soc)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.compile.from_options import compile_options
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "footprint")
-    chosen = None if soc is None else find_soc(soc)
-    bill = _stored_bill(path, chosen, load, time_limit)
+    chosen = None if options.soc is None else find_soc(options.soc)
+    bill = _stored_bill(path, chosen, options.load, options.time_limit)
     compiled, is_kept = bill is None, False
     if bill is None:
-        options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
-        folder = None if cache is None else Path(cache)
-        made, is_kept = _compiled_bill(path, chosen, options, folder)
+        folder = None if options.cache is None else Path(options.cache)
+        made, is_kept = _compiled_bill(path, chosen, compile_options(options), folder)
         if isinstance(made, CompileFailure):
             write(say_failure(made, "bill", as_json=as_json), None, force=False)
             return failure_code(made)

@@ -1,4 +1,4 @@
-"""How help looks, and what every verb has: examples, and a say in colour."""
+"""Help pages, and what every verb has: examples, `--color` and `--help-all`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from qnnmem.cli.screen import wish
 from qnnmem.cli.strict_group import StrictGroup
 
 _TITLE = "Examples"
+_ALL = "qnnmem.help_all"
 
 
 class _Formatter(click.HelpFormatter):
@@ -34,6 +35,20 @@ class _Formatter(click.HelpFormatter):
         self.write_heading(title)
         self.write("".join(f"  {line}\n" for line in lines.split("\n")))
         self.indent()
+
+
+class HelpOption(click.Option):
+    """An option that `--help` leaves out and `--help-all` lists, if it is an advanced one."""
+
+    def __init__(self, *args: Any, is_advanced: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.is_advanced = is_advanced
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the two columns of the help page."""
+        if self.is_advanced and not ctx.meta.get(_ALL):
+            return None
+        return super().get_help_record(ctx)
 
 
 class Page(click.Context):
@@ -65,6 +80,8 @@ def dress(command: click.Command, words: str) -> click.Command:
     if words in EXAMPLES:
         command.epilog = "\n".join([_TITLE, *EXAMPLES[words]])
     command.params.append(color_option())
+    if any(isinstance(one, HelpOption) and one.is_advanced for one in command.params):
+        command.params.append(_help_all_option())
     for parameter in command.params:
         if isinstance(parameter.type, click.IntRange) and parameter.metavar is None:
             parameter.metavar = "N"
@@ -72,6 +89,24 @@ def dress(command: click.Command, words: str) -> click.Command:
         for name, verb in command.commands.items():
             dress(verb, f"{words} {name}")
     return command
+
+
+def _help_all_option() -> click.Option:
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="Show the rarer options, too, and exit.",
+    )
+
+
+def _show_all(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
 
 
 def color_option() -> click.Option:

@@ -12,7 +12,7 @@ from qnnmem.cli.options import result_options
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.rules import Rule
+    from qnnmem.contract.rules import Rule
 
 
 @click.group(cls=VerbGroup)
@@ -49,7 +49,7 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
 
     Exit codes: 0 shown, 2 no such rule.
     """
-    from qnnmem.lpai.rules import rules
+    from qnnmem.contract.rules import rules
     from qnnmem.report.lpai import rule_text, rules_json, rules_text
 
     chosen = list(rules().values()) if rule_id is None else [_rule(rule_id)]
@@ -79,17 +79,16 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
 
 
 def _rule(rule_id: str) -> Rule:
-    from qnnmem.lpai.rules import rules
-    from qnnmem.programs.check.rules import client_rules
+    from qnnmem.contract.rules import LPAI, PROGRAM, rules
 
-    about_programs = client_rules().get(rule_id.upper())
+    about_programs = rules(PROGRAM).get(rule_id.upper())
     if about_programs is not None:
         raise UsageError(
             f"{about_programs.id} is a rule of `qnnmem check-client` about programs, not of the "
             f"contract: {about_programs.title.rstrip('.')}",
             cure=about_programs.cure,
         )
-    rule = rules().get(rule_id.upper())
+    rule = rules(LPAI).get(rule_id.upper())
     if rule is None:
         raise UsageError(f"'{rule_id[:40]}' is not a rule; `qnnmem lpai rules` lists all of them")
     return rule

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qnnmem.cli.options import seconds, seconds_option, seed_option
+from qnnmem.cli.options import seconds_option, seed_option
 from qnnmem.cli.tool_flags import answered, count, flag, memory_limit, one_of
 from qnnmem.errors import UsageError
+from qnnmem.options.parsers import seconds
 
 if TYPE_CHECKING:
     from pathlib import Path

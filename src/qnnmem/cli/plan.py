@@ -4,45 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.loaded import graphs_of
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.units import Bytes
+from qnnmem.options.plan import PlanFileOptions
 
 if TYPE_CHECKING:
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.ir import Model
-    from qnnmem.loader.onnx.inputs import InputValue
-    from qnnmem.planner import MemoryPlan, Pool
+    from qnnmem.planner import MemoryPlan
     from qnnmem.report.plan_table import Row
     from qnnmem.report.planned import PlanReport
 
-_TCM = "tcm"
 _ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 
 @click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@texts.plan_options
-@click.option(
-    "--as",
-    "seen_as",
-    type=click.Choice(["qnn"]),
-    help="Plan an ONNX model as the graph that QNN is given of it, and say why that differs; takes "
-    "the real library (Linux on x86-64).",
-)
-@click.option(
-    "--graph",
-    metavar="NAME",
-    help="Of a DLC or of a model as QNN graph: only this graph.  [default: every graph]",
-)
-@texts.trust_option
+@texts.takes(PlanFileOptions)
 @texts.form_options(
     "qnnmem.plan/1",
     ("text", "json", "csv", "c", "svg", "png", "perfetto"),
@@ -54,11 +36,11 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 @texts.verbose_option
 def plan(
     files: tuple[str, ...],
+    options: PlanFileOptions,
     form: str,
     output: str | None,
     force: bool,
     verbose: bool,
-    **chosen: Any,
 ) -> int:
     """Plan the memory of FILE: how many bytes, why, and whether fewer could do.
 
@@ -84,11 +66,10 @@ def plan(
         raise UsageError("standard input is one file; plan it alone")
     if form in _ONE and len(found.files) > 1:
         raise UsageError(f"--format {form} is for one file, not for {len(found.files)}")
-    wish = _Wish(**chosen)
     say_verdict("\n".join(found.left_out))
     # A pattern or a folder gives a table also where it finds a single file.
     if form in _ONE or (len(files) == 1 and files == found.files):
-        reports = _plan_file(found.files[0], wish)
+        reports = _plan_file(found.files[0], options)
         if form in _ONE and len(reports) > 1:
             raise UsageError(
                 f"--format {form} is for one graph, not for {len(reports)}; name it with --graph"
@@ -98,7 +79,7 @@ def plan(
             return reports[0].exit_code
         rows: list[Row] = [*reports]
     else:
-        rows = _plan_all(found.files, wish)
+        rows = _plan_all(found.files, options)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
     say_refused(rows)
     return exit_code(rows)
@@ -115,27 +96,6 @@ def _show(
         write(_render(report, form, verbose), target, force, _verdict([report]))
 
 
-class _Wish(NamedTuple):
-    """What is planned, and how."""
-
-    dims: tuple[tuple[str, int], ...]
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    values: tuple[tuple[str, InputValue], ...]
-    states: tuple[tuple[str, str], ...]
-    io: str
-    align: int | None
-    bits: str | None
-    inplace: bool
-    reorder: bool
-    budgets: tuple[tuple[str, Bytes], ...]
-    capacity: Bytes | None
-    time_limit: float
-    seed: int
-    seen_as: str | None
-    graph: str | None
-    trust: bool
-
-
 def _is_model(path: Path) -> bool:
     """Whether a file in a folder is to be planned."""
     from qnnmem.bounded_file import read_head
@@ -150,162 +110,31 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
+def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[Row]:
     """A row for each file."""
     from qnnmem.cli.files import refused
+    from qnnmem.planner.from_options import limits_of
 
-    _budgets(wish)  # what is wrong for every file is said once
+    limits_of(options)  # what is wrong for every file is reported once
     rows: list[Row] = []
     for file in files:
         try:
-            rows += _plan_file(file, wish, one_of_many=True)
+            rows += _plan_file(file, options, one_of_many=True)
         except QnnMemError as exc:
             rows.append(refused(file, exc))
     return rows
 
 
-def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[PlanReport]:
+def _plan_file(
+    file: str, options: PlanFileOptions, *, one_of_many: bool = False
+) -> list[PlanReport]:
     """A plan for each graph in a file."""
     from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.plan import PlanRequest, plan_file
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
-        if one_of_many and wish.dims:
-            from qnnmem.loader import dims_in
-
-            wish = wish._replace(dims=dims_in(path, wish.dims))
-        return _plan(path, file, wish, bar, one_of_many=one_of_many)
-
-
-def _plan(
-    path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool
-) -> list[PlanReport]:
-    budgets, tcm = _budgets(wish)
-    sizes = dict(wish.dims), dict(wish.shapes), dict(wish.values)
-    models = graphs_of(
-        path, sizes, seen_as=wish.seen_as, graph=wish.graph, say=bar.say, trust=wish.trust
-    )
-    for model in models.graphs:
-        if wish.capacity is not None and model.format != "csv":
-            cure = "for a model use --budget scratch=SIZE"
-            raise UsageError(f"--capacity is for a buffer CSV; {cure}")
-        if tcm is not None and model.format == "csv":
-            raise UsageError(
-                "--budget tcm is for a model: a buffer list has no constants and no IO"
-            )
-    bar.say("planning")
-    source = None if models.source is None else _planned(models.source, wish, {}, bar)
-    models.say_rest()
-    reports = []
-    for model in models.graphs:
-        started = _now()
-        result = _planned(model, wish, budgets, bar)
-        seconds = _now() - started
-        if source is not None:
-            result = models.explained(source, result)
-        several = len(models.graphs) > 1
-        report = _report(result, file, seconds, wish, tcm, model.name if several else "")
-        alone = not one_of_many and not several
-        reports.append(_with_remedies(report, model, wish, bar) if alone else report)
-    return reports
-
-
-def _planned(model: Model, wish: _Wish, budgets: dict[Pool, Bytes], bar: ProgressBar) -> MemoryPlan:
-    from qnnmem.planner import PoolOptions, plan_model
-
-    options = PoolOptions(
-        io=wish.io,
-        align=wish.align,
-        bits=None if wish.bits is None else int(wish.bits),
-        states=wish.states,
-        inplace=wish.inplace,
-        reorder=wish.reorder,
-    )
-    return plan_model(
-        model, options, budget=budgets, time_limit=wish.time_limit, seed=wish.seed, watch=bar
-    )
-
-
-def _given(wish: _Wish) -> tuple[str, ...]:
-    """The options that were given, without the dimensions that are for other files."""
-    names = {name for name, _ in wish.dims}
-
-    def is_for_it(word: str) -> bool:
-        option, _, dimension = word.partition("=")
-        return option != "--dim" or dimension.rpartition("=")[0] in names
-
-    return tuple(filter(is_for_it, recorded_args()))
-
-
-def _now() -> float:
-    import time
-
-    return time.perf_counter()
-
-
-def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
-    """Budgets of pools, and the one of TCM, which is no pool of a plan."""
-    from qnnmem.planner import Pool
-
-    pools = {pool.value: pool for pool in Pool}
-    chosen: dict[str, Bytes] = {}
-    given = [(name.lower(), size) for name, size in wish.budgets]
-    if wish.capacity is not None:
-        given.append((Pool.SCRATCH.value, wish.capacity))
-    for name, size in given:
-        if name not in pools and name != _TCM:
-            known = ", ".join(pools)
-            raise UsageError(f"'{name}' is not a pool; pools are {known} and {_TCM}")
-        if name in chosen:
-            raise UsageError("a pool has two budgets; give one")
-        chosen[name] = size
-    tcm = chosen.pop(_TCM, None)
-    return {pools[name]: size for name, size in chosen.items()}, tcm
-
-
-def _report(
-    result: MemoryPlan, file: str, seconds: float, wish: _Wish, tcm: Bytes | None, graph: str
-) -> PlanReport:
-    from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.provenance import Origin, Sourced
-    from qnnmem.report.planned import PlanReport
-    from qnnmem.version import __version__
-
-    asked = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
-    return PlanReport(
-        result,
-        judge_plan(result),
-        file,
-        f"qnnmem {__version__}",
-        seconds,
-        (*_given(wish), *(("--graph", graph) if graph else ())),
-        None if asked is None else judge_plan(result, asked),
-        time_limit=wish.time_limit,
-        graph=graph,
-        seen_as=wish.seen_as,
-    )
-
-
-def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressBar) -> PlanReport:
-    """The report, with what makes pools smaller that are too large."""
-    from dataclasses import replace
-
-    from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
-
-    def tcm_need(plan: MemoryPlan) -> int:
-        verdict = judge_plan(plan)
-        return 0 if verdict is None else verdict.need
-
-    lacking = shortages(report.plan)
-    asked = report.tcm_budget
-    if asked is not None and asked.missing:
-        lacking += (Shortage(_TCM, Bytes(asked.limit.value), tcm_need),)
-    if not lacking:
-        return report
-    bar.say("trying what needs less")
-    found = find_remedies(model, report.plan, lacking, time_limit=wish.time_limit, seed=wish.seed)
-    return replace(report, remedies=found)
+        return plan_file(PlanRequest(path, file, options, recorded_args(), one_of_many), bar)
 
 
 def _write_png(report: PlanReport, target: Path, force: bool) -> None:

@@ -69,6 +69,12 @@ class ProgressBar:
             if self._bar is not None:
                 self._bar.update(self._bar.task_ids[0], description=doing)
 
+    def note(self, line: str) -> None:
+        """Print a remark on standard error."""
+        from qnnmem.cli.stderr import note
+
+        note(line)
+
     def _start(self) -> None:
         if self._colour:
             self._draw()

@@ -8,38 +8,20 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
+from qnnmem.options.htp import QmemOptions
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
-    from qnnmem.loader.onnx.inputs import InputValue
 
 
 @click.command(cls=RecordingCommand)
 @click.argument("file", type=click.Path())
-@texts.made_for_option
-@click.option(
-    "--run",
-    is_flag=True,
-    help="Carry out the four rows with the real library and compare the results bit by bit.",
-)
-@click.option(
-    "--misuse",
-    is_flag=True,
-    help="Make every mistake with shared memory, and show who notices: the contract, the library.",
-)
-@texts.compile_options
+@texts.takes(QmemOptions)
 @texts.verbose_option
 @texts.result_options("qnnmem.qmem/1")
 def qmem(
     file: str,
-    soc: str | None,
-    run: bool,
-    misuse: bool,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
-    precision: str,
-    time_limit: float,
+    options: QmemOptions,
     verbose: bool,
     as_json: bool,
     output: str | None,
@@ -62,11 +44,12 @@ def qmem(
     from qnnmem.cli.compiler import need_compiler, need_soc
 
     path, target = Path(file), None if output is None else Path(output)
-    need_soc(path, soc)
+    need_soc(path, options.soc)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.compile.from_options import compile_options
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.report.qmem import verdict
@@ -75,12 +58,14 @@ def qmem(
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "qmem")
-    chosen = None if soc is None else find_soc(soc)
-    options = texts.chosen_compile(dims, shapes, values, precision, time_limit)
+    chosen = None if options.soc is None else find_soc(options.soc)
+    wanted = compile_options(options)
     if chosen is not None and is_model(path):
-        need_compiler(path, (chosen,), options)
+        need_compiler(path, (chosen,), wanted)
     with ProgressBar(f"reading {path.name}") as bar:
-        result = qmem_of_file(path, chosen, options, run=run, misuse=misuse, progress=bar.say)
+        result = qmem_of_file(
+            path, chosen, wanted, run=options.run, misuse=options.misuse, progress=bar.say
+        )
     if isinstance(result, CompileFailure):
         write(say_failure(result, "table", as_json=as_json), None, force=False)
         return failure_code(result)

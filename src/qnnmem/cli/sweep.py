@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.units import parse_size
+from qnnmem.options.htp import SweepOptions
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -29,66 +29,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--soc", metavar="SOC", help="Name, id or marketing name.  [required]")
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    required=True,
-    metavar="NAME=A,B",
-    help="precision, vtcm_mb, opt_level or a free dimension: batch=1,2,4 or batch=1..64.",
-)
-@click.option(
-    "--max",
-    "searched",
-    metavar="NAME",
-    help="Find the largest value of a varied name: predicted from small ones, then compiled.",
-)
-@click.option(
-    "--until",
-    type=click.Choice(["fits", "compiles"]),
-    help="With --max: the largest that fits all limits, or that compiles.  [default: fits]",
-)
-@texts.shape_options
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Compiles at the same time, on each worker where there are several.",
-)
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Compile on the workers of a Dask cluster, each of which has the library.",
-)
-@texts.cache_option
-@texts.time_limit_option
-@click.option(
-    "--memory-limit",
-    type=parse_size,
-    metavar="SIZE",
-    help="Address space of each compiler.  [default: 3/4 of the machine over the jobs]",
-)
+@texts.takes(SweepOptions)
 @texts.verbose_option
 @texts.result_options("qnnmem.sweep/1")
 def sweep(
     model: str,
-    soc: str | None,
-    varied: tuple[str, ...],
-    searched: str | None,
-    until: str | None,
-    jobs: int,
-    cluster: str | None,
-    cache: str | None,
-    time_limit: float,
-    memory_limit: int | None,
+    options: SweepOptions,
     verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
-    **shaping: Any,
 ) -> int:
     """Compile MODEL for SOC with every combination of settings and show what each needs.
 
@@ -103,10 +53,10 @@ def sweep(
 
     from qnnmem.errors import MissingSoc
 
-    if soc is None:
+    if options.soc is None:
         raise MissingSoc(model)
     from qnnmem.cli.output import check_free, write
-    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.compile.from_options import compile_options
     from qnnmem.htp.sweep import Question
     from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
@@ -114,13 +64,13 @@ def sweep(
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    axes, question = _axes(varied), Question(until or "fits")
-    searched_axis = _split(axes, searched, until)
+    axes, question = _axes(options.vary), Question(options.until or "fits")
+    searched_axis = _split(axes, options.searched, options.until)
     _check_file(Path(model), axes)
-    sizes: dict[str, Any] = {name: dict(pairs) for name, pairs in shaping.items()}
-    base = CompileOptions(**sizes, time_limit_s=time_limit, memory_limit=memory_limit)
-    places = _Places(jobs, cluster, None if cache is None else Path(cache))
-    task = _Task(model, find_soc(soc), axes, *searched_axis, question, base, places)
+    base = compile_options(options)
+    cache = None if options.cache is None else Path(options.cache)
+    places = _Places(options.jobs, options.cluster, cache)
+    task = _Task(model, find_soc(options.soc), axes, *searched_axis, question, base, places)
     ran = _run(task)
     text = _render(task, ran, as_json=as_json, verbose=verbose)
     if ran.interrupted is not None:

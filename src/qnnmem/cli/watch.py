@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import output_options, seconds
+from qnnmem.cli.options import output_options
 from qnnmem.errors import UsageError
+from qnnmem.options.parsers import seconds
 
 if TYPE_CHECKING:
     from qnnmem.programs.watch.fail_each import FailedRun

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from qnnmem.struct_types import ready
+
 _ENCODER = msgspec.json.Encoder()
 _NOT_PLAIN = re.compile(r"[^ -~]+")
 _DELETE = "\x7f"  # the one control character that JSON does not escape
@@ -149,11 +151,11 @@ def to_json_bytes(value: object) -> bytes:
 def from_json(data: bytes) -> Incident:
     """The incident that `to_json` wrote."""
     try:
-        return msgspec.json.decode(data, type=Incident)
+        return msgspec.json.decode(data, type=ready(Incident))
     except msgspec.DecodeError:  # half a surrogate pair, as above
         import json
 
-        return msgspec.convert(json.loads(data), Incident)
+        return msgspec.convert(json.loads(data), ready(Incident))
 
 
 def _escaped(match: re.Match[str]) -> str:

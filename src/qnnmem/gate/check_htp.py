@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from qnnmem.errors import Setting, Words, join_words
 from qnnmem.gate.checked import BROKEN, GOOD, CheckedModel
 from qnnmem.gate.pools import HTP
-from qnnmem.gate.task import BudgetTask
+from qnnmem.gate.task import BudgetTask, settings_of
+from qnnmem.options.htp import FitOptions
 from qnnmem.results.check import PoolCheck
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     answers, given = fit_stored(task.path, socs, budgets), _budgets_given(budgets)
     if answers is None:
         answers = _compiled(task, kind, socs, budgets)
-        given += _compile_given(task, kind)
+        given += settings_of(task.options(FitOptions, kind))
     yield from (replace(_checked(task, fit, budgets), given=given) for fit in answers)
 
 
@@ -44,18 +45,11 @@ def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
     return tuple(Setting("budget", f"{pool}={limit.value}") for pool, limit in budgets.items())
 
 
-def _compile_given(task: BudgetTask, kind: str) -> tuple[Setting, ...]:
-    """The settings that compile the same again."""
-    found = ((key, task.entry.get(key)) for key in ("precision", "vtcm_mb"))
-    own = (Setting(key, str(value)) for key, value in found if value is not None)
-    return (*own, *task.given_sizes(kind))
-
-
 def _compiled(
     task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
 ) -> tuple[Fit, ...]:
     from qnnmem.htp.bill.target import compile_target
-    from qnnmem.htp.compile import CompileOptions, HtpPrecision
+    from qnnmem.htp.compile.from_options import compile_options
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.model import judge_model
     from qnnmem.htp.library import find_library
@@ -63,12 +57,7 @@ def _compiled(
 
     compile_target(task.path, socs[0] if socs else None)
     find_library()  # says what is missing where it is
-    options = CompileOptions(
-        precision=HtpPrecision(task.entry.get("precision", "fp16")),
-        vtcm_mb=task.entry.get("vtcm_mb"),
-        time_limit_s=task.seconds(HTP),
-        **task.sizes(kind),
-    )
+    options = compile_options(task.options(FitOptions, kind))
     with Worker(warm=True) as worker:
         return fit_all(
             socs, lambda soc: judge_model(task.path, soc, options, budgets, worker=worker)

@@ -7,23 +7,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import Setting, join_words
+from qnnmem.errors import join_words
 from qnnmem.gate.checked import CheckedModel
 from qnnmem.gate.pools import LPAI, TOTAL
-from qnnmem.gate.task import BudgetTask
+from qnnmem.gate.task import BudgetTask, settings_of
+from qnnmem.options.plan import PlanOptions
 from qnnmem.results.check import Allocations, PoolCheck
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
-    from qnnmem.planner import MemoryPlan, PoolOptions
+    from qnnmem.planner import MemoryPlan
     from qnnmem.planner.pools import BudgetVerdict
     from qnnmem.planner.tcm import TcmVerdict
 
 _TARGET = "LPAI"
 _AT_PEAK = 64  # tensors that a baseline keeps
 _LARGEST = 16 << 30  # bytes of a binary
-_LAYOUT = ("align", "bits", "io", "inplace", "reorder", "states")
-_OF_LISTS = ("align",)  # what a list of buffers takes
 
 
 def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
@@ -49,7 +48,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
         # Numbers that only stand in for others decide nothing.
         why=join_words(plan.model.assumed) if budgets else "",
         seconds=time.perf_counter() - started,
-        given=tuple(_given(task, kind, plan)),
+        given=settings_of(task.options(PlanOptions, kind)),
         line=task.entry.line,
         plan=plan,
     )
@@ -58,48 +57,21 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
 def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
     """The plan of a task; a list of buffers is planned to the end before its budget is asked."""
     from qnnmem.loader import load
-    from qnnmem.planner import plan_model
+    from qnnmem.planner.from_options import plan_with
 
-    model = load(task.path, **task.sizes(kind))
+    options = task.options(PlanOptions, kind)
+    model = load(task.path, **options.sizes)
     asked: dict[str, Bytes] = {pool: size for pool, size in budgets.items() if pool != TOTAL}
-    seconds, options = task.seconds(LPAI), _options(task, kind)
     if kind != "csv" or "scratch" not in asked:
-        return plan_model(model, options, budget=asked, time_limit=seconds)
+        return plan_with(model, options, budget=asked)
     # With a budget the search would end at the first plan that fits, and no baseline could be kept.
     rest = {pool: size for pool, size in asked.items() if pool != "scratch"}
-    plan = plan_model(model, options, budget=rest, time_limit=seconds)
+    plan = plan_with(model, options, budget=rest)
     if plan.scratch_bytes <= asked["scratch"]:
         return plan
-    answer = plan_model(model, options, budget=asked, time_limit=seconds)
+    answer = plan_with(model, options, budget=asked)
     smaller = answer.scratch_bytes < plan.scratch_bytes
     return answer if smaller else replace(plan, budgets=answer.budgets)
-
-
-def _given(task: BudgetTask, kind: str, plan: MemoryPlan) -> Iterator[Setting]:
-    """The settings that plan the same again."""
-    options = plan.options
-    yield from task.given_sizes(kind)
-    yield from (Setting("states", f"{old}={new}") for old, new in options.states)
-    if options.align is not None:
-        yield Setting("align", str(options.align))
-    if options.bits is not None:
-        yield Setting("bits", str(options.bits))
-    if options.io.value != "inside":
-        yield Setting("io", options.io.value)
-    for name, is_on in (("inplace", options.inplace), ("reorder", options.reorder)):
-        if is_on:
-            yield Setting(name)
-
-
-def _options(task: BudgetTask, kind: str) -> PoolOptions:
-    from qnnmem.planner import PoolOptions
-
-    # What is common to all is for those that can take it; what an entry says must be taken.
-    taken = _OF_LISTS if kind == "csv" else _LAYOUT
-    common = {key: one for key, one in task.entry.common.items() if key in taken}
-    own = {key: one for key, one in task.entry.own.items() if key in _LAYOUT}
-    states = {"states": task.named("states")} if kind != "csv" or "states" in own else {}
-    return PoolOptions(**{**common, **own, **states})
 
 
 def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:

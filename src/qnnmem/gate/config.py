@@ -12,9 +12,10 @@ from typing import Any
 
 from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.gate.keys import KEYS, text, words
+from qnnmem.gate.keys import KEYS, words
 from qnnmem.gate.pools import every_pool, is_pool
 from qnnmem.gate.tolerance import NO_GROWTH, Tolerance, parse_tolerance
+from qnnmem.options.parsers import text_item
 from qnnmem.text import nearest, plain_or_quoted, quote
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"
@@ -148,7 +149,7 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
     if not entries:
         raise UsageError('it names no models; write models = ["models/*.onnx"]')
     lines = _text(path).splitlines()
-    baseline = text(section["baseline"], "baseline") if "baseline" in section else None
+    baseline = text_item(section["baseline"], "baseline") if "baseline" in section else None
     for named in (*_named_files(common, entries), *([baseline] if baseline else [])):
         check_inside(path, named)
     return BudgetConfig(
@@ -190,7 +191,7 @@ def _entry(table: object, number: int) -> BudgetEntry:
     _check_keys(table, (*_ENTRY, *KEYS), where)
     if "path" not in table:
         raise UsageError(f"{where}path is missing: the file, or a pattern of files")
-    name = text(table["name"], f"{where}name") if "name" in table else ""
+    name = text_item(table["name"], f"{where}name") if "name" in table else ""
     return BudgetEntry(words(table["path"], f"{where}path"), name, own=_values(table, where))
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from qnnmem.errors import Setting, UsageError
 from qnnmem.gate.config import BudgetEntry
 from qnnmem.gate.keys import KEYS
 from qnnmem.gate.pools import HTP, LPAI, pool_of
+from qnnmem.options.option import option_fields
 from qnnmem.units import Bytes
 
-_DEFAULT_SECONDS = {LPAI: 10.0, HTP: 600.0}  # as plan and fit have it
+Group = TypeVar("Group", bound=Struct)
+_NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +87,24 @@ class BudgetTask:
             "values": values,
         }
 
-    def given_sizes(self, kind: str) -> Iterator[Setting]:
-        """The same as settings of a command."""
+    def options(self, group: type[Group], kind: str) -> Group:
+        """Return the entry as options of a verb; budgets apart, whose pools may be of the target.
+
+        Common settings hold where a file can take them; what an entry itself says must be taken.
+        """
         sizes = self.sizes(kind)
-        yield from (Setting("dims", f"{name}={size}") for name, size in sizes["dims"].items())
-        for name, shape in sizes["shapes"].items():
-            yield Setting("shapes", f"{name}={'x'.join(map(str, shape)) or 'scalar'}")
-        yield from (Setting("values", f"{name}={_word(v)}") for name, v in sizes["values"].items())
+        given: dict[str, Any] = {name: tuple(table.items()) for name, table in sizes.items()}
+        for field in option_fields(group):
+            if field.name in given or field.key == "budget" or not field.is_shared:
+                continue
+            is_common = kind != "csv" or field.opt.for_buffers
+            common = self.entry.common if is_common or field.key == "time_limit" else {}
+            if field.opt.item is not None:
+                table = {**common.get(field.key, {}), **self.entry.own.get(field.key, {})}
+                given[field.name] = tuple(table.items())
+            elif field.key in self.entry.own or field.key in common:
+                given[field.name] = self.entry.own.get(field.key, common.get(field.key))
+        return group(**given)
 
     def named(self, key: str) -> dict[str, Any]:
         """A table of names: what is common, and over it what the entry says."""
@@ -98,14 +113,12 @@ class BudgetTask:
     def _placed(self, value: Any) -> Any:
         return self.folder / value if isinstance(value, Path) else value
 
-    def seconds(self, target: str) -> float:
-        """How long it may take."""
-        return float(self.entry.get("time_limit", _DEFAULT_SECONDS[target]))
 
-
-def _word(value: Any) -> str:
-    """The value of an input as it is typed."""
-    if isinstance(value, Path):
-        return f"@{value}"
-    values = value if isinstance(value, tuple) else (value,)
-    return ",".join(str(one).lower() if isinstance(one, bool) else str(one) for one in values)
+def settings_of(options: Struct) -> tuple[Setting, ...]:
+    """Return the options that differ from their defaults, for a command that asks the same."""
+    return tuple(
+        Setting(field.name, word.partition("=")[2])
+        for field in option_fields(type(options))
+        if field.name not in _NO_SETTINGS
+        for word in field.words(getattr(options, field.name))
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import TcmFatal
 
 if TYPE_CHECKING:
+    from qnnmem.contract.leaks import leaks
     from qnnmem.lpai.preparation import Prepared, prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.profiles import Mode, Profile, profile
@@ -32,32 +33,31 @@ if TYPE_CHECKING:
     )
     from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS, Graph
     from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
-    from qnnmem.lpai.runtime.leaks import leaks
     from qnnmem.lpai.runtime.queue import Signal
     from qnnmem.lpai.runtime.session import Session
     from qnnmem.lpai.runtime.system_context import SystemContext, get_binary_info
 
 # Importing the folder must not import numpy: names find their module when they are first used.
 _HOMES = {
-    "Backend": "runtime.backend",
-    "ComposedContext": "runtime.composed",
-    "Context": "runtime.context",
+    "Backend": "lpai.runtime.backend",
+    "ComposedContext": "lpai.runtime.composed",
+    "Context": "lpai.runtime.context",
     **dict.fromkeys(
         (
             *("AlignmentReq", "Config", "CoreAffinityCfg", "HwInfo", "Mem", "MemDescriptor"),
             *("MemInfoCustom", "PerfCfg", "Property", "custom", "custom_property"),
         ),
-        "runtime.descriptors",
+        "lpai.runtime.descriptors",
     ),
-    **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "runtime.graph"),
-    **dict.fromkeys(("Heap", "HeapBuffer"), "runtime.heap"),
-    **dict.fromkeys(("Prepared", "prepare"), "preparation"),
-    **dict.fromkeys(("Mode", "Profile", "profile"), "profiles"),
-    "PrepareOptions": "prepare_options",
-    "Signal": "runtime.queue",
-    "leaks": "runtime.leaks",
-    "Session": "runtime.session",
-    **dict.fromkeys(("SystemContext", "get_binary_info"), "runtime.system_context"),
+    **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "lpai.runtime.graph"),
+    **dict.fromkeys(("Heap", "HeapBuffer"), "lpai.runtime.heap"),
+    **dict.fromkeys(("Prepared", "prepare"), "lpai.preparation"),
+    **dict.fromkeys(("Mode", "Profile", "profile"), "lpai.profiles"),
+    "PrepareOptions": "lpai.prepare_options",
+    "Signal": "lpai.runtime.queue",
+    "Session": "lpai.runtime.session",
+    **dict.fromkeys(("SystemContext", "get_binary_info"), "lpai.runtime.system_context"),
+    "leaks": "contract.leaks",
 }
 
 __all__ = [
@@ -106,4 +106,4 @@ def open(path: Any, **options: Any) -> Session:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"qnnmem.{_HOMES[name]}"), name)

@@ -18,6 +18,7 @@ from threading import Lock
 from time import monotonic
 
 from qnnmem.bounded_file import read_bytes, read_head
+from qnnmem.caller import Trace as Trace
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import Mapping, ProcessMemory
 from qnnmem.text import shorten
@@ -64,7 +65,6 @@ class Frame:
 
 
 Stack = tuple[Frame, ...]
-Trace = tuple[tuple[str, int], ...]  # files and addresses in them: a stack before it is looked up
 
 
 class Symbols:

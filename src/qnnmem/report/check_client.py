@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from qnnmem.contract.rules import every_rule
 from qnnmem.programs.check.client_run import ClientReport
 from qnnmem.programs.check.findings import CALLED, ClientFinding
-from qnnmem.programs.check.rules import title_of
 from qnnmem.programs.ledger import in_words, listed
 from qnnmem.programs.stacks import Stack
 from qnnmem.qnn.codes import code_name
@@ -105,7 +105,7 @@ def _finding(one: ClientFinding) -> Iterator[str]:
     if found.need is not None or found.given is not None:
         expected, given = numbers(found.rule, found.need, found.given)
         yield f"  numbers    expected {expected}, given {given}"
-    yield f"  rule       {title_of(found.rule)}"
+    yield f"  rule       {every_rule()[found.rule].title}"
     yield f"  cure       {shorten(found.cure, _WIDE)}"
     if one.count > 1:
         yield f"  times      {one.count:,}"
@@ -167,7 +167,7 @@ def _as_values(one: ClientFinding) -> dict[str, Any]:
     found = one.finding
     return {
         "rule": found.rule,
-        "title": title_of(found.rule),
+        "title": every_rule()[found.rule].title,
         "sentence": found.sentence,
         "call": found.call,
         "code": one.code,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from qnnmem.contract.rules import every_rule
 from qnnmem.programs.check.client_run import ClientReport
 from qnnmem.programs.check.findings import CALLED, ClientFinding
-from qnnmem.programs.check.rules import title_of
 from qnnmem.programs.stacks import Frame, Stack, of_program
 from qnnmem.report.check_client import headline, verdict
 from qnnmem.report.findings import (
@@ -29,7 +29,7 @@ def render_sarif(report: ClientReport) -> str:
     """One SARIF log: a rule for each that was broken, a result for each finding."""
     rules = {
         one.finding.rule: CiRule(
-            one.finding.rule, title_of(one.finding.rule), "error", help=one.finding.cure
+            one.finding.rule, every_rule()[one.finding.rule].title, "error", help=one.finding.cure
         )
         for one in reversed(report.findings)  # the cure of the first finding counts
     }

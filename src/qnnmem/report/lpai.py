@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from qnnmem.contract.rules import Rule
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
 from qnnmem.lpai.choices import Choice
-from qnnmem.lpai.rules import Rule
 from qnnmem.lpai.selftest import RuleResult
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.schema import write_json

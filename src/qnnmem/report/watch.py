@@ -12,7 +12,7 @@ from qnnmem.programs.stacks import Stack
 from qnnmem.programs.watch.summary import (
     AliveAt,
     FailedCall,
-    LivingThing,
+    LiveHandle,
     WatchReport,
     of_programmer,
 )
@@ -120,7 +120,7 @@ def _lines(report: WatchReport) -> Iterator[str]:
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
 
 
-def _left(title: str, things: tuple[LivingThing, ...]) -> Iterator[str]:
+def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
     if not things:
         return
     yield ""
@@ -266,7 +266,7 @@ def _moment(one: AliveAt) -> dict[str, int]:
     }
 
 
-def _thing(one: LivingThing) -> dict[str, Any]:
+def _thing(one: LiveHandle) -> dict[str, Any]:
     return {
         **{"kind": one.kind, "process": one.process, "handle": one.handle, "name": one.name},
         **{"bytes": one.bytes, "made_by": one.maker, "time_ns": one.time},

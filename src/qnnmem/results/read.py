@@ -11,6 +11,7 @@ import msgspec
 from qnnmem.errors import UsageError
 from qnnmem.results.result import SchemaDocument
 from qnnmem.results.schema import schema_name
+from qnnmem.struct_types import ready
 from qnnmem.text import quote
 
 Kind = TypeVar("Kind", bound=SchemaDocument)
@@ -48,7 +49,7 @@ def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
     """The result of a known type in values decoded from JSON; UsageError where there is none."""
     name = schema_name(kind)
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
         raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
     except msgspec.ValidationError as exc:

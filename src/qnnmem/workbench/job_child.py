@@ -47,12 +47,12 @@ class _Result(io.StringIO):
 
 def main() -> int:
     """Do one job after the other until the parent closes the pipe."""
-    from qnnmem.cli.loaded import REMEMBERED
+    from qnnmem.loader.model_cache import MODEL_CACHE
 
     limit = int(sys.argv[1])
     limit_memory(limit)
     replies = open_replies()
-    REMEMBERED.set({})
+    MODEL_CACHE.set({})
     for module in _AHEAD:
         if _is_asked():  # then only what it needs
             break

@@ -18,6 +18,7 @@ from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.doctor.logs.source import open_part
 from qnnmem.errors import LoadError
+from qnnmem.struct_types import ready
 from qnnmem.text import printable
 
 
@@ -66,7 +67,7 @@ def read_range(task: RangeTask, base: PackedBase) -> bytes:
 
 def decode_result(data: bytes) -> RangeResult:
     """What `read_range` found."""
-    return msgspec.json.decode(data, type=RangeResult)
+    return msgspec.json.decode(data, type=ready(RangeResult))
 
 
 def _read(task: RangeTask, base: PackedBase) -> RangeResult:

@@ -21,6 +21,7 @@ from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
 from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded
 from qnnmem.errors import UsageError
+from qnnmem.struct_types import ready
 
 if TYPE_CHECKING:
     from qnnmem.doctor.kb.matcher import Matcher
@@ -202,7 +203,7 @@ def _with_own(paths: Sequence[Path | str]) -> Knowledge:
 
 def unpack(data: bytes) -> PackedKnowledge:
     """A packed knowledge base from its JSON."""
-    return msgspec.json.decode(data, type=PackedKnowledge)
+    return msgspec.json.decode(data, type=ready(PackedKnowledge))
 
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:

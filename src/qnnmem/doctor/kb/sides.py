@@ -1,8 +1,8 @@
 """Memory or not, by the words of a line that no entry knows.
 
 Naive Bayes over words and pairs of words: each has a weight, the logarithm of how much more often
-it stands in lines about memory than in others. `tools/learn_sides.py` learns them from the entries
-and from the logs that were looked at, and writes `sides.csv`.
+it stands in lines about memory than in others. They were learned once, from the entries and from
+the logs that were looked at, and stand in `sides.csv`.
 
     score of a line:  sum of the weights of its words, over the root of how many are known
     told:             above a threshold, by at least so many words that say something

@@ -15,23 +15,21 @@ execution gets, so registration and the checks are ours; the codes are QNN's.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from qnnmem.arguments import expect, expect_items
-from qnnmem.caller import caller_line
+from qnnmem.contract.leaks import of_process
+from qnnmem.contract.rules import MEASURED, FindingLog, finding
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.qmem.layer import Compute, Given, Inference, IoLayer
-from qnnmem.htp.qmem.leaks import is_quiet, say_at_end
 from qnnmem.htp.qmem.library import LibraryGraph
-from qnnmem.htp.qmem.memory import MAX_KEPT, HtpMemDescriptor, MemRegistry
+from qnnmem.htp.qmem.memory import HtpMemDescriptor, MemRegistry
 from qnnmem.htp.qmem.rpcmem import HEAP
-from qnnmem.htp.qmem.rules import MEASURED, broken
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
@@ -56,11 +54,10 @@ class HtpBackend:
         self.compute, self.time_limit_s = compute, time_limit_s
         self.registries: list[MemRegistry] = []
         self.is_freed = False
-        self._own: list[Finding] = []
+        self._own = FindingLog()
         self._contexts: list[HtpClientContext] = []
         self._worker: Worker | None = None
         HEAP.tell(self)
-        self._at_exit = weakref.finalize(self, _say_leaks, self._contexts)
 
     @classmethod
     def create(
@@ -85,54 +82,33 @@ class HtpBackend:
         """Know of a context, to miss it when the backend is freed."""
         self._contexts.append(context)
 
-    def note(self, finding: Finding) -> None:
+    def note(self, found: Finding) -> None:
         """Keep a finding that belongs to no context."""
-        if len(self._own) < MAX_KEPT:
-            self._own.append(finding)
+        self._own.note(found)
 
-    def fail(self, code: int, finding: Finding) -> NoReturn:
-        """Refuse a call that belongs to no context."""
-        self._own.append(finding)
-        raise qnn_error(code, finding)
+    def fail(self, code: int, found: Finding) -> NoReturn:
+        """Fail a call that belongs to no context."""
+        self._own.append(found)
+        raise qnn_error(code, found)
 
     def check_alive(self, call: str) -> None:
         """Refuse a call after `free`."""
         if self.is_freed:
-            self.fail(4011, broken("Q13", "the backend was freed", call))
+            self.fail(4011, finding("Q13", "the backend was freed", call))
 
     def free(self) -> tuple[Finding, ...]:
         """`QnnBackend_free`: contexts that were not freed are findings, and so is their memory."""
         if self.is_freed:
-            self.fail(4011, broken("Q13", "the backend was freed already", _BACKEND_FREE))
+            self.fail(4011, finding("Q13", "the backend was freed already", _BACKEND_FREE))
         self.is_freed = True
-        self._at_exit.detach()
         for context in self._contexts:
             if not context.is_freed:
-                self._own.append(_not_freed(context, "before its backend"))
+                self._own.append(context.not_freed())
                 context.free()
         if self._worker is not None:
             self._worker.close()
             self._worker = None
         return self.findings
-
-
-def _not_freed(context: HtpClientContext, when: str) -> Finding:
-    what = f"the context of {quote(context.path.name)} is not freed {when}"
-    return broken("Q13", what, _BACKEND_FREE, line=context.made_at)
-
-
-def _say_leaks(contexts: Sequence[HtpClientContext]) -> None:
-    """Say what was never freed."""
-    if is_quiet():
-        return
-    left: list[Finding] = []
-    for context in contexts:
-        if not context.is_freed:
-            known = len(context.findings)
-            context.free()
-            left += context.findings[known:]
-            left.append(_not_freed(context, "before the process ends"))
-    say_at_end(left, "not freed")
 
 
 class HtpClientContext:
@@ -148,8 +124,10 @@ class HtpClientContext:
     ) -> None:
         self.backend, self.path, self.soc_id = backend, path, soc_id
         self.described = tuple(graphs)
-        self.registry = MemRegistry(room, siblings=backend.registries)
-        self.made_at = caller_line()
+        what = f"the context of {quote(path.name)}"
+        never = "is not freed before the process ends"
+        self._made = of_process().part("context", "Q13", what, never=never)
+        self.registry = MemRegistry(room, siblings=backend.registries, owner=self._made)
         self.is_freed = False
         self._graphs: dict[str, HtpClientGraph] = {}
         backend.adopt(self)
@@ -192,7 +170,7 @@ class HtpClientContext:
         if not isinstance(name, str) or name not in graphs:
             known = ", ".join(map(quote, list(graphs)[:_SHOWN])) or "none"
             what = f"the binary has no graph {quote(name)}; it has {known}"
-            self.registry.fail(6002, broken("Q14", what, _RETRIEVE))
+            self.registry.fail(6002, finding("Q14", what, _RETRIEVE))
         if name not in self._graphs:
             self._graphs[name] = HtpClientGraph(self, graphs[name])
         return self._graphs[name]
@@ -213,10 +191,15 @@ class HtpClientContext:
         for graph in self._graphs.values():
             graph.close()
         self.registry.free()
+        self._made.freed()
+
+    def not_freed(self) -> Finding:
+        """Return the finding of a context whose backend is freed before it."""
+        return self._made.leaked("is not freed before its backend", call=_BACKEND_FREE)
 
     def _check_alive(self, call: str) -> None:
         if self.is_freed:
-            self.registry.fail(5002, broken("Q13", "the context was freed", call, source=MEASURED))
+            self.registry.fail(5002, finding("Q13", "the context was freed", call, source=MEASURED))
 
 
 class HtpClientGraph:
@@ -293,7 +276,7 @@ class HtpClientGraph:
             return given.mem_handle
         if given.mem_type != TensorMemType.RAW:
             what = f"tensor {name} has memory type {quote(given.mem_type)}, which is taken as RAW"
-            self.context.registry.note(broken("Q12", what, _EXECUTE))
+            self.context.registry.note(finding("Q12", what, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
             # In C both are one union: the library would take the handle for an address.
             self._fail(
@@ -314,7 +297,7 @@ class HtpClientGraph:
         return given.client_buf
 
     def _fail(self, code: int, rule: str, sentence: str, source: str = "") -> NoReturn:
-        self.context.registry.fail(code, broken(rule, sentence, _EXECUTE, source=source))
+        self.context.registry.fail(code, finding(rule, sentence, _EXECUTE, source=source))
 
 
 def _tensor(tensor: HtpTensor) -> QnnTensor:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
+from qnnmem.contract.rules import MEASURED, finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
-from qnnmem.htp.qmem.rules import MEASURED, broken
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import FileId, MemHandle
 from qnnmem.targets.socs import htp_constant
@@ -142,8 +142,8 @@ class IoLayer:
             what = (
                 f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, {view.nbytes:,} given"
             )
-            finding = broken("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
-            self._registry.fail(6004, finding)
+            found = finding("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
+            self._registry.fail(6004, found)
         if write and view.readonly:
             self._refuse("Q7", f"the buffer of output {quote(tensor.name)} cannot be written")
         return held.enter_context(view[: tensor.nbytes])
@@ -201,10 +201,10 @@ class IoLayer:
                 if is_output and not allowed and (shared := _overlap(place, lower)):
                     what = f"output {quote(name)} shares {shared:,} bytes of fd {place.fd} with "
                     what += f"{quote(other)}"
-                    self._registry.note(broken("Q11", what, _EXECUTE))
+                    self._registry.note(finding("Q11", what, _EXECUTE))
 
     def _refuse(self, rule: str, sentence: str, source: str = "") -> NoReturn:
-        self._registry.fail(6004, broken(rule, sentence, _EXECUTE, source=source))
+        self._registry.fail(6004, finding(rule, sentence, _EXECUTE, source=source))
 
 
 def _overlap(one: IoPlace, other: IoPlace) -> int:

@@ -16,9 +16,11 @@ from typing import ClassVar, NoReturn
 from weakref import WeakValueDictionary
 
 from qnnmem.caller import caller_line
+from qnnmem.contract.handles import HandleTable
+from qnnmem.contract.leaks import Resource
+from qnnmem.contract.rules import FindingLog, finding
 from qnnmem.errors import Fault
 from qnnmem.finding import Finding
-from qnnmem.htp.qmem.rules import broken
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import DataType, MemRegisterType
 from qnnmem.qnn.enums import HtpMemType as HtpMemType
@@ -37,7 +39,8 @@ from qnnmem.units import round_up
 # ONNX Runtime's QNN provider aligns its blocks so; no public page gives the backend's own number.
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
-MAX_KEPT = 1000  # findings, and handles that were let go
+MAX_KEPT = 1000  # handles that were deregistered
+_STILL_REGISTERED = "are still registered when the context is freed"
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
 
@@ -128,16 +131,18 @@ class MemRegistry:
         room: int | None = None,
         alignment: int = ALIGNMENT,
         siblings: list[MemRegistry] | None = None,
+        owner: Resource | None = None,
     ) -> None:
         self._room, self._alignment = room, alignment
+        self._context = owner or Resource("context", "Q13", "the context")
         self._memory = RegisteredMemory()
         self._alive = True
         self._siblings = [] if siblings is None else siblings
         self._siblings.append(self)
-        self._made_at: dict[MemHandle, str] = {}
-        self._gone_at: dict[MemHandle, str] = {}  # the latest that were let go
+        # What was registered, by handle, and the lines that deregistered the latest.
+        self._handles: HandleTable[MemHandle, Resource, str] = HandleTable(MAX_KEPT)
         self._reported: set[MemHandle] = set()  # freed while registered, and said so
-        self.findings: list[Finding] = []  # everything refused or reported, in order
+        self.findings = FindingLog()  # everything refused or reported, in order
 
     def __contains__(self, handle: object) -> bool:
         return handle in self._memory
@@ -150,16 +155,17 @@ class MemRegistry:
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
         """Register all or none."""
         if not self._alive:
-            self.fail(8001, broken("Q5", "the context is freed", _REGISTER))
+            self.fail(8001, finding("Q5", "the context is freed", _REGISTER))
         if not descriptors:
-            self.fail(8000, broken("Q6", "there is no descriptor", _REGISTER))
+            self.fail(8000, finding("Q6", "there is no descriptor", _REGISTER))
         try:
             handles = self._memory.register(descriptors, self._check)
         except Fault as exc:
-            self.fail(8003, broken("Q2", str(exc), _REGISTER))
-        line = caller_line()
+            self.fail(8003, finding("Q2", str(exc), _REGISTER))
         for handle in handles:
-            self._made_at[handle] = line
+            what = f"{handle.size:,} bytes at offset {handle.offset:,} of fd {handle.fd}"
+            made = self._context.part("memory", "Q9", what, never=_STILL_REGISTERED)
+            self._handles.add(handle, made)
             SharedBuffer.watch(handle.file, self)
         return handles
 
@@ -173,7 +179,7 @@ class MemRegistry:
             else:
                 owner._let_go(handle)
         if bad:
-            self.fail(8001, broken("Q5", bad, _DEREGISTER))
+            self.fail(8001, finding("Q5", bad, _DEREGISTER))
 
     def _owner(self, handle: object) -> MemRegistry | None:
         return next((one for one in self._siblings if handle in one), None)
@@ -182,11 +188,17 @@ class MemRegistry:
         if handle.is_freed:
             self._report_freed(handle, _DEREGISTER)
         self._memory.deregister([handle])
-        self._made_at.pop(handle, None)
         self._reported.discard(handle)
-        self._gone_at[handle] = caller_line()
-        if len(self._gone_at) > MAX_KEPT:
-            del self._gone_at[next(iter(self._gone_at))]
+        self._forget(handle)
+
+    def _forget(self, handle: MemHandle) -> None:
+        made = self._handles.free(handle, caller_line())
+        if made is not None:
+            made.freed()
+
+    def _made_at(self, handle: MemHandle) -> str:
+        made = self._handles.get(handle)
+        return "" if made is None else made.caller.line
 
     def is_elsewhere(self, handle: object) -> bool:
         """Whether a handle is registered with another context."""
@@ -199,9 +211,10 @@ class MemRegistry:
             return f"is {shown}, not what QnnMem_register gave"
         for one in self._siblings:
             if handle in one:
-                return f"is registered with another context{_at(one._made_at.get(handle))}"
-            if handle in one._gone_at:
-                return f"was deregistered already{_at(one._gone_at[handle])}"
+                return f"is registered with another context{_at(one._made_at(handle))}"
+            gone = one._handles.freed(handle)
+            if gone is not None:
+                return f"was deregistered already{_at(gone)}"
         return "is not registered"
 
     def free(self) -> tuple[Finding, ...]:
@@ -209,24 +222,22 @@ class MemRegistry:
         for handle in self._memory.handles:
             if handle.is_freed:
                 self._report_freed(handle, _FREE)
-            what = f"{handle.size:,} bytes at offset {handle.offset:,} of fd {handle.fd}"
-            sentence = f"{what} are still registered when the context is freed"
-            line = self._made_at.pop(handle, "")
-            self.note(broken("Q9", sentence, _FREE, line=line))
-            self._gone_at[handle] = caller_line()
+            made = self._handles.get(handle)
+            if made is not None:
+                self.note(made.leaked(call=_FREE))
+            self._forget(handle)
         self._memory.deregister(self._memory.handles)
         self._alive = False
         return tuple(self.findings)
 
-    def note(self, finding: Finding) -> None:
-        """Keep a finding; the first ones tell the story of a client that repeats itself."""
-        if len(self.findings) < MAX_KEPT:
-            self.findings.append(finding)
+    def note(self, found: Finding) -> None:
+        """Keep a finding."""
+        self.findings.note(found)
 
-    def fail(self, code: int, finding: Finding) -> NoReturn:
-        """Refuse a call."""
-        self.note(finding)
-        raise qnn_error(code, finding)
+    def fail(self, code: int, found: Finding) -> NoReturn:
+        """Fail a call with a code of QNN."""
+        self.note(found)
+        raise qnn_error(code, found)
 
     def buffer_freed(self, file: FileId) -> None:
         """Report the handles whose buffer is freed at this moment."""
@@ -238,9 +249,9 @@ class MemRegistry:
         if handle in self._reported:
             return
         self._reported.add(handle)
-        made = _at(self._made_at.get(handle), "registered")
+        made = _at(self._made_at(handle), "registered")
         what = f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered{made}"
-        self.note(broken("Q8", what, call))
+        self.note(finding("Q8", what, call))
 
     def _check(self, given: HtpMemDescriptor) -> SharedRange:
         self._check_form(given)
@@ -250,69 +261,69 @@ class MemRegistry:
         try:
             file = shared_file(given.fd)
         except Fault as exc:
-            self.fail(8003, broken("Q2", f"fd {given.fd} {exc}", _REGISTER))
+            self.fail(8003, finding("Q2", f"fd {given.fd} {exc}", _REGISTER))
         self._check_place(given, offset, size, file.size)
         if any(one.offset == offset for one in self._memory.in_file(file)):
             here = next(one for one in self._memory.in_file(file) if one.offset == offset)
             what = f"offset {offset:,} of fd {given.fd} is registered already"
-            what += _at(self._made_at.get(here))
-            self.fail(8002, broken("Q1", what, _REGISTER))
+            what += _at(self._made_at(here))
+            self.fail(8002, finding("Q1", what, _REGISTER))
         self._check_room(file)
         return SharedRange(file, offset, size)
 
     def _check_form(self, given: HtpMemDescriptor) -> None:
         if not isinstance(given, HtpMemDescriptor):
-            self.fail(8000, broken("Q6", "this is not a memory descriptor", _REGISTER))
+            self.fail(8000, finding("Q6", "this is not a memory descriptor", _REGISTER))
         numbers = (given.data_type, given.fd, given.mem_type, given.htp_type)
         sizes = (given.total_size, given.offset, *given.dimensions)
         if not all(isinstance(number, int) for number in (*numbers, *sizes)):
-            self.fail(8000, broken("Q6", "a field of the descriptor is not a number", _REGISTER))
+            self.fail(8000, finding("Q6", "a field of the descriptor is not a number", _REGISTER))
 
     def _check_type(self, given: HtpMemDescriptor) -> None:
         if given.mem_type not in (MemRegisterType.ION, MemRegisterType.CUSTOM):
             what = f"memory of type {given.mem_type} cannot be registered with the HTP backend"
-            self.fail(8005, broken("Q4", what, _REGISTER))
+            self.fail(8005, finding("Q4", what, _REGISTER))
         custom = given.mem_type == MemRegisterType.CUSTOM
         if given.offset and not custom:  # in C the descriptor of ION has no field for it
             what = f"offset {given.offset:,} is given with memory of type ION, which has no offset"
             what += "; register it as CUSTOM with SHARED_BUFFER"
-            self.fail(8005, broken("Q4", what, _REGISTER, need=0, given=given.offset))
+            self.fail(8005, finding("Q4", what, _REGISTER, need=0, given=given.offset))
         if custom and given.htp_type != HtpMemType.SHARED_BUFFER:
             what = f"HTP memory of type {given.htp_type} is not for inputs and outputs"
-            self.fail(8005, broken("Q4", what, _REGISTER))
+            self.fail(8005, finding("Q4", what, _REGISTER))
 
     def _size(self, given: HtpMemDescriptor) -> int:
         """Bytes of the tensor; a scalar has to be described as one dimension of 1."""
         if not given.dimensions or not all(0 < size < 1 << 40 for size in given.dimensions):
             shape = "x".join(map(str, given.dimensions[:8])) or "of no dimension"
             what = f"the shape {shape} does not name every dimension"
-            self.fail(8004, broken("Q3", what, _REGISTER))
+            self.fail(8004, finding("Q3", what, _REGISTER))
         size = tensor_bytes(given.dimensions, given.data_type)
         if size is None:
             what = f"data type {given.data_type:#x} has no size"
-            self.fail(8000, broken("Q6", what, _REGISTER))
+            self.fail(8000, finding("Q6", what, _REGISTER))
         return size
 
     def _check_place(self, given: HtpMemDescriptor, offset: int, size: int, room: int) -> None:
         if offset < 0:
             what = f"offset {offset:,} lies before the buffer"
-            self.fail(8004, broken("Q3", what, _REGISTER, need=0, given=offset))
+            self.fail(8004, finding("Q3", what, _REGISTER, need=0, given=offset))
         if offset % self._alignment:
             what = f"offset {offset:,} is not a multiple of {self._alignment}"
-            self.fail(8004, broken("Q3", what, _REGISTER, need=self._alignment, given=offset))
+            self.fail(8004, finding("Q3", what, _REGISTER, need=self._alignment, given=offset))
         if given.mem_type == MemRegisterType.CUSTOM:
             if given.total_size <= 0:
                 what = f"the total size of the descriptor is {given.total_size:,}; CUSTOM memory "
                 what += f"needs that of the whole buffer, and fd {given.fd} has {room:,} bytes"
                 need, total = offset + size, given.total_size
-                self.fail(8004, broken("Q3", what, _REGISTER, need=need, given=total))
+                self.fail(8004, finding("Q3", what, _REGISTER, need=need, given=total))
             if given.total_size > room:
                 what = f"the descriptor says {given.total_size:,} bytes, fd {given.fd} has {room:,}"
-                self.fail(8004, broken("Q3", what, _REGISTER, need=given.total_size, given=room))
+                self.fail(8004, finding("Q3", what, _REGISTER, need=given.total_size, given=room))
             room = given.total_size
         if offset + size > room:
             what = f"{size:,} bytes at offset {offset:,} end {offset + size - room:,} past the end"
-            self.fail(8004, broken("Q3", what, _REGISTER, need=offset + size, given=room))
+            self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
 
     def _check_room(self, file: SharedFile) -> None:
         """A file takes process domain once, however many tensors are in it."""
@@ -322,7 +333,7 @@ class MemRegistry:
         if need > left:
             what = f"fd {file.fd} needs {need:,} bytes of process domain"
             what += f", {max(0, left):,} are left"
-            self.fail(8003, broken("Q2", what, _REGISTER, need=need, given=self._room))
+            self.fail(8003, finding("Q2", what, _REGISTER, need=need, given=self._room))
 
 
 def _at(line: str | None, done: str = "") -> str:

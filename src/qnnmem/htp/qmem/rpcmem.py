@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 from typing import Protocol
 from weakref import WeakSet
 
 from qnnmem.arguments import expect
-from qnnmem.caller import caller_line
+from qnnmem.contract.leaks import note_freed_twice, of_process
+from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
-from qnnmem.htp.qmem.leaks import say_at_end
-from qnnmem.htp.qmem.memory import MAX_KEPT, SharedBuffer
-from qnnmem.htp.qmem.rules import broken
-from qnnmem.qnn.shared_memory import FileId
+from qnnmem.htp.qmem.memory import SharedBuffer
 
 RPCMEM_HEAP_ID_SYSTEM = 25
 RPCMEM_HEAP_ID_CONTIG = 22
@@ -26,54 +23,37 @@ class RpcListener(Protocol):
 
     is_freed: bool
 
-    def note(self, finding: Finding) -> None:
+    def note(self, found: Finding) -> None:
         """Keep a finding."""
 
 
 class RpcHeap:
-    """Which buffers were not freed yet. The process has one heap, whatever backends it has."""
+    """The heap of the process, whatever backends it has: buffers that are not freed are leaks."""
 
     def __init__(self) -> None:
         self._listeners: WeakSet[RpcListener] = WeakSet()
-        self._left: dict[FileId, tuple[int, str]] = {}  # size, and the line that made it
-        self._unheard: list[Finding] = []
-        self._says_at_exit = False
 
     def tell(self, listener: RpcListener) -> None:
         """Tell a backend of what goes wrong from now on."""
         self._listeners.add(listener)
 
     def add(self, buffer: SharedBuffer) -> None:
-        """Miss a buffer until it is freed."""
-        if not self._says_at_exit:
-            self._says_at_exit = True
-            atexit.register(self.say)
-        self._left[buffer.file] = (buffer.size, caller_line())
-        buffer.when_freed(self._forget)
+        """Count a buffer as a leak until it is freed."""
+        what = f"a buffer of {buffer.size:,} bytes"
+        made = of_process().part("buffer", "Q15", what, never="is never freed")
+        buffer.when_freed(lambda _: made.freed())
 
     def freed_again(self, buffer: SharedBuffer) -> None:
         """Report a second free to the living backends; without one, also when the process ends."""
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""
         what = f"the buffer of {buffer.size:,} bytes was freed already{where}"
-        finding = broken("Q15", what, _FREE)
+        found = finding("Q15", what, _FREE)
         living = [one for one in self._listeners if not one.is_freed]
         for one in living or list(self._listeners):
-            one.note(finding)
-        if not living and len(self._unheard) < MAX_KEPT:
-            self._unheard.append(finding)
-
-    def say(self) -> None:
-        """Say what was never freed, and what was freed twice when no backend was left."""
-        left = [
-            broken("Q15", f"a buffer of {size:,} bytes is never freed", _FREE, line=line)
-            for size, line in self._left.values()
-        ]
-        say_at_end(left, "not freed")
-        say_at_end(self._unheard, "freed twice")
-
-    def _forget(self, file: FileId) -> None:
-        self._left.pop(file, None)
+            one.note(found)
+        if not living:
+            note_freed_twice(found)
 
 
 HEAP = RpcHeap()

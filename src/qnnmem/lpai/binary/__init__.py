@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from qnnmem.atomic_file import write_pieces
 from qnnmem.bounded_file import regular_size
+from qnnmem.contract.rules import finding
 from qnnmem.errors import Damaged, LoadError, QnnError, UsageError, WrongVersion
 from qnnmem.loader.file_kind import kind_of_bytes
 from qnnmem.lpai.binary.check import HW_VERSION, check
 from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
 from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.lpai.rules import finding
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote
 

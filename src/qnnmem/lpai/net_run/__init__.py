@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from qnnmem.atomic_file import folder_for_output
 from qnnmem.bounded_file import regular_size
+from qnnmem.contract.rules import finding
 from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, Words, WrongSize
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import BINARY_VERSION, CREATE_FROM_BINARY, map_file, unpack
@@ -42,7 +43,6 @@ from qnnmem.lpai.net_run.log import CODE, PROFILE_NAME, ApiTimes, Console
 from qnnmem.lpai.net_run.made_inputs import make_inputs
 from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.queue import DEFAULT_DEPTH
 from qnnmem.lpai.tcm import TcmAlignment, request_of
 from qnnmem.lpai.tcm_changes import TcmAccount, explain_tcm

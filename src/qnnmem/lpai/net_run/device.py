@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from qnnmem.bounded_file import read_head
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import map_file, unpack
@@ -17,7 +18,6 @@ from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.net_run.memory import IoBuffers, RunMemory
 from qnnmem.lpai.net_run.options import context_configs, graph_configs
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import custom_property

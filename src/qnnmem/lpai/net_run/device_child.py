@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from qnnmem.child import ChildProcess, Frame, read_frame
 from qnnmem.child import memory_limit as child_memory_limit
+from qnnmem.contract.rules import finding
 from qnnmem.errors import LoadError, Setting, TcmFatal, UsageError, Words
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import CREATE_FROM_BINARY, map_file, unpack
@@ -28,7 +29,6 @@ from qnnmem.lpai.net_run.device import (
 )
 from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.graph import SUCCESS
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.net_run.device import Executed, RunDevice
@@ -16,7 +17,6 @@ from qnnmem.lpai.net_run.inputs import InputList, native_tensors, read_input
 from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.net_run.options import SKIP, RunOptions
 from qnnmem.lpai.net_run.outputs import OutputTree, ResultWriter, file_stems
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote

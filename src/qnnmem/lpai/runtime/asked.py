@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qnnmem.lpai.rules import finding
+from qnnmem.contract.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 

@@ -6,22 +6,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NoReturn, TypeVar
 
+from qnnmem.contract.leaks import Resource, of_process
+from qnnmem.contract.rules import FindingLog, finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Mode, Profile
 from qnnmem.lpai.profiles import profile as make_profile
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.allocations import next_serial
 from qnnmem.lpai.runtime.descriptors import CUSTOM, AlignmentReq, Config, HwInfo, Property
-from qnnmem.lpai.runtime.leaks import Made, of_process
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel, Target
 
 Log = Callable[[LogLevel, str], None]
 T = TypeVar("T")
-
-# A broken client repeats itself; the first findings tell the story.
-_MAX_FINDINGS = 1000
 
 
 class Backend:
@@ -34,10 +31,10 @@ class Backend:
             raise UsageError(f"{shown(log)} cannot be called with a log level and a line")
         self.profile = profile or make_profile()
         self.log: Log = _silent if log is None else log
-        self.findings: list[Finding] = []
+        self.findings = FindingLog()
         self.alignment_asked_at: int | None = None  # a serial number: before it nobody could know
         self.is_freed = False
-        self._made = Made("L1", "the backend made at {at}", of_process())
+        self._made = Resource("backend", "L1", "the backend made at {at}", of_process())
 
     @classmethod
     def create(
@@ -87,10 +84,14 @@ class Backend:
         """Its owner is gone, and is not blamed for what it left behind."""
         self._made.freed()
 
-    def makes(self, rule: str, what: str) -> Made:
-        """Something that has to be freed before the backend is."""
+    def track(self) -> None:
+        """Count the backend as a leak from now on, even if nothing is made with it."""
         self._made.keep()
-        return self._made.part(rule, what)
+
+    def makes(self, kind: str, rule: str, what: str) -> Resource:
+        """Return a new resource that has to be freed before the backend is."""
+        self._made.keep()
+        return self._made.part(kind, rule, what)
 
     def check_alive(self, call: str) -> None:
         """Fail a call on a backend that was freed."""
@@ -99,14 +100,12 @@ class Backend:
 
     def note(self, found: Finding) -> None:
         """Keep a finding and log it."""
-        if len(self.findings) < _MAX_FINDINGS:
-            self.findings.append(found)
+        self.findings.note(found)
         self.log(LogLevel.WARN, f"[{found.rule}] {found.sentence}")
 
     def fail(self, code: int, found: Finding) -> NoReturn:
         """Keep a finding and fail the call with a code."""
-        if len(self.findings) < _MAX_FINDINGS:
-            self.findings.append(found)
+        self.findings.note(found)
         error = qnn_error(code, found)
         self.log(LogLevel.ERROR, str(error))
         raise error

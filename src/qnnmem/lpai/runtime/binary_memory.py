@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer

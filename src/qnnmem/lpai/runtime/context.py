@@ -9,11 +9,12 @@ from threading import Lock
 from typing import Any, NoReturn
 
 from qnnmem.arguments import expect
+from qnnmem.contract.leaks import Resource
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.binary_memory import check_binary_memory
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
@@ -27,7 +28,6 @@ from qnnmem.lpai.runtime.context_config import (
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.holdings import Holding, holders
-from qnnmem.lpai.runtime.leaks import Made
 from qnnmem.lpai.runtime.program_trial import try_programs
 from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
@@ -54,11 +54,11 @@ class Context:
         self._graphs: dict[str, Graph] = {}
         self._retrieving = Lock()
         self._in_order: dict[str, bool] = {}
-        self._registered: dict[int, Made] = {}  # by the id of the handle
+        self._registered: dict[int, Resource] = {}  # by the id of the handle
         self._binary: ClientBuffer | None = None
         self._binary_was_told = False  # that it is gone is said once
         self.model_mem_type = config.model_mem_type or MemType.DDR
-        self._made: Made | None = None
+        self._made: Resource | None = None
         self._head_sum = self._whole_sum = 0
 
     @classmethod
@@ -105,7 +105,7 @@ class Context:
         )
         if config.persistent_binary:
             context._watch(buffer)
-        context._made = backend.makes("L2", "the context made at {at}")
+        context._made = backend.makes("context", "L2", "the context made at {at}")
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
@@ -121,7 +121,7 @@ class Context:
         with self._retrieving:  # two threads get one graph, whose memory there is once
             if name not in self._graphs:
                 self._graphs[name] = Graph(self, compiled, self._in_order.get(name, False))
-                self._make("L2", f"graph {name[:80]!r}, retrieved at {{at}},")
+                self._make("graph", "L2", f"graph {name[:80]!r}, retrieved at {{at}},")
             return self._graphs[name]
 
     def get_binary(self) -> NoReturn:
@@ -139,7 +139,7 @@ class Context:
         handles = self.shared.register(descriptors)
         for handle in handles:
             what = f"memory of {handle.size:,} bytes, registered at {{at}},"
-            self._registered[id(handle)] = self._make("L3", what)
+            self._registered[id(handle)] = self._make("memory", "L3", what)
         return handles
 
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
@@ -211,9 +211,8 @@ class Context:
 
     def _note_registered(self) -> None:
         for made in self._registered.values():
-            sentence = made.what.replace("{at}", made.at)
-            sentence += " was not deregistered before its context was freed"
-            self.backend.note(finding("L3", sentence, call="QnnContext_free", line=made.line))
+            how = "was not deregistered before its context was freed"
+            self.backend.note(made.leaked(how, call="QnnContext_free"))
         self._registered.clear()
         if self._made is not None:
             self._made.freed()
@@ -223,8 +222,10 @@ class Context:
         address = None if self._binary is None else self._binary.address
         return finding("R10", sentence, call=call, buffer="binary", address=address)
 
-    def _make(self, rule: str, what: str) -> Made:
-        return self._made.part(rule, what) if self._made is not None else Made(rule, what)
+    def _make(self, kind: str, rule: str, what: str) -> Resource:
+        if self._made is None:
+            return Resource(kind, rule, what)
+        return self._made.part(kind, rule, what)
 
     def holdings(self) -> Iterable[Holding]:
         """The binary, where it was promised to stay."""

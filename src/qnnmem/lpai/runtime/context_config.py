@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from qnnmem.contract.rules import finding
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config
 from qnnmem.qnn.enums import (

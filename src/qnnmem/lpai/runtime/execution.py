@@ -12,12 +12,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import ProgramError
 from qnnmem.finding import Finding
 from qnnmem.ir import Effect
 from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
 from qnnmem.lpai.program.run import Parts, Stage
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.sanitizer import Sanitizer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from qnnmem.lpai.rules import finding
+from qnnmem.contract.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
 from qnnmem.lpai.runtime.tcm_pool import TcmPool, allocate_io, parse_mem_type

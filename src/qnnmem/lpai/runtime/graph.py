@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from qnnmem.caller import caller_line
+from qnnmem.caller import current_caller
+from qnnmem.contract.rules import asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.rules import asked_at, finding
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
@@ -194,11 +194,11 @@ class Graph:
             if signal is not None:
                 signal.release()
 
-        line = caller_line()
+        caller = current_caller()
 
         def work() -> None:
             try:
-                with asked_at(line):
+                with asked_by(caller):
                     if before is not None:
                         self._resumed.wait()
                         before()

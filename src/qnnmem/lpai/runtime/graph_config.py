@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import Heap

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError, UsageError
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.allocations import (
     GUARD,
     GUARD_BYTES,

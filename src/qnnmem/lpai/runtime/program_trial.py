@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import ProgramError
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.program.run import Parts, runs_in_order
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 
 _MAX_KNOWN = 1024

@@ -7,10 +7,10 @@ from queue import Full, Queue
 from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import NoReturn
 
+from qnnmem.contract.leaks import of_process
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.leaks import of_process
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
 
@@ -28,7 +28,7 @@ class Signal:
         self._lock = Lock()
         self._backend = backend
         make = of_process().part if backend is None else backend.makes
-        self._made = make("L4", "the signal made at {at}")
+        self._made = make("signal", "L4", "the signal made at {at}")
         self.in_use = self.is_freed = False
 
     def take(self) -> bool:

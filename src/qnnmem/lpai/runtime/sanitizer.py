@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.ir import Effect, Op
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.overwrites import Collision, last_uses
 from qnnmem.planner import Pool

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.arguments import expect
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.ir import Tensor
 from qnnmem.lpai.binary import map_file
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.profiles import Profile
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.convert import to_float, to_native

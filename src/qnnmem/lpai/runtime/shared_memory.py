@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import Fault
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, shown
 from qnnmem.lpai.runtime.descriptors import MemDescriptor, MemInfoCustom
 from qnnmem.qnn.enums import MemRegisterType

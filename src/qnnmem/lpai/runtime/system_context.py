@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from qnnmem.contract.leaks import of_process
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API, data_type
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
-from qnnmem.lpai.runtime.leaks import of_process
 from qnnmem.qnn.binary_info import (
     ApiVersion,
     BinaryInfo,
@@ -44,7 +44,9 @@ class SystemContext:
             raise UsageError("a system context answers with version 1, 2 or 3 of the binary info")
         self._version = BinaryInfoVersion(version)
         self.is_freed = False
-        self._made = of_process().part("L2", "the system context made at {at}", _FREE)
+        self._made = of_process().part(
+            "system context", "L2", "the system context made at {at}", cure=_FREE
+        )
 
     @classmethod
     def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qnnmem.lpai.rules import rules
+from qnnmem.contract.rules import rules
 from qnnmem.lpai.selftest.case import ContractCase
 
 

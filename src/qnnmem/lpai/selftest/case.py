@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, Self
 
+from qnnmem.contract.leaks import separate
 from qnnmem.errors import QnnError, QnnMemError
-from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.lpai.selftest.client import Client, is_all
 
 WAIT_S = 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 
+from qnnmem.contract.leaks import leaks
 from qnnmem.lpai.runtime.descriptors import MemDescriptor, MemInfoCustom
-from qnnmem.lpai.runtime.leaks import leaks
 from qnnmem.lpai.runtime.queue import Signal
 from qnnmem.lpai.selftest.case import FINDING, Trial, breaks, keeps
 from qnnmem.qnn.enums import DataType

@@ -6,14 +6,13 @@ import contextlib
 import errno
 from collections.abc import Callable
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError, QnnMemError
-from qnnmem.lpai.rules import finding
 from qnnmem.programs.check import calls_backend as backend
 from qnnmem.programs.check import calls_context as context
 from qnnmem.programs.check import calls_graph as graph
 from qnnmem.programs.check.buffers import TooMuchMemory
 from qnnmem.programs.check.client_session import EARLY_TERMINATION, ClientCall, Failure, library_of
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.functions import NUMBERS
 from qnnmem.programs.layout import TooLong
 from qnnmem.programs.process_memory import Unreadable
@@ -106,7 +105,7 @@ def answer(call: ClientCall) -> int:
     if call.message.words[:1] == (1,):
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
-        call.note(client_finding("C2", sentence, call.name))
+        call.note(finding("C2", sentence, call.name))
     code = call.serve(lambda one: _translated(handler, one))
     if call.name in _CHANGES:
         session.note_moment(number, call.name)
@@ -127,7 +126,7 @@ def _translated(handler: Handler, call: ClientCall) -> int:
         raise
     except Unreadable as exc:
         what = "NULL" if not exc.address else f"{exc.address:#x}, which points to no memory"
-        found = client_finding("C4", f"an argument is {what}", call.name, address=exc.address)
+        found = finding("C4", f"an argument is {what}", call.name, address=exc.address)
         raise qnn_error(1004, found) from exc
     except TooMuchMemory as exc:
         raise qnn_error(1002, finding("H1", str(exc), call=call.name)) from exc
@@ -137,7 +136,7 @@ def _translated(handler: Handler, call: ClientCall) -> int:
     except (TooLong, QnnMemError) as exc:
         if isinstance(exc.__cause__, OSError) and exc.__cause__.errno in _SHORTAGES:
             raise qnn_error(1002, finding("H1", str(exc), call=call.name)) from exc
-        raise qnn_error(1004, client_finding("C4", str(exc), call.name)) from exc
+        raise qnn_error(1004, finding("C4", str(exc), call.name)) from exc
 
 
 def _remember(call: ClientCall, code: int) -> None:

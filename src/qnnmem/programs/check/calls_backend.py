@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from qnnmem.contract.leaks import Resource, of_process
 from qnnmem.finding import Finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, HwInfo, Property, custom
@@ -19,9 +20,8 @@ from qnnmem.programs.check.client_session import (
     current_call,
 )
 from qnnmem.programs.check.findings import MADE, ClientFinding
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.process_memory import Unreadable
-from qnnmem.programs.stacks import Trace, of_program
+from qnnmem.programs.stacks import of_program
 from qnnmem.programs.wire import Action
 from qnnmem.qnn.codes import code_of, describe
 from qnnmem.qnn.enums import BackendOption, LogLevel
@@ -37,22 +37,21 @@ _HANDLE_BYTES = 8
 class ClientLog:
     """`QnnLog`: a function of the client."""
 
-    def __init__(self, function: int, level: int, trace: Trace) -> None:
-        self.function, self.level, self.trace = function, level, trace
+    def __init__(self, function: int, level: int, made: Resource) -> None:
+        self.function, self.level, self.made = function, level, made
 
     def say(self, level: LogLevel, text: str) -> None:
         """One line, while a call of the client waits."""
         call = current_call()
         if call is not None and self.function and level <= self.level:
-            line = call.session.readable_text(text)
-            call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, line)
+            call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, text)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
     """`QnnProfile`: a handle without events."""
 
-    trace: Trace
+    made: Resource
 
 
 class WatchedBackend(Backend):
@@ -84,7 +83,7 @@ class WatchedBackend(Backend):
     def _later(self, found: Finding, code: int) -> None:
         """A finding of an execution in the queue: the client has long gone on."""
         session = self.session
-        stack = session.stack_of(found.line)
+        stack = session.symbols.stack(found.trace)
         frame = of_program(stack, "")
         gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
         freeing = next((one[1] for one in gone if one is not None), None)
@@ -92,7 +91,7 @@ class WatchedBackend(Backend):
         second = of_program(other, "")
         session.findings.add(
             ClientFinding(
-                replace(session.readable(found), call="QnnGraph_executeAsync"),
+                replace(found, call="QnnGraph_executeAsync"),
                 code,
                 "" if frame is None else frame.place,
                 stack,
@@ -113,7 +112,7 @@ def create(call: ClientCall) -> int:
         backend = WatchedBackend.create(configs, profile=call.session.profile, log=say)
         assert isinstance(backend, WatchedBackend)  # noqa: S101  # `create` makes what it is of
         backend.session, backend.client_log = call.session, log
-        backend.makes("L1", "").freed()  # counts from now on, although nothing belongs to it yet
+        backend.track()
     return give(call, "backend", backend, 2)
 
 
@@ -186,7 +185,7 @@ def has_capability(call: ClientCall) -> int:
 def log_create(call: ClientCall) -> int:
     """`QnnLog_create`."""
     check_out(call, 2)
-    log = ClientLog(call.word(0), call.number(1), call.trace)
+    log = ClientLog(call.word(0), call.number(1), _made(call, "log"))
     return give(call, "log", log, 2)
 
 
@@ -200,11 +199,12 @@ def log_free(call: ClientCall) -> int:
     """`QnnLog_free`: nothing more is said there."""
     log = call.handle(0, "log", 11004)
     with call.session.lock:
-        handles = tuple(call.session.handles.values())
+        handles = call.session.handles.values()
     if any(one.kind == "backend" and one.value.client_log is log for one in handles):
-        sentence = f"the log made at {call.session.token(log.trace)} was freed before its backend"
-        call.note(client_finding("C8", sentence, call.name), log.trace, MADE)
+        found = log.made.leaked("was freed before its backend", call=call.name)
+        call.note(replace(found, handle=""), found.trace, MADE)
     log.function = 0
+    log.made.freed()
     call.free_handle(0)
     return 0
 
@@ -228,7 +228,13 @@ def profile_create(call: ClientCall) -> int:
     """`QnnProfile_create`."""
     check_out(call, 2)
     call.handle(0, "backend", 4011)
-    return give(call, "profile", ClientProfile(call.trace), 2)
+    return give(call, "profile", ClientProfile(_made(call, "profile")), 2)
+
+
+def _made(call: ClientCall, kind: str) -> Resource:
+    """Return a resource of the process: the contract knows nothing of logs and profiles."""
+    with call.here():
+        return of_process().part(kind, "C8", f"the {kind} made at {{at}}")
 
 
 def profile_events(call: ClientCall) -> int:
@@ -240,7 +246,7 @@ def profile_events(call: ClientCall) -> int:
 
 def profile_free(call: ClientCall) -> int:
     """`QnnProfile_free`."""
-    call.handle(0, "profile", 12000)
+    call.handle(0, "profile", 12000).made.freed()
     call.free_handle(0)
     return 0
 

@@ -8,9 +8,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
-from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom, custom
@@ -18,7 +18,6 @@ from qnnmem.lpai.runtime.system_context import SystemContext
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import check_out, give
 from qnnmem.programs.check.client_session import ClientCall
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.wire import Action
 from qnnmem.qnn.codes import qnn_error
@@ -112,7 +111,7 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
     """Memory that must stay lies where the next function call writes."""
     sentence = f"{what} is on the stack, at {buffer.address:#x}, but must stay until the end"
-    call.note(client_finding("C5", sentence, call.name, buffer=what, address=buffer.address))
+    call.note(finding("C5", sentence, call.name, buffer=what, address=buffer.address))
 
 
 def _config(call: ClientCall, address: int) -> Config:
@@ -139,10 +138,9 @@ def free(call: ClientCall) -> int:
         call.process.buffers.refresh(one.binary)
     one.context.free()
     for number in one.graphs.values():
-        call.session.handles.pop(number, None)
-        call.session.freed[number] = ("graph", call.trace)
+        call.session.handles.free(number, ("graph", call.trace))
     for number in one.close_files():
-        call.session.handles.pop(number, None)
+        call.session.handles.free(number)
     call.free_handle(0)
     return 0
 
@@ -245,8 +243,7 @@ def mem_deregister(call: ClientCall) -> int:
         one, handle = found.value
         one.context.mem_deregister([handle])
         os.close(one.handles.pop(number)[1])
-        call.session.handles.pop(number, None)
-        call.session.freed[number] = ("memory", call.trace)
+        call.session.handles.free(number, ("memory", call.trace))
     if unknown:
         sentence = f"{unknown} of {count} memory handles are not registered"
         call.fail(8001, finding("M2", sentence, call=call.name))

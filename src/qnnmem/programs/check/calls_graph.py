@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
@@ -22,7 +23,6 @@ from qnnmem.programs.check.client_session import (
     ClientProcess,
     Failure,
 )
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.wire import Hangup
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
@@ -224,16 +224,14 @@ def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
     """Memory went while an execution used it, and nothing that we see has freed it."""
     if call.process.is_there():
         sentence = f"memory of an asynchronous execution, {address:#x}, is not there at its end"
-        found = client_finding("C4", sentence, call.name, address=address)
-        one.graph._backend.note(replace(found, line=call.session.token(call.trace)))
+        found = finding("C4", sentence, call.name, address=address)
+        one.graph._backend.note(replace(found, trace=call.trace))
 
 
 def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
     """What could be written when it was handed over may have been closed since."""
     for what, buffer in one.pools.items():
         if buffer.readonly and not buffer.freed:
-            from qnnmem.lpai.rules import finding
-
             address, sentence = buffer.address, f"{what} is read-only memory"
             found = finding("R4", sentence, call=call.name, buffer=what, address=address)
             with _kept(call, one):
@@ -287,8 +285,6 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
         match = next((one for one in known if one.name == name), None)
         if match is None:
             sentence = f"tensor {name[:80]!r} with id {item.id} is not one of the graph's"
-            from qnnmem.lpai.rules import finding
-
             call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name))
     made = QnnTensor(match.id, match.name, match.type, match.data_type, match.dimensions)
     made.mem_type = item.mem_type  # type: ignore[assignment]  # whatever the client says
@@ -307,7 +303,7 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
             sentence = f"{what} of the tensor with id {item.id} went with its system context"
-            found = client_finding("C4", sentence, call.name, buffer=what, address=pointer)
+            found = finding("C4", sentence, call.name, buffer=what, address=pointer)
             call.note(found, trace, "freed at")
 
 
@@ -316,7 +312,7 @@ def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> An
         return call.process.buffers.take(item.data, max(item.size, 1))
     except Unreadable:
         sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, points to no memory"
-        call.fail(_INVALID_TENSOR, client_finding("C4", sentence, call.name, address=item.data))
+        call.fail(_INVALID_TENSOR, finding("C4", sentence, call.name, address=item.data))
 
 
 def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:

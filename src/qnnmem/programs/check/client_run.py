@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from qnnmem.contract.leaks import separate
+from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
-from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.programs import launch
 from qnnmem.programs.check.client_server import ClientServer
 from qnnmem.programs.check.client_session import ClientSession, HeldMoment, can_be_freed
 from qnnmem.programs.check.execution_limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
 from qnnmem.programs.check.findings import MADE, ClientFinding
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.check.suppressions import Suppression
 from qnnmem.programs.ledger import NotChecked
 from qnnmem.programs.shims import PRELOADED, check_program, shim_folder
@@ -97,9 +97,8 @@ def check_client(
         else:
             _excuse(session, session.failed - (set() if code else {pid}))
             _excuse(session, _unheard(session, missed))
-            for found in filter(can_be_freed, made.left("was never freed")):
+            for found in filter(can_be_freed, made.left()):
                 _note_at_end(session, found)
-            _note_handles(session)
             if code == 0:
                 _note_codes(session, pid)
     everything = session.findings.all()
@@ -176,23 +175,22 @@ def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
     last = session.last
     after = f", the last call was {last}" if last else " before its first call"
     what = "did not end in time and was killed" if timed_out else f"was ended by {ended_by}"
-    found = client_finding("C7", f"the program {what}{after}", last)
+    found = finding("C7", f"the program {what}{after}", last, line="")
     session.findings.add(ClientFinding(found, 0, ""))
 
 
 def _note_late(session: ClientSession, limit_s: float) -> None:
-    from qnnmem.lpai.rules import finding
-
     sentence = f"an execution did not finish within {limit_s:g} s, and the program was killed"
-    found = replace(finding("B1", sentence, call=session.last), cure="")
+    found = replace(finding("B1", sentence, session.last, line=""), cure="")
     session.findings.add(ClientFinding(found, 0, ""))
 
 
 def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> None:
-    stack = session.stack_of(found.line)
+    stack = session.symbols.stack(found.trace)
     frame = of_program(stack, "")
     place = frame.place if frame is not None else ""
-    said = replace(session.readable(found), call="exit")
+    line = frame.text if frame is not None else found.line
+    said = replace(found, call="exit", line=line)
     session.findings.add(ClientFinding(said, 0, place, stack, label=label))
 
 
@@ -202,13 +200,15 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
     Only the end of the program itself is known, not that of what it starts: a worker, or all of it
     behind a script or a debugger. Those are believed to have given up.
     """
-    for number, handle in tuple(session.handles.items()):
+    for number, handle in session.handles:
         if handle.process.pid in processes:
-            del session.handles[number]
+            session.handles.free(number)
             if handle.kind == "backend":
                 handle.value.disown()
             elif handle.kind == "system context":
                 handle.value.system.disown()
+            elif handle.kind in ("log", "profile"):
+                handle.value.made.freed()
 
 
 def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
@@ -217,22 +217,12 @@ def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
     return {one.pid for one in session.processes.now()} if 0 in found else found
 
 
-def _note_handles(session: ClientSession) -> None:
-    """Logs and profiles: nothing of the contract knows about them."""
-    for handle in session.handles.values():
-        if handle.kind in ("log", "profile"):
-            place = session.token(handle.value.trace)
-            sentence = f"the {handle.kind} made at {place} was never freed"
-            _note_at_end(session, replace(client_finding("C8", sentence, "exit"), line=place))
-
-
 def _note_codes(session: ClientSession, pid: int) -> None:
     """A program that says it worked, although what it is for did not."""
     failure = session.unheeded.get(pid)
     if failure is not None and not session.lenient:
-        place = session.token(failure.trace)
         sentence = (
             f"the last {failure.call} failed with {failure.code}, and the program ended with 0"
         )
-        found = replace(client_finding("C3", sentence, "exit"), line=place)
-        _note_at_end(session, found, "failed at")
+        found = finding("C3", sentence, "exit", line="")
+        _note_at_end(session, replace(found, trace=failure.trace), "failed at")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from qnnmem.contract.rules import finding
 from qnnmem.programs.check import calls
 from qnnmem.programs.check.buffers import PROTECTED
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.execution_limits import ExecutionLimits
 from qnnmem.programs.check.findings import ClientFinding
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.socket_server import SocketServer
 from qnnmem.programs.stacks import of_program
@@ -131,7 +131,7 @@ class _ClientThread:
         frame = of_program(stack, self._process.memory.program)
         living = f"a {' and a '.join(alive)} made with it {'are' if alive[1:] else 'is'} not freed"
         sentence = f"{library} was closed while {living}"
-        found = client_finding("C2", sentence, "dlclose")
+        found = finding("C2", sentence, "dlclose")
         line = frame.text if frame is not None else ""
         place = frame.place if frame is not None else ""
         self._session.findings.add(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -11,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from qnnmem.caller import called_from
+from qnnmem.contract.handles import HandleTable
+from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs.check.buffers import ClientBuffers
 from qnnmem.programs.check.execution_limits import ExecutionClock
 from qnnmem.programs.check.findings import MADE, ClientFinding, FindingList
-from qnnmem.programs.check.rules import client_finding
 from qnnmem.programs.functions import FIRST_SYSTEM, name_of
 from qnnmem.programs.ledger import NotChecked
 from qnnmem.programs.process_memory import (
@@ -27,7 +27,7 @@ from qnnmem.programs.process_memory import (
     ProcessMemory,
     presence,
 )
-from qnnmem.programs.stacks import Stack, Symbols, Trace, of_program
+from qnnmem.programs.stacks import Symbols, Trace, of_program
 from qnnmem.programs.wire import Action, Hangup, Kind, Message, ProgramConnection
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import counted
@@ -39,7 +39,6 @@ _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a line for the client's log
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
-_TOKEN = re.compile("\ue000[0-9]+\ue001")
 # Rules that a device does not notice: the call would have gone on, into other memory.
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
 
@@ -70,6 +69,26 @@ class HeldMoment:
     what: str
     contexts: int
     registered_bytes: int  # pools, binaries that must stay, and registered memory
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCaller:
+    """A call of the program; its line is looked up only when somebody wants to read it."""
+
+    trace: Trace
+    symbols: Symbols
+
+    @property
+    def place(self) -> str:
+        """File and line, for a sentence."""
+        frame = of_program(self.symbols.stack(self.trace), "")
+        return "an unknown place" if frame is None else frame.place
+
+    @property
+    def line(self) -> str:
+        """File, line and source."""
+        frame = of_program(self.symbols.stack(self.trace), "")
+        return "" if frame is None else frame.text
 
 
 class ClientProcess:
@@ -117,11 +136,9 @@ class ClientSession:
     ) -> None:
         self.profile, self.symbols, self.lenient = profile, symbols, lenient
         self.findings = FindingList(say)
-        self.handles: dict[int, Handle] = {}
-        self.freed: dict[int, tuple[str, Trace]] = {}  # kind and place of handles that are gone
+        # By number; of those that are gone, kind and place are known.
+        self.handles: HandleTable[int, Handle, tuple[str, Trace]] = HandleTable(_MOST_HANDLES)
         self.processes = KnownProcesses[ClientProcess]()
-        self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
-        self._traces: dict[str, Trace] = {}
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
         self.unheeded: dict[int, Failure] = {}  # of the last execution, by process
         self.counts: dict[str, int] = {}
@@ -145,15 +162,15 @@ class ClientSession:
         """A new handle."""
         with self.lock:
             if len(self.handles) >= _MOST_HANDLES:
-                raise qnn_error(1002, client_finding("C6", "too many handles are in use"))
+                raise qnn_error(1002, finding("C6", "too many handles are in use"))
             self._next += _BETWEEN
-            self.handles[self._next] = Handle(kind, value, process)
+            self.handles.add(self._next, Handle(kind, value, process))
             return self._next
 
     def note_moment(self, number: int, what: str) -> None:
         """Keep what the program holds at QNN, where that has changed."""
         with self.lock:
-            handles = tuple(self.handles.values())
+            handles = self.handles.values()
             contexts = sum(1 for one in handles if one.kind == "context")
             held = sum(one.value.held_bytes for one in handles if one.kind in _HOLDERS)
             last = self.timeline[-1] if self.timeline else HeldMoment(0, "", 0, 0)
@@ -161,40 +178,14 @@ class ClientSession:
             if is_new and len(self.timeline) < _MOST_MOMENTS:
                 self.timeline.append(HeldMoment(number, what, contexts, held))
 
-    def token(self, trace: Trace) -> str:
-        """A word that stands for a place until somebody wants to read it."""
-        with self.lock:
-            found = self._tokens.get(trace)
-            if found is None:
-                if len(self._tokens) >= _MOST_HANDLES:
-                    return ""
-                found = self._tokens[trace] = f"\ue000{len(self._tokens)}\ue001"
-                self._traces[found] = trace
-            return found
-
-    def stack_of(self, token: str) -> Stack:
-        """The stack that a word stands for."""
-        return self.symbols.stack(self._traces.get(token, ()))
-
-    def readable(self, found: Finding) -> Finding:
-        """A finding with places instead of the words that stand for them."""
-        frame = of_program(self.stack_of(found.line), "") if found.line in self._traces else None
-        line = found.line if frame is None else frame.text
-        return replace(found, sentence=self.readable_text(found.sentence), line=line)
-
-    def readable_text(self, text: str) -> str:
-        """A sentence with places instead of the words that stand for them."""
-
-        def place(word: re.Match[str]) -> str:
-            frame = of_program(self.stack_of(word[0]), "")
-            return "an unknown place" if frame is None else frame.place
-
-        return _TOKEN.sub(place, text)
+    def place(self, trace: Trace) -> str:
+        """Return file and line of a call stack, for a sentence."""
+        return ProgramCaller(trace, self.symbols).place
 
     def let_go(self) -> bool:
         """End what waits: executions and the queues of contexts; whether all of it has ended."""
         with self.lock:
-            handles = tuple(self.handles.values())
+            handles = self.handles.values()
         for process in self.processes.now():
             if process.notifier is not None:
                 process.notifier.hang_up()
@@ -299,8 +290,7 @@ class ClientCall:
 
     def here(self) -> AbstractContextManager[None]:
         """Let what is made inside count as made by the line of the program that called."""
-        token = self.session.token(self.trace)
-        return called_from(token, token)
+        return called_from(ProgramCaller(self.trace, self.session.symbols))
 
     def text(self, value: str) -> int:
         """The address of a string that stays in the client."""
@@ -320,15 +310,13 @@ class ClientCall:
         number = self.word(at)
         with self.session.lock:
             found = self.session.handles.get(number)
-            gone = self.session.freed.get(number)
+            gone = self.session.handles.freed(number)
         if found is not None and found.kind == kind:
             if found.process is not self.process:
                 sentence = _of_another(kind, found.process, self.process)
-                self.fail(1005, client_finding("C1", sentence, self.name))
+                self.fail(1005, finding("C1", sentence, self.name))
             return found.value
         if gone is not None and gone[0] == kind:
-            from qnnmem.lpai.rules import finding
-
             self._second = ("freed at", gone[1])
             self.fail(code, finding("R16", f"the {kind} was freed already", call=self.name))
         self._note_ignored(kind)
@@ -338,7 +326,7 @@ class ClientCall:
             sentence = f"{number:#x} is no handle of a {kind}"
         else:
             sentence = f"the {kind} is NULL"
-        self.fail(code, client_finding("C6", sentence, self.name))
+        self.fail(code, finding("C6", sentence, self.name))
 
     def _note_ignored(self, kind: str) -> None:
         """A handle that was never made, because the call that makes it failed."""
@@ -351,18 +339,18 @@ class ClientCall:
         if self.session.lenient:  # it may have been told that all is well
             return
         sentence = (
-            f"{failure.call} at {self.session.token(failure.trace)} failed with {failure.code}, "
+            f"{failure.call} at {self.session.place(failure.trace)} failed with {failure.code}, "
             f"and the program went on to {self.name}"
         )
-        self._add(client_finding("C3", sentence, self.name), 0, "failed at", failure.trace)
+        self._add(finding("C3", sentence, self.name), 0, "failed at", failure.trace)
 
     def free_handle(self, at: int) -> None:
         """Take a handle back."""
         number = self.word(at)
         with self.session.lock:
-            gone = self.session.handles.pop(number, None)
-            if gone is not None and len(self.session.freed) < _MOST_HANDLES:
-                self.session.freed[number] = (gone.kind, self.trace)
+            gone = self.session.handles.get(number)
+            if gone is not None:
+                self.session.handles.free(number, (gone.kind, self.trace))
 
     # Findings
 
@@ -397,11 +385,11 @@ class ClientCall:
 
     def _add(self, found: Finding, code: int, label: str, trace: Trace) -> None:
         stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
-        if found.rule.startswith("L") and not trace:  # about what was made elsewhere
-            label, other = MADE, self.session.stack_of(found.line)
+        if found.handle and not trace:  # a leak: made elsewhere
+            label, other = MADE, self.session.symbols.stack(found.trace)
         frame, second = (of_program(one, self.memory.program) for one in (stack, other))
         said = replace(
-            self.session.readable(found),
+            found,
             line="" if frame is None else frame.text,
             address=self.process.buffers.translate(found.address),
             call=found.call or self.name,
@@ -432,8 +420,8 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """Not a graph that was not freed: C has no call for that, it goes with its context."""
-    return not (found.rule.startswith("L") and found.sentence.startswith("graph "))
+    """False for a graph that was not freed: C has no call for that, it goes with its context."""
+    return found.handle != "graph"
 
 
 def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:

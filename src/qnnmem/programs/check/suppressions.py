@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from qnnmem.bounded_file import read_bytes
+from qnnmem.contract.rules import LPAI, PROGRAM, rules
 from qnnmem.errors import LoadError
 from qnnmem.programs.check.findings import MADE, ClientFinding
-from qnnmem.programs.check.rules import client_rules
 from qnnmem.text import quote
 
 _MOST = 1 << 20  # bytes
@@ -47,10 +47,8 @@ class Suppression:
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
     """All lines of a file; a rule that there is not is an error, not a line without effect."""
-    from qnnmem.lpai.rules import rules
-
     found: list[Suppression] = []
-    known = {*rules(), *client_rules()}
+    known = {*rules(LPAI), *rules(PROGRAM)}
     text = read_bytes(path, _MOST).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()

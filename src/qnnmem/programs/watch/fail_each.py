@@ -19,7 +19,7 @@ from typing import IO
 from qnnmem.errors import UsageError
 from qnnmem.programs.functions import NAMES, in_table
 from qnnmem.programs.watch.injections import Injection
-from qnnmem.programs.watch.summary import LivingThing, WatchReport, summarize
+from qnnmem.programs.watch.summary import LiveHandle, WatchReport, summarize
 from qnnmem.programs.watch.trace import read_trace
 from qnnmem.programs.watch.watch_run import WatchOptions, record
 from qnnmem.temporary_folder import temporary_folder
@@ -40,7 +40,7 @@ class FailedRun:
     ended_by: str
     timed_out: bool
     reached: bool  # whether the program came to that call at all
-    leaked: tuple[LivingThing, ...]
+    leaked: tuple[LiveHandle, ...]
     last_line: str  # that it printed
     is_unseen: bool = False  # whether calls were not watched: what looks left may have been freed
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
+from qnnmem.contract.handles import HandleTable
 from qnnmem.errors import LoadError
 from qnnmem.programs.functions import FREES, MAKES, is_question
 from qnnmem.programs.ledger import NotChecked
@@ -37,8 +38,8 @@ _INTERPRETER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class LivingThing:
-    """Something that a program made, and where."""
+class LiveHandle:
+    """A handle that a program made and has not freed, and where it was made."""
 
     kind: str
     process: int
@@ -93,8 +94,8 @@ class WatchReport:
     libraries: tuple[LibrarySeen, ...]
     totals: dict[str, FunctionTotal]
     failures: tuple[FailedCall, ...]
-    unreleased: tuple[LivingThing, ...]
-    early: tuple[LivingThing, ...]  # contexts that were alive when their backend was freed
+    unreleased: tuple[LiveHandle, ...]
+    early: tuple[LiveHandle, ...]  # contexts that were alive when their backend was freed
     timeline: tuple[AliveAt, ...]
     log_lines: int
     end: ProgramEnd
@@ -244,14 +245,12 @@ class _Life:
     def __init__(self, stacks: dict[int, Stack]) -> None:
         self._stacks = stacks
         self._places: dict[int, str] = {}
-        self._alive: dict[_Key, LivingThing] = {}
-        # What belongs to a handle, so that nobody has to go through all that is alive.
-        self._owned: dict[_Key, dict[_Key, None]] = {}
+        self._handles: HandleTable[_Key, LiveHandle, None] = HandleTable()
         self._tried: set[_Key] = set()  # whose release failed on purpose
         self._counts: Counter[str] = Counter()
         self._bytes = 0
         self.timeline: list[AliveAt] = []
-        self.early: list[LivingThing] = []
+        self.early: list[LiveHandle] = []
 
     def take(self, call: CallSeen) -> None:
         """A call that makes or frees."""
@@ -276,36 +275,34 @@ class _Life:
         stack = self._stacks.get(call.place, ())
         if call.place not in self._places:
             self._places[call.place] = place_of(stack)
-        made = LivingThing(
+        made = LiveHandle(
             *(kind, call.process, call.slot, handle, call.function, call.end, call.on, call.name),
             *(size, self._places[call.place], stack),
         )
         key = kind, call.process, call.slot, handle
         self._free(key)  # a graph may be asked for again and again
         self._tried.discard(key)
-        self._alive[key] = made
-        if kind in _OWNERS:
-            self._owned.setdefault(_owner(made), {})[key] = None
+        self._handles.add(key, made, _owner(made) if kind in _OWNERS else None)
         self._counts[kind] += 1
         self._bytes += size if kind == "memory" else 0
 
     def _free(self, key: _Key) -> None:
-        gone = self._alive.pop(key, None)
+        gone = self._handles.free(key)
         if gone is None:
             return
         self._counts[gone.kind] -= 1
         self._bytes -= gone.bytes if gone.kind == "memory" else 0
-        if gone.kind in _OWNERS:
-            self._owned.get(_owner(gone), {}).pop(key, None)
         if gone.kind == "context":
-            for graph in self._owned.pop(key, ()):
+            for graph in self._handles.owned(key):
                 self._free(graph)
 
     def _note_early(self, call: CallSeen) -> None:
         backend = "backend", call.process, call.slot, call.on
-        # Told once, however often the backend is freed.
-        owned = self._owned.pop(backend, {})
-        self.early.extend(self._alive[one] for one in owned if one not in self._tried)
+        # Reported once, however often the backend is freed.
+        for context in self._handles.disown(backend):
+            alive = self._handles.get(context)
+            if alive is not None and context not in self._tried:
+                self.early.append(alive)
 
     def _note(self, time: int) -> None:
         counts = self._counts
@@ -314,16 +311,16 @@ class _Life:
         if row != (last.contexts, last.graphs, last.memory_handles, last.memory_bytes):
             self.timeline.append(AliveAt(time, *row))
 
-    def left(self) -> Iterator[LivingThing]:
+    def left(self) -> Iterator[LiveHandle]:
         """What was never given back; a graph goes with its context."""
         early = set(map(id, self.early))  # told once
-        for thing in self._alive.values():
+        for thing in self._handles.values():
             key = thing.kind, thing.process, thing.slot, thing.handle
             if thing.kind != "graph" and id(thing) not in early and key not in self._tried:
                 yield thing
 
 
-def _owner(thing: LivingThing) -> _Key:
+def _owner(thing: LiveHandle) -> _Key:
     return _OWNERS[thing.kind], thing.process, thing.slot, thing.owner
 
 

@@ -1,8 +1,8 @@
 """Output shapes of TFLite operators, from input shapes, options and known values.
 
 A rule returns the shapes. It raises `Unknown` where they depend on data, and `Damaged` where the
-operator cannot run on these inputs. The rules agree with TFLite's own interpreter
-(`tools/tflite_shapes.py`). Images are batch, height, width, depth.
+operator cannot run on these inputs. The rules agree with TFLite's own interpreter. Images are
+batch, height, width, depth.
 """
 
 from __future__ import annotations

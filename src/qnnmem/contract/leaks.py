@@ -1,0 +1,169 @@
+"""Resources that were made and not freed, each with the line that made it.
+
+Resources form a tree: a context under its backend, graphs and registered memory under their
+context, everything under the process. What an owner leaves behind when it is freed is a finding
+then; what nobody frees is written to standard error when the process ends. The line is that of the
+client, not one of this package.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from qnnmem.caller import PythonCaller, current_caller
+from qnnmem.contract.rules import FindingLog, finding
+from qnnmem.finding import Finding
+
+_MOST = 1000  # resources of one owner that are listed; the rest is only counted
+_SHOWN = 20  # at the end of the process
+NEVER_FREED = "was never freed"
+
+
+class Resource:
+    """Something that has to be freed, and what belongs to it.
+
+    `kind` is that of its handle, `rule` the rule that a leak breaks. In `what`, the subject of the
+    sentence about a leak, `{at}` stands for the line that made it; `never` ends that sentence.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        rule: str,
+        what: str,
+        owner: Resource | None = None,
+        *,
+        cure: str = "",
+        never: str = NEVER_FREED,
+    ) -> None:
+        self.kind, self.rule, self.cure, self.never = kind, rule, cure, never
+        self.what = what
+        self.caller = PythonCaller("", "") if owner is None else current_caller()
+        self.more = 0
+        self._parts: dict[int, Resource] = {}
+        self._owner = owner
+
+    def part(
+        self, kind: str, rule: str, what: str, *, cure: str = "", never: str = NEVER_FREED
+    ) -> Resource:
+        """Return a new resource that belongs to this one."""
+        made = Resource(kind, rule, what, self, cure=cure, never=never)
+        if len(self._parts) < _MOST:
+            self._parts[id(made)] = made
+        else:
+            self.more += 1
+        return made
+
+    def keep(self) -> None:
+        """Count as a leak from now on, if it did not yet."""
+        if self._owner is not None:
+            self._owner._parts.setdefault(id(self), self)
+
+    def freed(self) -> None:
+        """Forget it and all that belongs to it."""
+        if self._owner is not None:
+            self._owner._parts.pop(id(self), None)
+        self._parts.clear()
+
+    def leaked(self, how: str = "", rule: str = "", call: str = "") -> Finding:
+        """Return the finding of this resource; `how` ends the sentence instead of `never`."""
+        # Replaced, not formatted: a name may hold braces of its own.
+        what = self.what.replace("{at}", self.caller.place)
+        sentence = f"{what} {how or self.never}"
+        line = self.caller.line
+        found = finding(rule or self.rule, sentence, call, line=line, cure=self.cure)
+        return replace(found, trace=self.caller.trace, handle=self.kind)
+
+    def left(self, how: str = "", rule: str = "") -> Iterator[Finding]:
+        """Yield a finding for everything that belongs to it, at any depth."""
+        for part in tuple(self._parts.values()):
+            yield part.leaked(how, rule)
+            yield from part.left(how, rule)
+        if self.more:
+            sentence = f"{self.more:,} things more, and each of them {how or NEVER_FREED}"
+            yield finding(rule or "L2", sentence, line=self.caller.line)
+
+
+class _ProcessLeaks:
+    """What belongs to the process itself."""
+
+    def __init__(self) -> None:
+        self.is_watched = False
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget everything: a forked child has made nothing yet, and its parent frees the rest."""
+        self.root = Resource("process", "", "")
+        self.freed_twice = FindingLog()
+
+    def watch(self) -> None:
+        if not self.is_watched:
+            self.is_watched = True
+            atexit.register(report)
+
+
+_process = _ProcessLeaks()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.begin_anew)
+
+
+def of_process() -> Resource:
+    """Return the owner of backends and of what has no backend."""
+    _process.watch()
+    return _process.root
+
+
+def note_freed_twice(found: Finding) -> None:
+    """Keep a second free for the end of the process, because no backend is left to note it."""
+    _process.watch()
+    _process.freed_twice.note(found)
+
+
+def leaks() -> list[Finding]:
+    """Return what was made and is not freed, with the lines that made it.
+
+    At the end of a test or a program the list is empty, or somebody forgot something.
+    """
+    return list(_process.root.left())
+
+
+@contextmanager
+def separate() -> Iterator[Resource]:
+    """Keep what is made inside apart: it is not reported at the end of the process."""
+    before, _process.root = _process.root, Resource("process", "", "")
+    try:
+        yield _process.root
+    finally:
+        _process.root = before
+
+
+def report() -> None:
+    """Write to standard error what was never freed; QNNMEM_LEAKS=0 keeps it quiet."""
+    if os.environ.get("QNNMEM_LEAKS") == "0" or hasattr(sys, "last_type"):
+        return  # a program that ended with a traceback has another problem
+    _print(leaks(), "not freed")
+    _print(_process.freed_twice, "freed twice")
+
+
+def _print(found: Sequence[Finding], what: str) -> None:
+    if not found or sys.stderr is None:
+        return
+    counted = Counter(map(_text, found))
+    lines = [f"{line} ({n:,} times)" if n > 1 else line for line, n in counted.items()]
+    if len(lines) > _SHOWN:
+        lines[_SHOWN:] = [f"and {len(lines) - _SHOWN:,} more"]
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        print(f"qnnmem: {len(found):,} {what}", *lines, sep="\n  ", file=sys.stderr)
+
+
+def _text(one: Finding) -> str:
+    """Rule and sentence, and the line where the sentence does not name it."""
+    place = one.line.partition(": ")[0]
+    line = f" ({one.line})" if place and place not in one.sentence else ""
+    return f"[{one.rule}] {one.sentence}{line}"

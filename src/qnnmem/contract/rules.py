@@ -1,0 +1,117 @@
+"""The rules of the memory contract, read from tables, and the findings of those that are broken.
+
+    lpai_rules.toml      what a client of the LPAI backend has to keep: R, X, T, H, L, M, B, P
+    qmem_rules.toml      memory that an application shares with the HTP: Q
+    program_rules.toml   what only a real program can break: C
+
+Ids are unique over all tables.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from qnnmem.caller import Caller, current_caller
+from qnnmem.finding import Finding
+
+LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # the tables
+MOST_FINDINGS = 1000  # of one client: one that repeats itself adds nothing to the first ones
+# Where libQnnHtp for x86 itself gives the same code: tried with onnxruntime-qnn 2.7.0.
+MEASURED = "QNN headers; the same code as libQnnHtp for x86 gives"
+
+# The client's call when a worker thread executes: its line is not on the thread's stack.
+_asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule that a client has to keep."""
+
+    id: str
+    title: str  # the rule itself
+    consequence: str  # what is publicly said about breaking it
+    codes: tuple[int, ...]  # QNN codes that answer it; empty: reported only
+    mark: str  # how the answer is known: D documented, P practice, I inferred, C our choice
+    source: str
+    cure: str
+
+
+@cache
+def rules(table: str = LPAI) -> Mapping[str, Rule]:
+    """Every rule of a table by its id."""
+    text = files(__package__).joinpath(f"{table}_rules.toml").read_text("utf-8")
+    rows = tomllib.loads(text)
+    # A table may name one source for all of its rules.
+    common = {"consequence": "", "mark": "", "source": rows.pop("source", "")}
+    return MappingProxyType(
+        {
+            key: Rule(id=key, codes=tuple(row.pop("codes")), **(common | row))
+            for key, row in rows.items()
+        }
+    )
+
+
+@cache
+def every_rule() -> Mapping[str, Rule]:
+    """The rules of all tables by id."""
+    return MappingProxyType({**rules(LPAI), **rules(QMEM), **rules(PROGRAM)})
+
+
+def finding(
+    rule_id: str,
+    sentence: str,
+    call: str = "",
+    *,
+    buffer: str = "",
+    address: int | None = None,
+    need: int | None = None,
+    given: int | None = None,
+    cure: str = "",
+    source: str = "",
+    line: str | None = None,
+) -> Finding:
+    """Return a broken rule; cure and source are the rule's own unless given.
+
+    `line` is by default the line of the client's Python that made the call.
+    """
+    rule = every_rule()[rule_id]
+    caller = None if line is not None else _asked_by.get() or current_caller()
+    return Finding(
+        rule=rule_id,
+        sentence=sentence,
+        call=call,
+        buffer=buffer,
+        address=address,
+        need=need,
+        given=given,
+        cure=cure or rule.cure,
+        source=source or rule.source,
+        line=caller.line if caller is not None else line or "",
+        trace=caller.trace if caller is not None else (),
+    )
+
+
+@contextmanager
+def asked_by(caller: Caller) -> Iterator[None]:
+    """Let findings made inside carry the line of the client that asked for the work earlier."""
+    token = _asked_by.set(caller)
+    try:
+        yield
+    finally:
+        _asked_by.reset(token)
+
+
+class FindingLog(list[Finding]):
+    """The findings of one client in order; after `MOST_FINDINGS` no more are kept."""
+
+    def note(self, found: Finding) -> None:
+        """Keep a finding while there is room."""
+        if len(self) < MOST_FINDINGS:
+            self.append(found)

@@ -1,0 +1,227 @@
+"""How the values of options are written: as text on the command line, as values in TOML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qnnmem.arguments import expect
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
+from qnnmem.units import MAX_BYTES, Bytes, as_bytes, parse_size
+
+# A constant input: a number, true or false, several of them, or a file that holds them.
+Constant = bool | int | float | tuple[bool | int | float, ...] | Path
+
+_MAX_DIM = 1 << 40
+_MAX_RANK = 64
+_MAX_ITEMS = 1000  # of a TOML table
+_FILES = (".npy", ".raw")  # suffixes of a value that is a file, written without @
+_INTEGER = r"[+-]?[0-9]{1,20}"
+_FLOAT = r"(?i)[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?"
+_INSPECTED = 200  # characters that a hint is looked for in; nobody types more
+# Other tools write shapes as 1x3, 1,3, 1*3 or [1, 3].
+_SEPARATOR = r"[xX\u00d7*,]"
+_BRACKETS = r"[\[(](.*?),?[\])]"
+# `name:value` and `name value`, which are meant for `name=value`.
+_COLON = r"(?P<name>[^\s=]+?)\s*[:\s]\s*(?P<value>[\w.,@\u00d7*\[\]()-]+)"
+_SEVERAL = r"[\w.:/-]+=[\dxX]+(?:[,;\s]+[\w.:/-]*[A-Za-z_][\w.:/-]*=[\dxX]+)+"
+_NEXT = r"[,;\s]+(?=[\w.:/-]*=)"
+
+
+def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, str]:
+    """Return both sides of `name=value`; the last `=` splits, so names may hold one."""
+    left, _, right = text.rpartition("=")
+    if not (left and right):
+        raise UsageError(f"'{text}' is not of the form {form}{_meant(text, example)}")
+    return left, right
+
+
+def _meant(text: str, example: str) -> str:
+    """Return a hint: the corrected text if the intent is clear, else an example."""
+    if not example:
+        return ""
+    option, _, _rest = example.partition(" ")
+    found = re.fullmatch(_COLON, text.strip()[:_INSPECTED])
+    if found is not None and ("shape" not in option or re.search(_SEPARATOR, found["value"])):
+        return f"; did you mean {option} {found['name']}={found['value']}?"
+    return f"; one word with =, e.g. {example}"
+
+
+def _one_at_a_time(text: str, option: str) -> None:
+    """Refuse `a=1,b=2`, which would be one odd name."""
+    if len(text) <= _INSPECTED and re.fullmatch(_SEVERAL, text):
+        words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
+        raise UsageError(f"one at a time: {words}")
+
+
+def dimension(text: str) -> tuple[str, int]:
+    """`batch=1`."""
+    _one_at_a_time(text, "--dim")
+    name, value = pair(text, "dimension=number", "--dim batch=1")
+    return name, whole_number(value)
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`input=1x3x224x224`, also `input=1,3,224,224` and `input=[1, 3, 224, 224]`; `t=scalar`."""
+    _one_at_a_time(text, "--shape")
+    name, value = pair(text, "tensor=1x3x224x224", "--shape x=1x3x224x224")
+    if value.strip() in ("scalar", "[]", "()"):
+        return name, ()
+    bare = re.sub(_BRACKETS, r"\1", value.strip())
+    try:
+        return name, tuple(whole_number(part.strip()) for part in re.split(_SEPARATOR, bare))
+    except UsageError as exc:
+        raise UsageError(f"'{text}' is not of the form tensor=1x3x224x224: {exc}") from None
+
+
+def state(text: str) -> tuple[str, str]:
+    """`h_in=h_out`."""
+    return pair(text, "input=output", "--state h_in=h_out")
+
+
+def budgets(text: str) -> tuple[tuple[str, Bytes], ...]:
+    """`scratch=256K`, also `scratch=256K,tcm=1M`."""
+    return tuple(_budget(part) for part in text.split(","))
+
+
+def _budget(text: str) -> tuple[str, Bytes]:
+    name, size = pair(text, "pool=size", "--budget scratch=256K")
+    return name, parse_size(size)
+
+
+def word_list(text: str) -> tuple[str, ...]:
+    """`int8`, also `int16,batch`."""
+    return tuple(word.strip().lower() for word in text.split(","))
+
+
+def seconds(text: str) -> float:
+    """`10` or `0.5`: at most a day."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 86_400:  # nan fails every comparison
+        raise UsageError(f"'{text}' is not a number of seconds from 0 to 86400")
+    return value
+
+
+def whole_number(text: str) -> int:
+    """A number from 0 to 2^40."""
+    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= _MAX_DIM):
+        raise UsageError(f"'{text}' is not a number from 0 to {_MAX_DIM}")
+    return int(text)
+
+
+def value(text: str) -> tuple[str, Constant]:
+    """`sr=16000`, `ids=1,2,3`, `flag=true`, `mask=@mask.npy`."""
+    name, given = pair(text, "input=value", "--value sr=16000")
+    if given.startswith("@") or given.lower().endswith(_FILES):
+        return name, Path(given.removeprefix("@"))
+    bare = re.sub(_BRACKETS, r"\1", given.strip())
+    numbers = tuple(_number(part.strip(), text) for part in bare.split(","))
+    return name, numbers if "," in bare or bare != given.strip() else numbers[0]
+
+
+def _number(word: str, text: str) -> bool | int | float:
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if re.fullmatch(_INTEGER, word):
+        return int(word)
+    if re.fullmatch(_FLOAT, word):
+        return float(word)
+    raise UsageError(
+        f"'{text}' gives no value; one is a number, numbers such as 1,2,3, true, false, or a file "
+        "such as @mask.npy"
+    )
+
+
+# As they are typed: the reverse of the parsers above.
+
+
+def show_pair(given: tuple[str, object]) -> str:
+    """Return `name=value`."""
+    return f"{given[0]}={given[1]}"
+
+
+def show_shape(given: tuple[str, tuple[int, ...]]) -> str:
+    """Return `tensor=1x3x224x224`."""
+    name, sizes = given
+    return f"{name}={'x'.join(map(str, sizes)) or 'scalar'}"
+
+
+def show_value(given: tuple[str, Any]) -> str:
+    """Return `input=value`."""
+    name, content = given
+    if isinstance(content, Path):
+        return f"{name}=@{content}"
+    several = content if isinstance(content, tuple | list) else (content,)
+    words = (str(one).lower() if isinstance(one, bool) else str(one) for one in several)
+    return f"{name}={','.join(words)}"
+
+
+# In TOML: the values of a table, each with the name under which a mistake is reported.
+
+
+def table(value: object, what: str) -> Mapping[str, Any]:
+    """Return a TOML table of bounded length."""
+    if not isinstance(value, Mapping) or len(value) > _MAX_ITEMS:
+        raise UsageError(f"{what} is a table, such as {{ name = 1 }}")
+    return value
+
+
+def number(value: object, what: str, low: float, high: float) -> Any:
+    """Return a number within bounds; a whole one if the lower bound is whole."""
+    kinds = int if isinstance(low, int) else (int, float)
+    expect(value, kinds, f"{what} is a number from {low} to {high}")
+    if not low <= value <= high:  # type: ignore[operator]
+        raise UsageError(f"{what} is a number from {low} to {high}, not {quote(value)}")
+    return value
+
+
+def dimension_item(value: object, what: str) -> int:
+    """The size of a free dimension."""
+    return int(number(value, what, 0, _MAX_DIM))
+
+
+def shape_item(value: object, what: str) -> tuple[int, ...]:
+    """A shape: `"1x3x224x224"` or `[1, 3, 224, 224]`."""
+    example = f'{what} is a shape, such as "1x3x224x224" or [1, 3, 224, 224]'
+    if isinstance(value, str):
+        try:
+            return shape(f"x={value}")[1]
+        except UsageError:
+            raise UsageError(example) from None
+    if not isinstance(value, list | tuple) or len(value) > _MAX_RANK:
+        raise UsageError(example)
+    return tuple(dimension_item(size, what) for size in value)
+
+
+def value_item(value: object, what: str) -> Constant:
+    """A constant input: a number, numbers, or a file as `"@mask.npy"`."""
+    if isinstance(value, str) and value.removeprefix("@"):
+        return Path(value.removeprefix("@"))
+    numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for one in numbers:
+        expect(one, (bool, int, float), f'{what} is a number, numbers, or a file as "@mask.npy"')
+    return numbers if isinstance(value, list | tuple) else numbers[0]
+
+
+def text_item(value: object, what: str) -> str:
+    """A text that is not empty."""
+    expect(value, str, f"{what} is a text")
+    if not str(value).strip() or "\0" in str(value):
+        raise UsageError(f"{what} holds an empty text")
+    return str(value)
+
+
+def size_item(value: object, what: str) -> Bytes:
+    """A size: 262144 or "256K"."""
+    if isinstance(value, bool | float) or not isinstance(value, int | str):
+        raise UsageError(f'{what} is a size, such as 262144 or "256K"')
+    found = as_bytes(value)
+    if not 0 <= found <= MAX_BYTES:
+        raise UsageError(f"{what} lies between 0 and {MAX_BYTES:,} bytes")
+    return found

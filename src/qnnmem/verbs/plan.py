@@ -1,0 +1,205 @@
+"""`plan`: from a model file to certified memory plans, one for each graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from qnnmem.errors import UsageError
+from qnnmem.units import Bytes
+
+if TYPE_CHECKING:
+    from qnnmem.htp.composing import ComposedModel
+    from qnnmem.ir import Model
+    from qnnmem.options.plan import PlanFileOptions
+    from qnnmem.planner import MemoryPlan
+    from qnnmem.planner.pools import Limits
+    from qnnmem.report.planned import PlanReport
+    from qnnmem.verbs.listener import ProgressListener
+
+_SM8650 = "SM8650"  # what QNN is given depends little on the SoC: ranks and types that it takes
+
+
+class PlanRequest(NamedTuple):
+    """One file to plan."""
+
+    path: Path
+    file: str  # as the user names it
+    options: PlanFileOptions
+    given: tuple[str, ...] = ()  # options as typed, for the commands that a result recommends
+    one_of_many: bool = False  # options may be for other files, and remedies are not looked for
+
+
+class _FileGraphs(NamedTuple):
+    """The graphs of a file that are planned."""
+
+    graphs: tuple[Model, ...]
+    source: Model | None = None  # the ONNX graph, where the others are what QNN is given of it
+    composed: ComposedModel | None = None
+
+    def note_rest(self, listener: ProgressListener) -> None:
+        """Note the nodes that are in no graph, for which a table of several has no room."""
+        from qnnmem.htp.as_qnn import left_notes
+
+        if self.composed is not None and len(self.graphs) > 1:
+            for line in left_notes(self.composed.on_cpu):
+                listener.note(line)
+
+    def explained(self, source: MemoryPlan, plan: MemoryPlan) -> MemoryPlan:
+        """Return the plan of a QNN graph with notes on why it differs from the ONNX graph's."""
+        import dataclasses
+
+        from qnnmem.htp.as_qnn import difference_notes
+
+        if self.composed is None:
+            return plan
+        notes = difference_notes(source, plan, self.composed)
+        model = dataclasses.replace(plan.model, notes=(*notes, *plan.model.notes))
+        return dataclasses.replace(plan, model=model)
+
+
+def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlanReport]:
+    """Plan every graph of a file."""
+    from qnnmem.planner.from_options import limits_of, plan_with
+
+    if request.one_of_many and request.options.dims:
+        request = _own_dims(request)
+    options, several_files = request.options, request.one_of_many
+    limits = limits_of(options)
+    models = _graphs_of(request.path, options, listener)
+    for model in models.graphs:
+        _check_format(model, options, limits)
+    listener.say("planning")
+    source = None
+    if models.source is not None:
+        source = plan_with(models.source, options, budget={}, watch=listener)
+    models.note_rest(listener)
+    reports = []
+    for model in models.graphs:
+        started = time.perf_counter()
+        plan = plan_with(model, options, budget=limits.pools, watch=listener)
+        seconds = time.perf_counter() - started
+        if source is not None:
+            plan = models.explained(source, plan)
+        is_alone = len(models.graphs) == 1
+        report = _report(plan, request, seconds, limits.tcm, "" if is_alone else model.name)
+        if is_alone and not several_files:
+            report = _with_remedies(report, model, options, listener)
+        reports.append(report)
+    return reports
+
+
+def _own_dims(request: PlanRequest) -> PlanRequest:
+    """Return the request without the dimensions that are for other files."""
+    from qnnmem.loader import dims_in
+
+    dims = dims_in(request.path, request.options.dims)
+    names = {name for name, _ in dims}
+
+    def is_own(word: str) -> bool:
+        option, _, dimension = word.partition("=")
+        return option != "--dim" or dimension.rpartition("=")[0] in names
+
+    given = tuple(filter(is_own, request.given))
+    return request._replace(options=replace(request.options, dims=dims), given=given)
+
+
+def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> None:
+    """Refuse a budget that a file of this format cannot have."""
+    if options.capacity is not None and model.format != "csv":
+        cure = "for a model use --budget scratch=SIZE"
+        raise UsageError(f"--capacity is for a buffer CSV; {cure}")
+    if limits.tcm is not None and model.format == "csv":
+        raise UsageError("--budget tcm is for a model: a buffer list has no constants and no IO")
+
+
+def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
+    """Read every graph of a file, or the one with a name."""
+    from qnnmem.loader import dlc, kind_of
+    from qnnmem.loader.file_kind import is_library
+    from qnnmem.loader.model_cache import cached, load_cached
+
+    library = is_library(path, trust=options.trust)
+    kind = "library" if library else kind_of(path)
+    sizes, graph = options.sizes, options.graph
+    if options.seen_as == "qnn":
+        if kind != "onnx":
+            raise UsageError(f"{path} is no ONNX model; --as qnn is for those")
+        return _as_qnn(path, options, listener)
+    if library and any(sizes.values()):
+        raise UsageError(f"{path} has fixed shapes; sizes are given to ONNX and TFLite models")
+    if library or (kind == "dlc" and not any(sizes.values())):
+        if graph is not None:
+            return _FileGraphs((dlc.read(path, graph, trusted=library),))
+        return _FileGraphs(cached(path, (), lambda: dlc.read_all(path, trusted=library)))
+    if graph is not None:
+        raise UsageError(f"{path} holds one graph; --graph is for a DLC or with --as qnn")
+    return _FileGraphs((load_cached(path, **sizes),))
+
+
+def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
+    from qnnmem.htp.composing import compose_onnx
+    from qnnmem.loader.dlc import as_model, named_graph
+    from qnnmem.loader.model_cache import load_cached
+    from qnnmem.targets.socs import find_soc
+
+    sizes, graph = options.sizes, options.graph
+    source = load_cached(path, **sizes)
+    listener.say("composing for QNN")
+    found = compose_onnx(path, find_soc(_SM8650), **sizes)
+    chosen = found.graphs if graph is None else (named_graph(path, found.graphs, graph),)
+    return _FileGraphs(tuple(as_model(path, one) for one in chosen), source, found)
+
+
+def _report(
+    plan: MemoryPlan, request: PlanRequest, seconds: float, tcm: Bytes | None, graph: str
+) -> PlanReport:
+    from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.provenance import Origin, Sourced
+    from qnnmem.report.planned import PlanReport
+    from qnnmem.version import __version__
+
+    asked = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
+    return PlanReport(
+        plan,
+        judge_plan(plan),
+        request.file,
+        f"qnnmem {__version__}",
+        seconds,
+        (*request.given, *(("--graph", graph) if graph else ())),
+        None if asked is None else judge_plan(plan, asked),
+        time_limit=request.options.time_limit,
+        graph=graph,
+        seen_as=request.options.seen_as,
+    )
+
+
+def _with_remedies(
+    report: PlanReport, model: Model, options: PlanFileOptions, listener: ProgressListener
+) -> PlanReport:
+    """Return the report with remedies for the pools that are too large."""
+    import dataclasses
+
+    from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.pools import TCM
+    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
+
+    def tcm_need(plan: MemoryPlan) -> int:
+        verdict = judge_plan(plan)
+        return 0 if verdict is None else verdict.need
+
+    lacking: Sequence[Shortage] = shortages(report.plan)
+    asked = report.tcm_budget
+    if asked is not None and asked.missing:
+        lacking = (*lacking, Shortage(TCM, Bytes(asked.limit.value), tcm_need))
+    if not lacking:
+        return report
+    listener.say("trying what needs less")
+    found = find_remedies(
+        model, report.plan, tuple(lacking), time_limit=options.time_limit, seed=options.seed
+    )
+    return dataclasses.replace(report, remedies=found)
