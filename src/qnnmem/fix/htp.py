@@ -32,7 +32,7 @@ Repeat = Callable[[FixCase], Change]
 
 @dataclass(frozen=True)
 class FixTarget:
-    """What a model is to fit, and what finds that out."""
+    """The SoC, limits and library that a model is fixed for."""
 
     soc: Soc
     folder: Path  # of the caller's, for binaries
@@ -45,7 +45,7 @@ class FixTarget:
 
 @dataclass(frozen=True)
 class HtpFixResult(FixResult):
-    """With the context binaries of the best, where it fits and is a change."""
+    """A result with the context binaries of the best change, if it fits."""
 
     soc: Soc | None = None
     binaries: tuple[Path, ...] = ()  # in the folder of the caller, one for each part
@@ -62,7 +62,7 @@ def fix_for_htp(
     watch: Watcher | None = None,
     remedies: Sequence[ModelRemedy] = REMEDIES,
 ) -> HtpFixResult:
-    """Try remedies until the library compiles and loads what they bring, within every limit."""
+    """Try remedies until the library compiles and loads a change within every limit."""
     with _bench(case, target) as bench:
         required = (operator_remedy(target.soc, case),)
         tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, required)
@@ -70,7 +70,7 @@ def fix_for_htp(
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
-    """Replaces what the library refuses: not for memory, so whatever it needs."""
+    """Return the remedy that replaces refused operators; it applies whatever memory it needs."""
     options = case.options
     if not isinstance(options, CompileOptions):
         raise TypeError("this remedy is for HTP")
@@ -78,7 +78,7 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
 
 
 def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixResult:
-    """What a recipe brings for this model."""
+    """Apply a recipe to this model and judge it."""
     change = repeat(case)
     with _bench(case, target) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
@@ -92,7 +92,7 @@ def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixRe
 
 
 def _check_rounds(bench: HtpBench, change: Change) -> None:
-    """Refuse a recipe that loads other contexts than there are."""
+    """Raise UsageError if a recipe loads unknown contexts."""
     if not change.rounds:
         return
     said = {name for names in change.rounds for name in names}

@@ -24,7 +24,7 @@ from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.planner.pools import Budget
 from qnnmem.text import quote
 
-# The mildest first; tiling is the only one that costs more than a little work.
+# The mildest first; only tiling adds much work.
 REMEDIES: tuple[ModelRemedy, ...] = (
     PlanRemedy(),
     FusionRemedy(),
@@ -33,7 +33,7 @@ REMEDIES: tuple[ModelRemedy, ...] = (
     PlannedPartsRemedy(),
 )
 _CHANGED = ("fusion", "recompute", "tiling", "partition")
-# Not for memory: what is replaced stays so, whatever it needs.
+# Not for memory: replaced operators stay replaced, whatever memory they need.
 REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 
 
@@ -45,7 +45,7 @@ def fix_for_lpai(
     remedies: Sequence[ModelRemedy] = REMEDIES,
     memory: ResultCache | None = None,
 ) -> FixResult:
-    """Try remedies until one makes the model fit its budget; without one, all of them."""
+    """Try remedies until one makes the model fit its budget; without a budget, try all."""
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
@@ -64,7 +64,7 @@ def fix_for_lpai(
 
 
 def _planned_only(best: JudgedChange) -> Iterator[str]:
-    """What a plan does not know of a model whose graph was changed."""
+    """Return notes about what a plan cannot know of a changed graph."""
     change, plan = best.change, best.need.plan
     if plan is None or not any(step["remedy"] in _CHANGED for step in change.steps):
         return
@@ -88,7 +88,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
-    """What stands in the way of fewer bytes, in one sentence."""
+    """Return a sentence that names the obstacle to fewer bytes."""
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:

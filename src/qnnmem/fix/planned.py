@@ -17,10 +17,10 @@ from qnnmem.planner.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limit
 
 @dataclass(frozen=True)
 class PlanJudge:
-    """Plans a changed model, or all of its parts together.
+    """Plan a changed model, or all of its parts together.
 
-    With the usual effort, however little time is left: whoever plans the result later, or on a
-    machine that is less busy, is to find the same.
+    The effort does not depend on the time left, so that a later plan of the result, or one on
+    an idle machine, finds the same.
     """
 
     budget: Budget | None = None
@@ -28,11 +28,11 @@ class PlanJudge:
 
     @property
     def limit(self) -> int | None:
-        """Bytes that scratch may have; None where as few as possible are wanted."""
+        """Limit of scratch in bytes; None for as few as possible."""
         return as_limits(self.budget).pools.get(Pool.SCRATCH)
 
     def __call__(self, change: Change) -> Need:
-        """What it needs."""
+        """Return the memory that the change needs."""
         options = change.pool_options
         if change.parts is not None:
             return self._of_parts(change.parts, options)
@@ -40,7 +40,7 @@ class PlanJudge:
         return self._need(plan)
 
     def _of_parts(self, parts: Partition, options: PoolOptions) -> Need:
-        """All that is in memory at the worst moment of the chain, in the best arrangement."""
+        """Return the most bytes in memory while the parts run, in the best arrangement."""
         plans = [plan_part(part, options, seed=self.seed) for part in parts.parts]
         found = deployed(parts, plans, options)
         limits = limits_of(self.budget)
@@ -88,7 +88,7 @@ class PlanJudge:
 def deployed(
     parts: Partition, plans: Sequence[MemoryPlan], options: PoolOptions
 ) -> tuple[Deployment, ...]:
-    """Every arrangement of parts that were planned."""
+    """Return every arrangement of planned parts."""
     sequence, state = parts.sequence, state_names(parts.parts, options.states)
     needs = [
         planned_need(sequence, part, plan, state)

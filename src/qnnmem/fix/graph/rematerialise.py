@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Redo:
-    """Ops, by position, and the op before which they are done again."""
+    """Positions of ops to recompute, and of the op before which they run again."""
 
     ops: tuple[int, ...]
     before: int
@@ -50,18 +50,18 @@ class Redo:
 
 @dataclass(frozen=True)
 class SteppedGraph:
-    """A graph with the steps that its nodes make."""
+    """A graph with its nodes grouped into ops."""
 
     graph: TiledGraph
 
     @cached_property
     def model(self) -> Model:
-        """Its steps, whose sources are positions of nodes."""
+        """Ops of the graph; their sources are positions of nodes."""
         return build(self.graph.model)
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """Ops that each node is part of."""
+        """Ops that each node belongs to."""
         found: dict[int, list[int]] = {}
         for at, op in enumerate(self.model.ops):
             for source in op.sources:
@@ -75,12 +75,12 @@ class SteppedGraph:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every node that runs is part of a step."""
+        """True if every node that runs belongs to an op."""
         return all(at in self.users for at in range(len(self.graph.fixed), len(self.nodes)))
 
 
 def redone(graph: SteppedGraph, redo: Redo) -> SteppedGraph:
-    """The graph with some ops done again."""
+    """Return the graph with some ops recomputed."""
     writer = _Redoing(graph, redo)
     for at, op in enumerate(graph.model.ops):
         if at == redo.before:
@@ -104,31 +104,31 @@ class _Redoing:
         self._taken |= {node.name for node in self.graph.nodes}
         self._fixed = len(self.graph.graph.fixed)
         self._done: set[int] = set()
-        self._new: dict[str, str] = {}  # names of what was done again
+        self._new: dict[str, str] = {}  # names of recomputed tensors
         outputs = (self.graph.model.ops[at].outputs for at in self.redo.ops)
         self._again = {name for names in outputs for name in names}
 
     def repeat(self) -> None:
-        """Copies of all ops that are done again, in their order."""
+        """Write copies of all recomputed ops in their order."""
         sources = {at for op in self.redo.ops for at in self.graph.model.ops[op].sources}
         for at in sorted(sources):
             if at >= self._fixed:
                 self._copy(at, self._new)
 
     def emit(self, at: int, op: Op) -> None:
-        """The nodes of an op that are not written yet; from the late reader on with new names."""
+        """Write the remaining nodes of an op; late readers read the copies."""
         if at < self.redo.before or self._again.isdisjoint(op.inputs):
             for source in op.sources:
                 self._once(source)
             return
-        # Only what this op reads: inside of other ops the same names stay.
+        # Only reads of this op change: other ops keep the names.
         names = {name: self._new[name] for name in op.inputs if name in self._again}
         for source in op.sources:
             node = self.graph.nodes[source]
             if source < self._fixed or names.keys().isdisjoint(node.input):
                 self._once(source)
             elif len(self.graph.users[source]) > 1:
-                self._copy(source, names)  # other ops need it as it is
+                self._copy(source, names)  # other ops read the original node
             else:
                 self._write(node, [names.get(name, name) for name in node.input], node.output)
 
@@ -138,7 +138,7 @@ class _Redoing:
             self.written.append(self.graph.nodes[source])
 
     def _copy(self, source: int, names: dict[str, str]) -> None:
-        """A node again: it reads what `names` say and adds what it makes to them."""
+        """Return a copy of a node that reads by `names`; add its outputs to `names`."""
         node = self.graph.nodes[source]
         inputs = [names.get(name, name) for name in node.input]
         outputs = [self._free(name) if name else "" for name in node.output]
@@ -159,7 +159,7 @@ class _Redoing:
         self.written.append(made)
 
     def _free(self, wish: str) -> str:
-        """A name that nothing has; of the type of what it copies."""
+        """Return an unused name and give it the type of the copied tensor."""
         number = 1
         while (name := f"{wish}/again{number}") in self._taken:
             number += 1
@@ -170,7 +170,7 @@ class _Redoing:
 
 
 _MOST_REDOS = 40  # in one model
-_MOST_OPS = 8  # that are done again for one tensor
+_MOST_OPS = 8  # recomputed for one tensor
 _MOST_TRIED = 8  # tensors at a step, the largest first
 _MOST_MACS = 0.01  # of the whole model, for an op that multiplies
 # Ops that move, copy, convert or look at each element a few times.
@@ -188,12 +188,12 @@ _MULTIPLYING = frozenset(("Conv", "ConvInteger", "QLinearConv", "ConvTranspose",
 
 @dataclass(frozen=True, slots=True)
 class RecomputeRemedy:
-    """Cheap tensors computed again."""
+    """Remedy that recomputes cheap tensors."""
 
     name: str = "recompute"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """As many as bring something, with the options of the best so far."""
+        """Yield one change that recomputes every tensor worth it."""
         start = base.change
         graph = SteppedGraph(TiledGraph.of(start.model))
         if not graph.is_whole:
@@ -215,7 +215,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, redos, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The same ops before the same readers."""
+        """Recompute the ops of a recipe."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:
@@ -251,7 +251,7 @@ class RecomputeRemedy:
 
 
 class _RedoSearch:
-    """Looks for what is worth being done again in one graph."""
+    """Search for tensors worth recomputing in one graph."""
 
     def __init__(self, graph: SteppedGraph, options: PoolOptions) -> None:
         self.graph, self.options = graph, options
@@ -260,19 +260,19 @@ class _RedoSearch:
 
     @cached_property
     def score(self) -> tuple[int, int]:
-        """Most bytes alive, and at how many steps; less is better."""
+        """Peak of live bytes and the number of steps at it; less is better."""
         alive = RegionCosts(self.graph.graph, self.options).at_step
         return max(alive), alive.count(max(alive))
 
     @cached_property
     def _lives(self) -> dict[str, Lifetime]:
-        """Stretches of memory by every name in them."""
+        """Lifetimes by the names of all tensors in them."""
         options = self.options
         found = lifetimes(self.model, bits=options.bits, inplace=options.inplace)
         return {name: life for life in found for name in (life.name, *life.aliases)}
 
     def best(self) -> Redo | None:
-        """What brings the most at the fullest step; None where nothing does."""
+        """Return the best recomputation at the peak step, or None."""
         least, found = self.score, None
         for redo in self._possible():
             score = _RedoSearch(redone(self.graph, redo), self.options).score
@@ -300,7 +300,7 @@ class _RedoSearch:
                 return
 
     def _redo(self, life: Lifetime, names: set[str], hot: int) -> Redo | None:
-        """How what lies in a stretch of memory is made again for all that read it later."""
+        """Return the recomputation of a tensor for all its later readers."""
         late = [
             (at, name)
             for at, op in enumerate(self.model.ops)
@@ -318,7 +318,7 @@ class _RedoSearch:
         return Redo(tuple(sorted(ops)), before)
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
-        """Bytes that must be kept at a step so that a tensor can be made again; adds the ops."""
+        """Return the bytes kept so that a tensor can be recomputed; collect the ops."""
         at = self._maker.get(name)
         if at is None or depth >= _MOST_OPS or not self.is_cheap(at):
             return math.inf
@@ -330,7 +330,7 @@ class _RedoSearch:
             if life is None:
                 continue  # a constant, or state
             if source not in own and life.live.covers(hot):
-                continue  # there anyway
+                continue  # alive anyway
             kept = math.inf if source in own else float(life.size)
             inner: set[int] = set()
             made = self._cost(source, hot, own, inner, depth + 1)
@@ -341,7 +341,7 @@ class _RedoSearch:
         return total
 
     def is_cheap(self, at: int) -> bool:
-        """Whether an op may be done again."""
+        """True if an op is cheap enough to recompute."""
         op = self.model.ops[at]
         nodes = [self.graph.nodes[source] for source in op.sources]
         if op.bodies or not op.inputs or not all(map(is_deterministic, nodes)):
@@ -358,7 +358,7 @@ class _RedoSearch:
         return Bander(self.graph.graph).macs()
 
     def work(self, at: int) -> int:
-        """Multiply-adds of an op; one for each element of an op that does not multiply."""
+        """Return the multiply-adds of an op; one for each element if it does not multiply."""
         return sum(self._node_work(source) for source in self.model.ops[at].sources)
 
     def _node_work(self, source: int) -> int:
@@ -368,13 +368,13 @@ class _RedoSearch:
 
 
 def _as_json(graph: SteppedGraph, redo: Redo) -> dict[str, Any]:
-    """Ops by what they make."""
+    """Return the recomputation for a recipe; ops are named by their outputs."""
     ops = graph.model.ops
     return {"ops": [ops[at].outputs[0] for at in redo.ops], "before": ops[redo.before].outputs[0]}
 
 
 def _read_redo(graph: SteppedGraph, values: Mapping[str, Any]) -> Redo:
-    """What a recipe says; refused where the model is another one."""
+    """Return the recomputation of a recipe; raise an error if the model differs."""
     place = {op.outputs[0]: at for at, op in enumerate(graph.model.ops) if op.outputs}
     names = [*map(str, values["ops"]), str(values["before"])]
     unknown = next((name for name in names if name not in place), None)

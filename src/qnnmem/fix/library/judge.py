@@ -22,7 +22,7 @@ from qnnmem.htp.place import DOMAINS, Placement, Resident, place
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 
-MODEL = "model"  # how rounds call the context of a model in one piece
+MODEL = "model"  # name of an undivided model's context in rounds
 TOGETHER = "all process domains"
 IN_TURN = Arrangement.IN_TURN
 # What bytes are of.
@@ -39,7 +39,7 @@ NOUNS = {
 
 
 class CompileJudge:
-    """Says of every change what the pool needs that decided about the model as it is."""
+    """Return the need of every change in the pool that decided about the original model."""
 
     def __init__(
         self, case: FixCase, trials: LibraryTrials, others: Sequence[Resident] = ()
@@ -48,7 +48,7 @@ class CompileJudge:
         self._pool = ""  # that decides
 
     def __call__(self, change: Change) -> Need:
-        """What it needs."""
+        """Return the memory that the change needs."""
         found = self.trials_of(change)
         needs = [self._need(trial) for trial in found]
         worst = max(needs, key=lambda need: need.rank)
@@ -63,7 +63,7 @@ class CompileJudge:
         return self._together(change, need) if need.fits and self.others else need
 
     def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
-        """All parts together, as the rounds of the change load them."""
+        """Return the need of all parts together, loaded in the rounds of the change."""
         parts = change.parts
         if parts is None:
             return worst
@@ -95,14 +95,14 @@ class CompileJudge:
         )
 
     def _plain_weights(self, change: Change) -> int | None:
-        """Of the model before it was cut; None where it does not compile."""
+        """Return the weight bytes of the undivided model; None if it does not compile."""
         if change.of is None:
             return None
         trial = self.trials.trial(self.source(change.of), change.of.compile_options)
         return trial.needs.get("weights")
 
     def trials_of(self, change: Change) -> tuple[LibraryTrial, ...]:
-        """What the library says of the model, or of each part."""
+        """Return the library's trial of the model or of each part."""
         options = change.compile_options
         if change.parts is None:
             return (self.trials.trial(self.source(change), options),)
@@ -110,13 +110,13 @@ class CompileJudge:
         return tuple(judge.trial(change.parts.sequence, part) for part in change.parts.parts)
 
     def source(self, change: Change) -> HtpSource:
-        """What is compiled for a change that is in one piece."""
+        """Return the model to compile for an undivided change."""
         content = self_contained(change.model).SerializeToString(deterministic=True)
         path = self.case.path if change.model is self.case.model else None
         return HtpSource(content, path)
 
     def fixed_bytes(self, change: Change) -> int:
-        """Weights in 16 bits and IO of a model that has no bill: settings do not change them."""
+        """Return bytes of 16-bit weights and IO of a model without a bill."""
         from qnnmem.loader.onnx.passes.build import build
 
         model = build(change.model)
@@ -125,14 +125,14 @@ class CompileJudge:
         return weights // 2 + io
 
     def residents(self, change: Change) -> dict[str, Resident]:
-        """All contexts by name: others, and the model or its parts."""
+        """Return all contexts by name: resident ones, and the model or its parts."""
         found = self.trials_of(change)
         names = [MODEL] if change.parts is None else [f"part{n + 1}" for n in range(len(found))]
         own = (trial.resident(name) for name, trial in zip(names, found, strict=True))
         return {one.name: one for one in (*self.others, *own) if one is not None}
 
     def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
-        """Names that are loaded at the same time, and where each goes, for every round."""
+        """Return the contexts loaded together and their placement, for every round."""
         known = self.residents(change)
         rounds = change.rounds or (tuple(known),)
         return tuple(
@@ -142,7 +142,7 @@ class CompileJudge:
 
     @property
     def domain_bytes(self) -> int:
-        """What a process domain holds."""
+        """Capacity of a process domain in bytes."""
         return self.trials.budgets.get("pd", pd_budget()).value
 
     def _need(self, trial: LibraryTrial) -> Need:
@@ -174,7 +174,7 @@ class CompileJudge:
         return mine or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Whether it finds room beside the others, in each round."""
+        """Check that the contexts of each round find room together."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
         worst = max(needs, key=lambda need: need.rank)
@@ -206,7 +206,7 @@ class CompileJudge:
 
 
 def _said_here(why: Words, allowed: frozenset[str]) -> Words:
-    """Why it does not fit; what the compiler could leave to the CPU, a fix says by others."""
+    """Return why it does not fit; a fix replaces operators instead of leaving them to the CPU."""
     parts = (why,) if isinstance(why, str) else tuple(why)
     at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
     if at is None:
@@ -218,14 +218,14 @@ def _said_here(why: Words, allowed: frozenset[str]) -> Words:
 
 
 class HtpBench(CaseBench):
-    """Judges changes with the real library."""
+    """Bench with the real library."""
 
     def __init__(
         self, case: FixCase, judge: CompileJudge, memory: ResultCache | None = None
     ) -> None:
         super().__init__(case, judge, memory)
         self.library = judge
-        self.obstacles: list[str] = []  # why a remedy brought nothing, the last counts
+        self.obstacles: list[str] = []  # why a remedy found nothing; the last one is reported
         self.loaded: dict[int, HtpParts] = {}  # by the identity of a partition
 
     def __enter__(self) -> HtpBench:
@@ -233,7 +233,7 @@ class HtpBench(CaseBench):
 
 
 def htp_bench(bench: FixBench) -> HtpBench:
-    """The bench itself, for remedies that only HTP has, whatever stands around it."""
+    """Return the HTP bench inside any wrappers, for remedies of HTP alone."""
     inner = getattr(bench, "inner", bench)
     if not isinstance(inner, HtpBench):
         raise TypeError("this remedy is for HTP")

@@ -16,12 +16,12 @@ _MOST_NAMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class PlacementRemedy:
-    """Another order of loading, then one at a time instead of together."""
+    """Remedy that changes the load order, then frees contexts while the model is loaded."""
 
     name: str = "placement"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """The best order; then as few others as possible give way while the model is loaded."""
+        """Yield the best order, then the fewest contexts freed while the model is loaded."""
         own = htp_bench(bench)
         if base.need.what != TOGETHER or base.change.parts is not None:
             return
@@ -37,7 +37,7 @@ class PlacementRemedy:
         yield own.judged(self._made(base.change, rounds, words))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The rounds of a recipe; the judge says whether their contexts are there."""
+        """Apply the rounds of a recipe; the judge checks that their contexts exist."""
         return self._made(base, read_rounds(step["rounds"]), "order of loading as in the recipe")
 
     def _made(self, base: Change, rounds: Rounds, words: str) -> Change:
@@ -46,17 +46,17 @@ class PlacementRemedy:
 
 
 def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
-    """Names in the order that takes the fewest process domains."""
+    """Return names in the load order that takes the fewest process domains."""
     found = best_order([one.size for one in residents], budget)
     return tuple(residents[at].name for at in found.order)
 
 
 def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
-    """All others without the model, then the model with as many of them as find room."""
+    """Return two rounds: all others, then the model with as many of them as fit."""
     budget, others = judge.domain_bytes, sorted(judge.others, key=lambda one: one.size)
     if not best_order([one.size for one in others], budget).fits:
         return None
-    for kept in range(len(others) - 1, -1, -1):  # the largest give way first
+    for kept in range(len(others) - 1, -1, -1):  # free the largest first
         beside = [*others[:kept], model]
         if best_order([one.size for one in beside], budget).fits:
             return ordered(list(judge.others), budget), ordered(beside, budget)
@@ -64,7 +64,7 @@ def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
 
 
 def read_rounds(value: object) -> Rounds:
-    """Rounds of a recipe; ValueError where they are something else."""
+    """Return the rounds of a recipe; raise ValueError if they are malformed."""
     if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
         raise ValueError("rounds are lists of names")
     rounds = tuple(tuple(names) for names in value)

@@ -18,7 +18,7 @@ from qnnmem.targets.socs import Soc
 
 
 def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
-    """Each file with the library's own estimate; one that is named twice is loaded twice."""
+    """Return each file with the library's estimate; a file named twice is loaded twice."""
     found: list[Resident] = []
     for path in paths:
         same = sum(one == path for one in paths[: len(found)])
@@ -36,7 +36,7 @@ def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
         raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
     if known is None:
         raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
-    if path.suffix.lower() == ".onnx":  # the binary is inside, or beside it under another name
+    if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file beside the model
         return known
     estimate = last_estimate(load_binaries(worker, [path], soc.model_id).log)
     if estimate is None or estimate.total is None:

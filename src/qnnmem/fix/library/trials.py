@@ -39,10 +39,10 @@ from qnnmem.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class LibraryTrial:
-    """A compile and a load of one model, held against every limit."""
+    """A compile and a load of one model, checked against every limit."""
 
     fit: Fit
-    is_taken: bool = True  # False: the library cannot take an op, which is no matter of size
+    is_taken: bool = True  # False: the library does not support an op, whatever its size
     pd: SizeRange | None = None
     spill_fill: int = 0
     vtcm: int = 0
@@ -50,22 +50,22 @@ class LibraryTrial:
     measured: tuple[Check, ...] = ()  # of every pool, whether or not it has a limit
 
     def resident(self, name: str) -> Resident | None:
-        """What placing needs of it; None where there is no binary."""
+        """Return its resident size for placement; None without a binary."""
         return None if self.pd is None else Resident(name, self.pd, self.spill_fill)
 
     @property
     def needs(self) -> dict[str, int]:
-        """Bytes that each pool takes at most, as far as they are known."""
+        """Most bytes of each pool, as far as known."""
         return {one.pool: one.need.high.value for one in self.measured if one.need is not None}
 
     @property
     def is_sure(self) -> bool:
-        """Whether the same would be said again: not after a crash, or where time ran out."""
+        """True if a repeat gives the same answer: not after a crash or a timeout."""
         return self.fit.fits is not None or not self.is_taken
 
 
 def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
-    """Of a model that was compiled."""
+    """Return the trial of a compiled model."""
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
     fixed = [part.value for part in (bill.weights, bill.io) if part is not None]
     vtcm = 0 if bill.vtcm is None else bill.vtcm.value
@@ -73,14 +73,14 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def every_pool() -> dict[str, Sourced]:
-    """Limits that nothing breaks, so that what each pool needs is known whatever is asked later."""
+    """Return limits that nothing exceeds, so that every pool is measured for later questions."""
     of_soc = ("compile", "pd", "vtcm")
     endless = Sourced(MAX_BYTES, Origin.GIVEN, "no limit")
     return {pool: endless for pool in POOLS if pool not in of_soc}
 
 
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
-    """The same trial with the limits of a user in place of those of `every_pool`."""
+    """Return the trial checked against a user's limits instead of `every_pool`."""
     fit, endless = trial.fit, every_pool()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(
@@ -97,7 +97,7 @@ def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> Library
 
 
 def to_kept(trial: LibraryTrial) -> dict[str, Any]:
-    """A trial as values for JSON."""
+    """Return a trial as JSON values."""
     fit = trial.fit
     return {
         "fits": fit.fits,
@@ -116,7 +116,7 @@ def to_kept(trial: LibraryTrial) -> dict[str, Any]:
 
 
 def from_kept(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
-    """A kept trial; None when there is none or a file holds something else."""
+    """Return a kept trial; None if missing or invalid."""
     if values is None:
         return None
     try:
@@ -195,20 +195,20 @@ def _flag(value: object) -> bool:
 
 @dataclass(frozen=True)
 class HtpSource:
-    """A model to compile: its bytes, and the file where they are those of a file of the user's."""
+    """A model to compile: its bytes, and its path if it is the user's own file."""
 
     content: bytes
     path: Path | None = None
 
     @property
     def digest(self) -> str:
-        """By which it is found again."""
+        """Key of its results in the cache."""
         return hashlib.sha256(self.content).hexdigest() + ("" if self.path is None else " file")
 
 
 @dataclass(frozen=True)
 class LibraryTrials:
-    """One worker of the library, and what it said; binaries of what fits stay in the folder."""
+    """Trials with one worker of the library; binaries that fit stay in the folder."""
 
     soc: Soc
     worker: Worker
@@ -219,7 +219,7 @@ class LibraryTrials:
     known: dict[str, LibraryTrial] = field(default_factory=dict)
 
     def trial(self, source: HtpSource, options: CompileOptions) -> LibraryTrial:
-        """What the library says of a model."""
+        """Return the library's trial of a model."""
         key = self._key(source, options)
         if key not in self.known:
             kept = None if self.memory is None else self.memory.get(key)
@@ -227,7 +227,7 @@ class LibraryTrials:
         return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:
-        """The context binary of a model that fits; made again where an earlier run judged it."""
+        """Return the context binary of a fitting model; compile it if only the trial was kept."""
         path = self.folder / f"{self._key(source, options)}.bin"
         if not path.exists():
             model = self._file(path.stem, source)
@@ -280,5 +280,5 @@ class LibraryTrials:
 
 
 def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
-    """Shapes and values of the user's file are in a changed model already."""
+    """Return options without shapes and values, which a changed model already has."""
     return options if source.path is not None else replace(options, dims={}, shapes={}, values={})

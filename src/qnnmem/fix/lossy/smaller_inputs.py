@@ -27,13 +27,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def input_shapes(model: ShapedModel) -> dict[str, tuple[int, ...]]:
-    """Shapes of all inputs."""
+    """Return the shapes of all inputs."""
     scope = model.scope
     return {item.name: tuple(scope.types[item.name].shape or ()) for item in scope.graph.input}
 
 
 def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
-    """The model as its file has it, read anew with other inputs; ChildFailed where none is."""
+    """Return the original model with other input sizes; raise ChildFailed if impossible."""
     resolved = model.resolved
     inside = sorted(resolved.stated.keys() - input_shapes(model).keys())
     if inside:
@@ -50,7 +50,7 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
 
 
 def first_of(change: Change) -> Change:
-    """The model as it is, which all steps of a change were done to."""
+    """Return the original model, before all steps of a change."""
     while change.of is not None:
         change = change.of
     return change
@@ -63,12 +63,12 @@ _LAST_BITS = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class BatchRemedy:
-    """Fewer items in a batch, and more runs."""
+    """Remedy that runs a smaller batch several times."""
 
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Half of the batch, or the next smaller part of it, down to one item."""
+        """Yield the batch divided by its smallest factor, down to one item."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:
@@ -76,13 +76,13 @@ class BatchRemedy:
             judged = bench.judged(self._made(bench.case, first_of(base.change), whole, size))
             proof = judged.proof
             mixed = proof is not None and (proof.unmeasured or proof.relative > _LAST_BITS)
-            if mixed:  # counts as a change that was to lose nothing, and does
+            if mixed:  # not lossy by choice: reported as a change with wrong results
                 yield replace(judged, change=replace(judged.change, is_lossy=False))
                 return
             yield judged
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """A batch of the same size."""
+        """Apply the batch size of a recipe."""
         size, whole = count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
             raise UsageError(f"the recipe makes a batch of {size}, which {whole} cannot be cut to")
@@ -107,11 +107,11 @@ class BatchRemedy:
 
 
 def batch_of(case: FixCase) -> int:
-    """Items in a batch: the first size of the first input; 1 where there is none to be cut."""
+    """Return the batch: the first size of the first input; 1 if it cannot be divided."""
     shapes = list(input_shapes(case.model).values())
     options = case.options
     if not shapes or len(shapes[0]) < 2 or (isinstance(options, PoolOptions) and options.states):
-        return 1  # a state belongs to one item; runs after each other would mix them
+        return 1  # a state belongs to one item; several runs would mix them
     return max(1, shapes[0][0])
 
 
@@ -122,20 +122,20 @@ def _smallest_factor(number: int) -> int:
 _FACTORS = (0.75, 0.5)
 _PICTURE_AXES = 4
 _MOST_CHANNELS = 4  # of a picture whose channels come last
-_COARSEST = 32  # strides of usual backbones together
-_LEAST = 8  # rows and columns; what has fewer is no picture
+_COARSEST = 32  # product of the strides of usual backbones
+_LEAST = 8  # rows and columns; a smaller input is no picture
 
 Sizes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ResolutionRemedy:
-    """Fewer rows and columns in every picture."""
+    """Remedy that gives every picture fewer rows and columns."""
 
     name: str = "resolution"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Three quarters of rows and columns, then half."""
+        """Yield three quarters of rows and columns, then half."""
         done: list[Sizes] = []
         refusal: ChildFailed | None = None
         for factor in _FACTORS:
@@ -146,7 +146,7 @@ class ResolutionRemedy:
             begin = monotonic()
             try:
                 made = self._made(bench.case, first_of(base.change), sizes)
-            except ChildFailed as exc:  # half may pass where three quarters do not
+            except ChildFailed as exc:  # half may work where three quarters do not
                 refusal = exc
                 continue
             judged = bench.judged(repeated_precision(bench.case, made, base.change))
@@ -155,7 +155,7 @@ class ResolutionRemedy:
             raise ChildFailed(f"the model takes no picture of another size: {refusal}")
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Pictures of the same size."""
+        """Apply the picture sizes of a recipe."""
         known = input_shapes(case.model)
         sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
         for name, shape in sizes.items():
@@ -187,7 +187,7 @@ class ResolutionRemedy:
 
 
 def smaller_pictures(case: FixCase, factor: float) -> Sizes:
-    """Inputs that are pictures, with fewer rows and columns; none where there is no picture."""
+    """Return smaller shapes of inputs that are pictures."""
     found = {}
     for name, shape in input_shapes(case.model).items():
         if len(shape) != _PICTURE_AXES:
@@ -201,7 +201,7 @@ def smaller_pictures(case: FixCase, factor: float) -> Sizes:
 
 
 def _less(size: int, factor: float) -> int:
-    """A part of a size that strides divide as they do the size, where it is not too coarse."""
+    """Return a fraction of a size that keeps its divisibility by strides."""
     step = min(_COARSEST, size & -size)
     while step > 1 and size < 4 * step:
         step //= 2
