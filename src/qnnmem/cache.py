@@ -11,21 +11,21 @@ from typing import Any
 
 from qnnmem.errors import OutputError
 
-# Nothing can be read or made there: whoever keeps files finds that they cannot be kept.
+# Nothing can be read or written there, so that every cache write fails and is skipped.
 NOWHERE = Path(os.devnull, "qnnmem")
 DIGEST = 32  # bytes of one
 
 
 def cache_folder() -> Path:
-    """The folder of ours in the user's cache folder, `NOWHERE` for a user who has no home.
+    """Return our folder in the user's cache folder; `NOWHERE` for a user without a home.
 
-    A home is an absolute path of a folder that is there; `~` or a relative one would litter the
-    working directory, and a home that is not there is not ours to make.
+    A home is an existing folder with an absolute path: a relative one would litter the working
+    directory, and a missing home is not ours to create.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
         return base / "qnnmem"
-    # Not Path.home(), which raises for a user whom the system does not know.
+    # Not Path.home(), which raises for a user without a passwd entry.
     home = os.path.expanduser("~") if os.environ.get("HOME", "~") else ""  # noqa: PTH111
     if not (os.path.isabs(home) and os.path.isdir(home)):  # noqa: PTH112, PTH117
         return NOWHERE
@@ -33,9 +33,9 @@ def cache_folder() -> Path:
 
 
 def read_kept(path: Path, limit: int) -> bytes:
-    """A file that an earlier run kept: regular, not behind a link; never waits.
+    """Return a file of an earlier run: regular, not behind a link; never blocks.
 
-    It is of this user, and nobody else can have written it.
+    It must belong to this user and be writable by no one else.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
@@ -53,9 +53,9 @@ def read_kept(path: Path, limit: int) -> bytes:
 
 
 def make_closed(folder: Path) -> None:
-    """Make a folder, and the parents that are missing, for this user alone.
+    """Create a folder and its missing parents for this user alone.
 
-    `mkdir(parents=True)` leaves the parents to the umask: who can write there renames the folder.
+    `mkdir(parents=True)` leaves parents to the umask; whoever can write there could rename ours.
     """
     if not folder.parent.exists():
         make_closed(folder.parent)
@@ -63,7 +63,7 @@ def make_closed(folder: Path) -> None:
 
 
 def write_kept(path: Path, data: bytes) -> None:
-    """Keep a file for later runs of this user: whole or not at all, and closed to others."""
+    """Write a file for later runs of this user: atomically, and closed to others."""
     import tempfile  # which most runs do not need
 
     make_closed(path.parent)
@@ -72,7 +72,7 @@ def write_kept(path: Path, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # what was paid for survives a power cut
+            os.fsync(file.fileno())  # a long compile must survive a power cut
         Path(name).replace(path)
     except BaseException:
         with suppress(OSError):
@@ -81,7 +81,7 @@ def write_kept(path: Path, data: bytes) -> None:
 
 
 def digest(parts: Iterable[bytes]) -> bytes:
-    """A number for these bytes that nobody can find other bytes for; where they are cut counts."""
+    """Return a collision-resistant digest of the parts; their boundaries count."""
     # The module behind hashlib, which itself loads OpenSSL: 4 ms at the start of every command.
     try:
         from _blake2 import blake2b
@@ -98,9 +98,9 @@ _MAX_FILE = 1 << 20
 
 
 class ResultCache:
-    """A folder of results; a file is there whole or not at all, and a bad one counts as missing.
+    """A folder of results as small files; an invalid file counts as missing.
 
-    Where results `must_keep`, a folder that takes none is an error; else nothing is kept.
+    With `must_keep` an unwritable folder is an error; otherwise results are not kept.
     """
 
     def __init__(self, folder: Path, kind: str = "sweep", *, must_keep: bool = True) -> None:
@@ -108,7 +108,7 @@ class ResultCache:
         self._must_keep = must_keep
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """A result that was kept."""
+        """Return a kept result, or None."""
         import json
 
         path = self._path(key)
@@ -124,7 +124,7 @@ class ResultCache:
         return values
 
     def put(self, key: str, result: Mapping[str, Any]) -> None:
-        """Keep a result."""
+        """Store a result under its key."""
         import json
 
         path = self._path(key)
@@ -141,7 +141,7 @@ class ResultCache:
 
 
 def _digest(key: str, result: Mapping[str, Any]) -> str:
-    """A number that finds a flipped bit, with which a result would still be a result."""
+    """Return a checksum; a flipped bit could still give a valid result."""
     import hashlib
     import json
 
