@@ -13,12 +13,12 @@ from command_line import exit_code, run
 from naive_chain import simulate
 from onnx import TensorProto, helper, numpy_helper
 
+from qnnmem.fix.lpai import deployed
 from qnnmem.fix.parts.deployment import Arrangement, Deployment, PartNeed, chosen, deployments
 from qnnmem.fix.parts.manifest import part_models
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import plan_part
 from qnnmem.fix.parts.remedy import parts_at
-from qnnmem.fix.planned import deployed
 from qnnmem.planner import PoolOptions
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from qnnmem.cache import ResultCache
 from qnnmem.fix import bench as bench_module
 from qnnmem.fix import proven
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
-from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.run import FixResult, cost_of

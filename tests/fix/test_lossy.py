@@ -25,8 +25,7 @@ from qnnmem.fix.lossy.smaller_inputs import (
     smaller_pictures,
     with_sizes,
 )
-from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
-from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof.border import ModelBorder, resized
 from qnnmem.fix.proof.prove import Proof, inputs_of, prove
 from qnnmem.fix.recipe import Recipe, apply_recipe

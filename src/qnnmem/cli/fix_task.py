@@ -189,8 +189,7 @@ def _repeated(
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
     from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps
-    from qnnmem.fix.lpai import REMEDIES, REQUIRED
-    from qnnmem.fix.planned import PlanJudge
+    from qnnmem.fix.lpai import REMEDIES, REQUIRED, PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult

@@ -11,8 +11,7 @@ from qnnmem.cache import ResultCache
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
 from qnnmem.fix.library.judge import CompileJudge, HtpBench
-from qnnmem.fix.library.placement import PlacementRemedy
-from qnnmem.fix.library.resident_contexts import read_resident_contexts
+from qnnmem.fix.library.resident_contexts import PlacementRemedy, read_resident_contexts
 from qnnmem.fix.library.settings import HtpSettingsRemedy
 from qnnmem.fix.library.trials import LibraryTrials
 from qnnmem.fix.lossy.remedies import judged_steps, with_lossy

@@ -15,8 +15,7 @@ from typing import Any
 from qnnmem.atomic_file import folder_for_output, write_together
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
-from qnnmem.fix.parts.op_sequence import lives
-from qnnmem.fix.parts.part_model import write_part
+from qnnmem.fix.parts.op_sequence import lives, write_part
 from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.planner import Io, PoolOptions
 from qnnmem.text import quote

@@ -14,8 +14,7 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.fix.library.trials import HtpSource, LibraryTrial, LibraryTrials
 from qnnmem.fix.parts.cut import PartFit, Rows, narrow_places
 from qnnmem.fix.parts.deployment import first_over
-from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
-from qnnmem.fix.parts.part_model import write_part
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
 from qnnmem.fix.parts.part_needs import library_need
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, partition
 from qnnmem.htp.bill.loading import load_binaries

@@ -8,7 +8,7 @@ from time import monotonic
 
 from qnnmem.errors import CannotTell, UsageError, Words, join_words
 from qnnmem.fix.library.judge import NOUNS, TOGETHER, HtpBench, htp_bench
-from qnnmem.fix.library.placement import read_rounds
+from qnnmem.fix.library.resident_contexts import read_rounds
 from qnnmem.fix.parts.deployment import Arrangement, Deployment
 from qnnmem.fix.parts.op_sequence import sequence_of
 from qnnmem.fix.parts.partition import NoPartition
