@@ -19,7 +19,7 @@ WITH_ENGINE = """
 import sys
 from pathlib import Path
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.incident import to_json
+from qnnmem.results.incident import to_json
 from qnnmem.doctor.kb.knowledge import with_own
 from qnnmem.doctor.logs.source import find_streams
 engine, base, log = sys.argv[1:]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.source import find_streams
+from qnnmem.results.incident import Incident
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from doctor_cases import CLASSES, ROOT, incidents
 
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.results.incident import Incident
 
 FILE = ROOT / "tests" / "doctor" / "fresh_logs.jsonl"
 MESSAGES = ROOT / "tests" / "doctor" / "messages.jsonl"

@@ -58,7 +58,7 @@ def prepared_binaries(folder: Path) -> list[bytes]:
     for number, model in enumerate(onnx_seeds()):
         path = folder / f"seed{number}.onnx"
         path.write_bytes(model)
-        made = prepare({"graph": path}, PrepareOptions(allow_float=True, time_limit_s=1.0))
+        made = prepare({"graph": path}, PrepareOptions(allow_float=True, time_limit_s=600.0))
         found.append(b"".join(pack(made.context)))
     return found
 

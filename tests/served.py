@@ -63,7 +63,7 @@ class Served:
         headers: Mapping[str, str] | None = None,
     ) -> Answered:
         """One request."""
-        line = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        line = HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             line.request(method, path, body, dict(headers or {}))
             came = line.getresponse()
@@ -74,7 +74,7 @@ class Served:
 
     def raw(self, text: bytes) -> bytes:
         """Bytes as they are, and all that comes back until the connection ends."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as line:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=300) as line:
             line.sendall(text)
             came = bytearray()
             while piece := line.recv(65536):
@@ -123,11 +123,11 @@ def serving(folder: Path, token: str = "", *, is_local: bool = True) -> Iterator
     is_up = threading.Event()
     thread = threading.Thread(target=run, args=(server, listening, is_up.set), daemon=True)
     thread.start()
-    assert is_up.wait(30)
+    assert is_up.wait(300)
     try:
         yield Served(bench, port)
     finally:
         server.handle_exit(2, None)
-        thread.join(30)
+        thread.join(300)
         bench.close()
         listening.close()

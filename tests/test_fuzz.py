@@ -24,8 +24,8 @@ def fuzz(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_hostile_files_have_a_documented_end(tmp_path: Path) -> None:
-    """Of the corpus and a hundred damaged files none fails in any way; `make fuzz` tries more."""
-    done = fuzz("--short", "--cases", "100", "--seed", "7", "--jobs", "2", "--keep", tmp_path)
+    """Of the corpus and some damaged files none fails in any way; `make fuzz` tries more."""
+    done = fuzz("--short", "--cases", "40", "--seed", "7", "--jobs", "2", "--keep", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 failed; exit code 70: 0, hangs: 0" in done.stdout
     assert not list(tmp_path.iterdir())
@@ -93,7 +93,7 @@ def test_each_fault_would_be_found(tmp_path: Path, code: str, fault: str) -> Non
 def test_a_hang_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case that takes too long is ended and has no exit code."""
     monkeypatch.setattr("fuzz_case.HANG_S", 0.5)
-    monkeypatch.setattr("fuzz_case._crowd", lambda: 1.0)
+    monkeypatch.setattr("fuzz_case.crowd", lambda: 1.0)
     end = run(tmp_path, "import time; time.sleep(60)")
     assert end.code is None
     assert end.faults[0].startswith("hang: ")

@@ -58,6 +58,7 @@ def test_one_thread_builds_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
     for one in threads:
         one.join()
     assert built == [Point]
+    assert ready(Point) is Point
 
 
 def test_threads_decode_a_new_type_at_once() -> None:

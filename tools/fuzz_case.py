@@ -209,7 +209,7 @@ class Runner:
         pid, status, used = os.wait4(one.pid, os.WNOHANG)
         seconds = time.monotonic() - one.started
         if pid == 0:
-            if seconds > HANG_S * _crowd() and not one.killed:
+            if seconds > HANG_S * crowd() and not one.killed:
                 one.killed = True
                 _kill(one.pid)
                 _end_strays(str(one.box.root))
@@ -293,7 +293,7 @@ def _read(reader: Reader, path: Path) -> int:
     return 0
 
 
-def _crowd() -> float:
+def crowd() -> float:
     """How many wait for each processor: on a busy machine the same work takes that much longer."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.results.incident import Incident
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # where logs are graded

@@ -77,7 +77,7 @@ def _item(setting: Setting) -> str:
 
 # Settings that are mappings in Python and repeatable options on the command line.
 _MAPPINGS = ("dims", "shapes", "values", "states")
-Words: TypeAlias = "str | tuple[str | Setting, ...]"
+Words: TypeAlias = str | tuple[str | Setting, ...]
 
 
 def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+# No memory is larger, and every reader of JSON keeps such a number exact.
+_LARGEST = 1 << 53
 
 
 class Origin(Enum):
@@ -13,13 +18,12 @@ class Origin(Enum):
     COMPUTED = "computed"  # we derived it
     DOCUMENTED = "documented"  # a vendor page states it
     REPORTED = "reported"  # users state it
-    GIVEN = "given"  # the one who asks has set it
+    GIVEN = "given"  # the caller set it
 
 
-@dataclass(frozen=True, slots=True)
-class Sourced:
-    """A number that carries its origin to the reader."""
+class Sourced(Struct, frozen=True):
+    """A size in bytes and where it comes from; results hold it as it is."""
 
-    value: int
+    value: Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] = field(name="bytes")
     origin: Origin
-    source: str
+    source: str = ""

@@ -16,7 +16,6 @@ from sliced_model import sliced
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.flags import flag
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.report import fit as report
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +72,7 @@ def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> N
     page = (ROOT / "docs" / "reference" / "commands" / "fit.md").read_text("utf-8")
     for words in ([], ["--all-socs"], ["--soc", "SM8350", "--soc", "57"], ["--budget", "ram=1K"]):
         values = json.loads(run(binary(tmp_path), "--json", *words).stdout)
-        jsonschema.validate(values, load_schema(report.SCHEMA))
+        jsonschema.validate(values, load_schema("qnnmem.fit/1"))
     one = values["socs"][0]
     keys = [*values, *one, *one["checks"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []
@@ -130,6 +129,6 @@ class TestRealLibrary:
         path = sliced(tmp_path / "m.onnx", 2100)
         done = run(path, "--soc", "SM8350", "--soc", "SM8550", "--json")
         values = json.loads(done.stdout)
-        jsonschema.validate(values, load_schema(report.SCHEMA))
+        jsonschema.validate(values, load_schema("qnnmem.fit/1"))
         assert [one["answer"] for one in values["socs"]] == ["does-not-fit", "fits"]
         assert values["socs"][0]["code"] == 1002

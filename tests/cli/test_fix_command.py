@@ -15,12 +15,13 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli.compiler import warn
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.proof.prove import prove
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.loader.onnx.backend_mark import other_backend_note
 from qnnmem.results.schema import load_schema
+from qnnmem.verbs.compiler import warn
 
 
 def pictures(width: int = 12) -> onnx.ModelProto:
@@ -212,8 +213,8 @@ def test_a_result_is_for_its_backend(model: str) -> None:
     assert not other_backend_note(Path(model), "htp")
     options = CompileOptions()
     with redirect_stderr(StringIO()) as told:
-        warn(made, options)
-        warn(Path(model), options)
+        warn(made, options, ProgressBar(""))
+        warn(Path(model), options, ProgressBar(""))
     assert told.getvalue().count(said) == 1
 
 

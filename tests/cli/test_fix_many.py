@@ -14,11 +14,12 @@ from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
 from qnnmem.cli import fix_many
-from qnnmem.cli.fix_task import FixTask, memory_of
 from qnnmem.fix.tiling.search import RegionSearch
+from qnnmem.options.fix import FixOptions
 from qnnmem.report.fix_table import FixedFile
 from qnnmem.results.schema import load_schema
 from qnnmem.results.several import RefusedFile
+from qnnmem.verbs.fix import FixTask, memory_of
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ class _Losing(Executor):
 @pytest.mark.parametrize(("deaths", "kind"), [(1, FixedFile), (2, RefusedFile)])
 def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> None:
     """What was lost is tried once more; a model that kills its worker is a row without answer."""
-    tasks = [FixTask(name, "lpai", None, None, None, "", False, None) for name in "abc"]  # type: ignore[arg-type]
+    tasks = [FixTask(name, FixOptions()) for name in "abc"]
     rows = {row.input: row for _, row in fix_many.rows_with(_Losing("b", deaths), tasks)}
     assert rows.keys() == {"a", "b", "c"}
     assert isinstance(rows["b"], kind)

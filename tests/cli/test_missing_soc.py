@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from command_line import run
 
-from qnnmem.cli.compiler import need_soc
 from qnnmem.errors import MissingSoc
 from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.verbs.compiler import need_soc
 
 VERBS = (
     ("footprint", "m.onnx"),

@@ -72,6 +72,6 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> Non
         assert line.recv(100).startswith(b"HTTP/1.1 200")
         server.send_signal(number)
         said = server.stderr.read()
-        assert server.wait(30) == 0
+        assert server.wait(300) == 0
     assert said == "Ended\n"
     server.stderr.close()

@@ -20,10 +20,10 @@ LOG = Path(__file__).parents[2] / "examples" / "graph_limit.log"
 # `work` takes the place of reading the model, in the middle of `qnnmem plan -o out.txt`.
 PROGRAM = """
 import os, signal, sys, tempfile, time
-import qnnmem, qnnmem.cli, qnnmem.loader.dlc  # its first import would put it back
+import qnnmem.cli, qnnmem.loader
 def send(name): os.kill(os.getpid(), getattr(signal, name))
 {work}
-qnnmem.load = work
+qnnmem.loader.load = work
 sys.argv = ["qnnmem", "plan", "buffers.csv", "-o", "out.txt"]
 qnnmem.cli.main()
 """
@@ -86,7 +86,7 @@ def slow(temporary, pieces):
     send("SIGTERM")
     time.sleep(60)
 atomic_file._fill = slow
-work = qnnmem.load
+work = qnnmem.loader.load
 """
     assert start(work, tmp_path).returncode == -signal.SIGTERM
     assert left(tmp_path) == []
@@ -158,7 +158,7 @@ def test_an_interrupt_that_got_lost_still_counts(work: str, tmp_path: Path) -> N
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     """As `nohup` wants it, and a shell for jobs in the background."""
-    work = "work = qnnmem.load"
+    work = "work = qnnmem.loader.load"
     (tmp_path / "buffers.csv").write_text(ROWS)
     program = PROGRAM.format(work=work).replace(
         "qnnmem.cli.main()",

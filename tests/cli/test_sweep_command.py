@@ -59,11 +59,18 @@ def test_the_text_says_what_failed() -> None:
     ("largest", "words"),
     [
         (
-            sweeps.Largest("n", {}, 7, 8, "big", predicted=7),
+            sweeps.Largest("n", {}, "big", value=7, next_value=8, predicted=7),
             "largest n that fits SM8650 is 7; 8 does not: big",
         ),
         (
-            sweeps.Largest("n", {}, 7, 8, "big", sweeps.Question.COMPILES, 9, halved=True),
+            sweeps.Largest(
+                *("n", {}, "big"),
+                value=7,
+                next_value=8,
+                until="compiles",
+                predicted=9,
+                halved=True,
+            ),
             "largest n that compiles for SM8650 is 7; 8 does not: big",
         ),
     ],
@@ -82,7 +89,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In either form, and the signal goes on to the program's end with its exit code."""
-    from qnnmem.cli import sweep as command
+    from qnnmem.verbs import sweep as verb
 
     class Broken:
         """Compiles two points and is interrupted at the third."""
@@ -95,7 +102,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(command, "_compilers", lambda *_given: ("library 1", [Broken]))
+    monkeypatch.setattr(verb, "_compilers", lambda *_given: ("library 1", [Broken]))
     words = (sliced(tmp_path / "m.onnx", "batch"), "--soc", "SM8650", "--vary", "batch=1,2,3,4")
     typed = ("sweep", *map(str, words), "--cache", str(tmp_path / "cache"))
     done = CliRunner().invoke(qnnmem, typed, standalone_mode=False)
@@ -105,7 +112,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
     assert sum("12,345" in line for line in rest) == 2
     again = CliRunner().invoke(qnnmem, (*typed, "--json"), standalone_mode=False)
     values = json.loads(again.stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.sweep/1"))
     assert (values["interrupted"], len(values["rows"])) == (True, 2)
 
 
@@ -153,7 +160,7 @@ class TestRealLibrary:
         )
         done = run(*words, "--vary", "batch=2,3000", "--json", "--jobs", "2")
         values = json.loads(done.stdout)
-        jsonschema.validate(values, load_schema(report.SCHEMA))
+        jsonschema.validate(values, load_schema("qnnmem.sweep/1"))
         assert [row["state"] for row in values["rows"]] == ["fits", "over"]
         assert [key for key in (*values, *values["rows"][0]) if f"`{key}`" not in page] == []
         assert run(*words, "--vary", "batch=3000").return_value == 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 from command_line import every_verb, exit_code, run, sentence
+
+from qnnmem.cli.verbs import qnnmem
 
 VERBS = every_verb()
 
@@ -109,3 +112,30 @@ def test_files_must_be_named() -> None:
             [sys.executable, "-m", "qnnmem", name], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    """Forty characters of it are shown."""
+    shown = sentence(run("plan", "x", "--dim", f"N={'1' * 40}", "--dim", "N=2"))
+    assert "1" * 40 in shown
+    long = sentence(run("plan", "x", "--dim", f"N={'1' * 99}", "--dim", "N=2"))
+    assert "1" * 40 in long
+    assert "1" * 99 not in long
+
+
+def test_a_list_may_repeat_what_looks_like_a_name() -> None:
+    """Only options that give names a value have one for each name."""
+    said = sentence(run("doctor", "x", "--kb", "a=1", "--kb", "a=2"))
+    assert "two values" not in said
+
+
+def test_completion_refuses_no_repeated_option() -> None:
+    """The line is not finished yet."""
+    context = click.Context(qnnmem, resilient_parsing=True)
+    words = ["plan", "x", "--align", "1", "--align", "2"]
+    name, command, rest = qnnmem.resolve_command(context, words)
+    assert (name, rest) == ("plan", words[1:])
+    assert command is not None
+    assert qnnmem.resolve_command(context, ["no-such-verb"])[1] is None
+    with pytest.raises(click.UsageError, match="was given twice"):
+        qnnmem.resolve_command(click.Context(qnnmem), words)

@@ -8,10 +8,10 @@ import lpai_failures
 import pytest
 
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.kb.stored import cases
 from qnnmem.doctor.logs.source import Stream
+from qnnmem.results.incident import Incident
 
 LPAI = {case.id: case for case in cases() if case.id.startswith("lpai-")}
 

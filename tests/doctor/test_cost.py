@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb import matcher
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in
 from qnnmem.doctor.kb.stored import cases
@@ -24,6 +23,7 @@ from qnnmem.doctor.logs.search import choose_engine
 from qnnmem.doctor.logs.session import REACH, SessionGrouper
 from qnnmem.doctor.logs.shapes import LineShapes
 from qnnmem.doctor.spool import Spool
+from qnnmem.results.incident import Incident
 
 ISSUE = "Failed to create context from binary. Error: Code "
 HEAD = "03-17 16:13:00.123     5     7 E QnnDsp: "

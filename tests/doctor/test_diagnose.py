@@ -9,12 +9,12 @@ import pytest
 from search_engines import engine_named
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import Entry, Line, When
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
 from qnnmem.doctor.logs.search import ENGINES
 from qnnmem.doctor.logs.source import Stream, find_streams
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.results.incident import Incident
 
 MAPPING = "mapping of {length:bytes} bytes failed"
 KNOWLEDGE = Knowledge(

@@ -67,8 +67,8 @@ run = verb("explain")
 def test_one_code_has_many_spellings(asked: str) -> None:
     """Decimal, hexadecimal, names, what people write, the end of a line and a 64-bit handle."""
     found = explain(asked, ())
-    assert [one.number.code for one in found.meanings] == [1002]
-    assert "nothing is short" in found.meanings[0].number.note.not_that
+    assert [one.code for one in found.meanings] == [1002]
+    assert "nothing is short" in found.meanings[0].not_what_it_says
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_one_code_has_many_spellings(asked: str) -> None:
 )
 def test_a_number_means_what_its_printer_means(asked: str, names: set[str]) -> None:
     """All meanings are given unless the words beside the number say who printed it."""
-    assert {one.number.name for one in explain(asked, ()).meanings} == names
+    assert {one.name for one in explain(asked, ()).meanings} == names
 
 
 def test_a_code_of_the_dsp_is_told_from_the_hosts() -> None:
@@ -136,7 +136,7 @@ def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> N
     """The thousand names the component; small and large numbers belong nowhere."""
     found = explain(str(code), ())
     assert found.meanings == ()
-    assert found.nearest == nearest_range(code) == near
+    assert found.nearest_range == nearest_range(code) == near
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_a_pipe_that_is_named_is_read(tmp_path: Path, words: list[str]) -> None:
     writer = threading.Thread(target=pipe.write_text, args=(FAILING,), daemon=True)
     writer.start()
     done = doctor(pipe, *words)
-    writer.join(10)
+    writer.join(300)
     assert exit_code(done) == 1
 
 

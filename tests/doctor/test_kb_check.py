@@ -11,12 +11,13 @@ import jsonschema
 import pytest
 from command_line import verb
 
-from qnnmem.doctor.kb.check import KbCheck, check, judged, skeleton
+from qnnmem.doctor.kb.check import check, judged, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, built_in, read_folder
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
 from qnnmem.doctor.logs.line import Found, match
 from qnnmem.errors import UsageError
+from qnnmem.results.kb import KbCheckResult
 from qnnmem.results.schema import load_schema
 
 GOOD = skeleton("my-entry")
@@ -25,13 +26,13 @@ GOOD = skeleton("my-entry")
 run = verb("kb")
 
 
-def checked(tmp_path: Path, text: str, name: str = "entry.md") -> KbCheck:
+def checked(tmp_path: Path, text: str, name: str = "entry.md") -> KbCheckResult:
     """Check a team's only entry."""
     (tmp_path / name).write_text(text, "utf-8")
     return check([tmp_path])
 
 
-def sentences(found: KbCheck) -> list[str]:
+def sentences(found: KbCheckResult) -> list[str]:
     """What is said about my entry."""
     return [one.sentence for one in found.findings if one.entry == "my-entry"]
 

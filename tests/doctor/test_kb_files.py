@@ -17,6 +17,7 @@ from qnnmem.doctor.kb import files as kb_files
 from qnnmem.doctor.kb import knowledge, prefilter
 from qnnmem.doctor.kb.check import skeleton
 from qnnmem.doctor.kb.files import read_files
+from qnnmem.doctor.kb.listing import list_entries
 from qnnmem.doctor.kb.read import read_entries, read_file
 from qnnmem.doctor.kb.template import parse
 from qnnmem.errors import UsageError
@@ -146,7 +147,9 @@ def tried(data: bytes, name: str) -> bool:
     """Whether a file is taken; what is refused is one printable sentence with its name."""
     try:
         lines, entries = read_file(data, name, own=True)
-        shown = report.render_list(entries) + "".join(map(report.render_entry, entries))
+        shown = report.render_list(list_entries(entries)) + "".join(
+            map(report.render_entry, entries)
+        )
         assert all(c.isprintable() or c == "\n" for c in shown)
         msgspec.json.decode(msgspec.json.encode((lines, entries)))  # as it is kept
     except UsageError as exc:

@@ -10,7 +10,6 @@ import pytest
 from context_writer import example_context, pack_context
 
 from qnnmem.doctor.backend import ALL, HTP, LPAI, backend_of
-from qnnmem.doctor.incident import Evidence, Incident, ModelPart
 from qnnmem.doctor.model_facts import (
     Comparison,
     FactsOfBackends,
@@ -25,6 +24,7 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.incident import Evidence, Incident, ModelPart
 from qnnmem.targets.socs import find_soc
 
 ROOT = Path(__file__).parents[2]

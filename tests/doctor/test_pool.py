@@ -8,12 +8,12 @@ import pytest
 from command_line import run
 
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb import template
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.logs.search import ENGINES
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import UsageError
+from qnnmem.results.incident import Incident
 
 SIZE = 2_035_712
 OPENED = f"[INFO] TCM pool current size: 0 max_size: {SIZE}\n"

@@ -14,12 +14,12 @@ import pytest
 from command_line import run
 
 from qnnmem.cli.verbs import qnnmem
-from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.doctor.kb.sections import root_cause
 from qnnmem.report import doctor, doctor_markdown
 from qnnmem.report.doctor_remedies import PLACEHOLDERS, Guide, legend
+from qnnmem.results.incident import Incident, ReadingStats
 
 ENTRIES = read_folder(BUILT_IN)[1]
 STATS = ReadingStats(("dev.log",), 1, 9, 0.1, 1)

@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from published_schemas import against_sarif
 
-from qnnmem.doctor.incident import (
+from qnnmem.report import doctor, doctor_markdown, doctor_sarif, markdown
+from qnnmem.report.findings import uri as sarif_uri
+from qnnmem.results.incident import (
     Harmless,
     Incident,
     ReadingStats,
@@ -19,8 +21,6 @@ from qnnmem.doctor.incident import (
     to_json,
     to_json_bytes,
 )
-from qnnmem.report import doctor, doctor_markdown, doctor_sarif, markdown
-from qnnmem.report.findings import uri as sarif_uri
 from qnnmem.results.schema import load_schema
 
 EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u202e"

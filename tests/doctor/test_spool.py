@@ -7,8 +7,8 @@ import random
 import pytest
 
 from qnnmem.doctor import spool as module
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.spool import Spool
+from qnnmem.results.incident import Incident
 
 
 def incident(number: int) -> Incident:

@@ -23,11 +23,12 @@ from qnnmem.cache import ResultCache
 from qnnmem.errors import NoCompiler, UsageError
 from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
 from qnnmem.fix.library import settings as htp_settings
-from qnnmem.fix.library.trials import HtpSource, LibraryTrials, from_kept, to_kept
+from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import Recipe, apply_recipe
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.kept import to_kept
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.provoke import models
@@ -122,9 +123,11 @@ def test_what_was_kept_and_damaged_is_asked_again(case: FixCase, tmp_path: Path)
     source = HtpSource(layers(2).SerializeToString())
     made = trials.trial(source, CompileOptions())
     kept = json.loads(json.dumps(to_kept(made)))
-    assert to_kept(cast("Any", from_kept(kept, SM8650))) == to_kept(made)
-    for wrong in ({"fits": 3}, {"checks": [["magic"]]}, {"numbers": [-1, 0, 0]}, {"why": 7}):
-        assert from_kept({**kept, **wrong}, SM8650) is None
+    assert to_kept(cast("Any", kept_trial(kept, SM8650))) == to_kept(made)
+    for wrong in ({"fits": 3}, {"checks": [["magic"]]}, {"why": 7}):
+        assert kept_trial({**kept, "fit": {**kept["fit"], **wrong}}, SM8650) is None
+    assert kept_trial({**kept, "spill_fill": -1}, SM8650) is None
+    assert kept_trial(kept, find_soc("SM8550")) is None
 
 
 def test_a_model_whose_ops_are_not_taken_is_not_cut(case: FixCase, tmp_path: Path) -> None:
@@ -188,7 +191,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     # What the loader said of a written binary is kept, as it is for a user.
-    monkeypatch.setattr("qnnmem.htp.bill.kept_load.cache_folder", lambda: folder / "cache")
+    monkeypatch.setattr("qnnmem.htp.bill.stored.cache_folder", lambda: folder / "cache")
     return folder
 
 

@@ -15,6 +15,11 @@ from qnnmem.results.schema import encode
 from qnnmem.workbench.compared import comparison
 
 
+def number(size: int) -> dict[str, Any]:
+    """Give a size as results hold it."""
+    return {"bytes": size, "origin": "computed", "source": "here"}
+
+
 def plan(scratch: int = 100, name: str = "a.onnx", **more: Any) -> dict[str, Any]:
     """A plan as `qnnmem plan --json` prints it, as far as it is compared."""
     buffers = more.pop("buffers", {"x": scratch})
@@ -40,15 +45,20 @@ def plans(*found: dict[str, Any], refused: tuple[str, ...] = ()) -> dict[str, An
 
 def fit(answer: str, soc: str = "SM8650", pd: int = 10, file: str = "a.bin") -> dict[str, Any]:
     """An answer of `qnnmem fit --json`."""
-    check = {"pool": "pd", "fits": answer == "fits", "need_high": {"bytes": pd}}
-    one = {"soc": soc, "answer": answer, "checks": [check], "parts": {"weights": {"bytes": 5}}}
+    check = {"pool": "pd", "fits": answer == "fits", "need_high": number(pd)}
+    one = {"soc": soc, "answer": answer, "checks": [check], "parts": {"weights": number(5)}}
     return {"schema": "qnnmem.fit/1", "file": file, "socs": [one]}
 
 
 def incident(cause: str, missing: int | None = None) -> dict[str, Any]:
     """An incident of the doctor."""
-    words = {"stage": "graph", "cause": cause, "cause_meaning": "too large", "verdict": "cause"}
-    return words | {"shortage_bytes": missing}
+    return {
+        **{"stage": "graph", "cause": cause, "cause_meaning": "too large", "verdict": "cause"},
+        **{"is_memory": True, "confidence": "high", "entry": None, "title": "", "remedies": []},
+        **{"collect_next": [], "candidates": [], "file": "run.log", "first_line": 1},
+        **{"last_line": 1, "last_file": "run.log", "process": None, "producer": None, "count": 1},
+        **{"evidence": [], "quantities": {}, "shortage_bytes": missing},
+    }
 
 
 def doctor(*incidents: dict[str, Any]) -> dict[str, Any]:
@@ -163,8 +173,14 @@ def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
 
 def bill(low: int, high: int) -> dict[str, Any]:
     """A bill with a process domain between two bounds."""
-    domain = {"low": {"bytes": low}, "high": {"bytes": high}}
-    return {"schema": "qnnmem.footprint/1", "file": "a", "parts": {}, "process_domain": domain}
+    domain = {"low": number(low), "high": number(high)}
+    return {
+        "schema": "qnnmem.footprint/1",
+        "file": "a",
+        "parts": {},
+        "process_domain": domain,
+        "process_domain_budget": number(1 << 30),
+    }
 
 
 @pytest.mark.parametrize(("old", "new"), [((1000, 1000), (10, 1002)), ((10, 1002), (900, 900))])
@@ -239,7 +255,7 @@ def test_a_plan_as_qnn_is_told_from_one_of_the_file() -> None:
 def test_a_need_that_a_fit_only_bounds_is_no_reason_to_fail() -> None:
     """The exact number of a bill against the bound of a fit."""
     old, new = bill(1000, 1000), fit("fits", pd=1002)
-    new["socs"][0]["checks"][0]["need_low"] = {"bytes": 4}
+    new["socs"][0]["checks"][0]["need_low"] = number(4)
     assert not compare_results(old, new).worse
 
 
@@ -330,9 +346,10 @@ def test_a_bill_is_compared_with_a_fit_by_what_both_know() -> None:
     bill = {
         "schema": "qnnmem.footprint/1",
         "file": "a.bin",
+        "process_domain_budget": number(1 << 30),
         "soc": "SM8650",
-        "parts": {"weights": {"bytes": 4}, "IO": None},
-        "largest_io": [{"name": "x", "kind": "input", "bytes": 1}],
+        "parts": {"weights": number(4), "IO": None},
+        "largest_io": [{"graph": "g", "name": "x", "kind": "input", "bytes": 1}],
     }
     found = compare_results(bill, fit("fits"))
     assert sizes(found)["weights"] == (4, 5)
@@ -346,6 +363,8 @@ def test_a_failure_that_was_not_there_is_worse() -> None:
     assert compare_results(doctor(), old).worse
     assert not compare_results(old, doctor()).worse
     assert sizes(compare_results(old, new)) == {"missing: map_budget": (10, 20)}
+    with pytest.raises(UsageError, match="than any memory has"):
+        compare_results(old, doctor(incident("map_budget", 10**400)))
 
 
 def test_what_fix_came_to_is_compared() -> None:

@@ -11,14 +11,16 @@ from context_writer import example_tensor as tensor
 from context_writer import old_context, old_graph
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.bill import bill_of
 from qnnmem.htp.fit import fit_bill
 from qnnmem.htp.log import CompileLog, DdrTraffic, PdEstimate, PdGraph
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
 from qnnmem.report import bill as report
-from qnnmem.results.schema import load_schema
+from qnnmem.results.footprint import Bill
+from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
 
@@ -39,9 +41,9 @@ def traps(bill: Bill) -> set[str]:
 def test_the_total_is_the_vendors_formula() -> None:
     """Op data, weights, DDR tensors, spill/fill, IO and VTCM are added once each."""
     bill = bill_of(context())
-    assert value(bill.ram) == 4_608 + 3_000_000 + 8_192 + 65_536 + 16_384 + 8 * MIB
-    assert bill.dominant == ("VTCM", bill.vtcm)
-    assert sum(value(part) for _, part in bill.parts) == value(bill.ram)
+    assert value(bill.total) == 4_608 + 3_000_000 + 8_192 + 65_536 + 16_384 + 8 * MIB
+    assert bill.dominant == "VTCM"
+    assert sum(value(part) for _, part in bill.named_parts) == value(bill.total)
 
 
 def test_the_compile_estimate_leaves_op_data_out() -> None:
@@ -53,7 +55,7 @@ def test_the_compile_estimate_leaves_op_data_out() -> None:
 
 def test_the_process_domain_is_a_range_without_a_log() -> None:
     """Weights count in units of 2 MiB; the run list is 1.16 to 1.8 times the op data and more."""
-    pd = bill_of(context()).pd
+    pd = bill_of(context()).process_domain
     assert pd is not None
     base = 4 * MIB + 16_384 + 8_192 + 65_536 + 8 * MIB
     assert (pd.low.value, pd.high.value) == (base + 5_346, base + 8_295 + 32_768)
@@ -65,8 +67,8 @@ def test_shared_weights_count_once() -> None:
     graphs = [graph(name, shared_weights=100 * MIB, const=0) for name in "abc"]
     bill = bill_of(context(*graphs))
     assert value(bill.shared_weights) == 100 * MIB
-    apart = sum(value(g.ram) - value(g.vtcm) for g in bill.graphs)
-    assert value(bill.ram) == 100 * MIB + apart + value(bill.vtcm)
+    apart = sum(value(g.total) - value(g.vtcm) for g in bill.graphs)
+    assert value(bill.total) == 100 * MIB + apart + value(bill.vtcm)
     assert "many-graphs" in traps(bill)
 
 
@@ -75,10 +77,10 @@ def test_vtcm_counts_once_for_all_graphs() -> None:
     graphs = [graph(str(number), vtcm=4 * MIB) for number in range(10)]
     bill = bill_of(context(*graphs))
     assert (value(bill.vtcm), value(bill.vtcm_stored)) == (8 * MIB, 4 * MIB)
-    assert dict(bill.parts)["VTCM"] == bill.vtcm
-    assert sum(value(part) for _, part in bill.parts) == value(bill.ram)
-    assert bill.pd is not None
-    assert bill.pd.low.value > 10 * 8 * MIB
+    assert dict(bill.named_parts)["VTCM"] == bill.vtcm
+    assert sum(value(part) for _, part in bill.named_parts) == value(bill.total)
+    assert bill.process_domain is not None
+    assert bill.process_domain.low.value > 10 * 8 * MIB
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,13 @@ def test_the_process_domain_of_shared_weights_holds_the_librarys_value(
         for n in range(2)
     ]
     bill = bill_of(context(*(replace(one, shared_weights=shared) for one in graphs)))
-    assert bill.pd is not None
-    assert bill.pd.low.value <= library <= bill.pd.high.value <= library * 1.003
+    assert bill.process_domain is not None
+    assert (
+        bill.process_domain.low.value
+        <= library
+        <= bill.process_domain.high.value
+        <= library * 1.003
+    )
 
 
 def test_shared_weights_count_against_the_compile_limit_and_a_budget() -> None:
@@ -120,12 +127,12 @@ def test_the_compile_estimate_is_that_of_the_largest_graph() -> None:
 def test_several_graphs_need_the_sum() -> None:
     """The loader reserves for every graph of a context."""
     bill = bill_of(context(graph("a"), graph("b", const=50 * MIB)))
-    first, second = (g.pd for g in bill.graphs)
-    assert bill.pd is not None
+    first, second = (g.process_domain for g in bill.graphs)
+    assert bill.process_domain is not None
     assert first is not None
     assert second is not None
-    assert bill.pd.low.value == first.low.value + second.low.value
-    assert bill.pd.high.value == first.high.value + second.high.value
+    assert bill.process_domain.low.value == first.low.value + second.low.value
+    assert bill.process_domain.high.value == first.high.value + second.high.value
 
 
 # --- VTCM ----------------------------------------------------------------------------------------
@@ -162,8 +169,8 @@ def test_the_loader_knows_the_true_vtcm_too() -> None:
     log = CompileLog("v2.51", pd_estimates=(PdEstimate(1, None, (parts,)),))
     bill = bill_of(context(graph(vtcm=4 * MIB)), log=log)
     assert (value(bill.vtcm), traps(bill)) == (8 * MIB, set())
-    assert bill.pd is not None
-    assert bill.pd.is_exact
+    assert bill.process_domain is not None
+    assert bill.process_domain.is_exact
 
 
 # --- What is not in the file ---------------------------------------------------------------------
@@ -172,7 +179,7 @@ def test_the_loader_knows_the_true_vtcm_too() -> None:
 def test_files_of_old_sdks_have_no_total() -> None:
     """What is not stored is not guessed, but IO is computed from the shapes."""
     bill = bill_of(old_context())
-    assert (bill.ram, bill.weights, bill.pd, bill.compile_estimate) == (None,) * 4
+    assert (bill.total, bill.weights, bill.process_domain, bill.compile_estimate) == (None,) * 4
     assert bill.io == Sourced(2 * 8192, Origin.COMPUTED, bill.io.source if bill.io else "")
     assert {"no-sizes", "no-soc"} <= traps(bill)
 
@@ -202,7 +209,7 @@ def test_the_largest_tensors_come_first() -> None:
     """Ten tensors are named at most, the largest first."""
     tensors = tuple(tensor(f"t{n}", n, dimensions=(n + 1,)) for n in range(20))
     bill = bill_of(context(graph(inputs=tensors, outputs=())))
-    assert [item.name for item in bill.largest] == [f"t{n}" for n in range(19, 9, -1)]
+    assert [item.name for item in bill.largest_io] == [f"t{n}" for n in range(19, 9, -1)]
 
 
 # --- What a log adds -----------------------------------------------------------------------------
@@ -213,20 +220,28 @@ def test_a_load_log_makes_the_process_domain_exact() -> None:
     parts = PdGraph("graph", 4 * MIB, 16_384, 7_777, 65_536, 8 * MIB)
     log = CompileLog("v2.51.0", pd_estimates=(PdEstimate(1, 12_345_678, (parts,)),))
     bill = bill_of(context(), log=log)
-    assert bill.pd is not None
-    assert (bill.pd.is_exact, bill.pd.low.value) == (True, 12_345_678)
-    assert (bill.pd.low.origin, bill.pd.low.source) == (Origin.MEASURED, "log of QAIRT v2.51.0")
-    assert bill.graphs[0].pd is not None
-    assert bill.graphs[0].pd.low.value == 4 * MIB + 16_384 + 7_777 + 65_536 + 8 * MIB
+    assert bill.process_domain is not None
+    assert (bill.process_domain.is_exact, bill.process_domain.low.value) == (True, 12_345_678)
+    assert (bill.process_domain.low.origin, bill.process_domain.low.source) == (
+        Origin.MEASURED,
+        "log of QAIRT v2.51.0",
+    )
+    assert bill.graphs[0].process_domain is not None
+    assert bill.graphs[0].process_domain.low.value == 4 * MIB + 16_384 + 7_777 + 65_536 + 8 * MIB
 
 
 def test_a_compile_log_gives_traffic_and_limit() -> None:
     """DDR traffic, the limit and host RAM are known only from a compile."""
     log = CompileLog("v2.51.0", memory_alloc_limit=2048 * MIB, traffic=(DdrTraffic(1, 2, 30, 40),))
     bill = bill_of(context(), log=log, host_ram=500)
-    found = (bill.ddr_read, bill.ddr_written, bill.compile_limit, bill.host_ram)
+    found = (
+        bill.ddr_read_per_inference,
+        bill.ddr_written_per_inference,
+        bill.compile_limit,
+        bill.host_ram,
+    )
     assert [value(part) for part in found] == [40, 30, 2048 * MIB, 500]
-    assert bill_of(context()).ddr_read is None
+    assert bill_of(context()).ddr_read_per_inference is None
 
 
 # --- Rendering -----------------------------------------------------------------------------------
@@ -252,20 +267,20 @@ def test_the_json_keeps_to_its_schema(bill: Bill) -> None:
 
     import jsonschema
 
-    values = json.loads(report.render_json(bill, "a.bin", "qnnmem test"))
-    jsonschema.Draft202012Validator(load_schema(report.SCHEMA)).validate(values)
+    values = json.loads(encode(bill))
+    jsonschema.Draft202012Validator(load_schema("qnnmem.footprint/1")).validate(values)
 
 
 @pytest.mark.parametrize("bill", bills())
 def test_the_text_is_safe_to_print(bill: Bill) -> None:
     """Names from files cannot move the cursor or end a line."""
-    text = report.render_text(bill, "a\x1b.bin")
+    text = report.render_text(structs.replace(bill, file="a\x1b.bin"))
     assert text.replace("\n", "").isprintable()
 
 
 def test_the_first_line_is_the_verdict() -> None:
     """Total, target and what dominates come first; without a total, what is missing."""
-    first = report.render_text(bill_of(context()), "a.bin").splitlines()[0]
+    first = report.render_text(bill_of(context())).splitlines()[0]
     assert first == "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
-    old = report.render_text(bill_of(old_context()), "a.bin").splitlines()[0]
+    old = report.render_text(bill_of(old_context())).splitlines()[0]
     assert old.startswith("total not known: the file does not say weights")

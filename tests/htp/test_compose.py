@@ -29,7 +29,7 @@ from qnnmem.targets.socs import find_soc
 FILES = Path(__file__).parents[1] / "loader" / "dlc"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "qmem-graphs.md"
 SM8650 = find_soc("SM8650")
-PARTS = ("weights", "io", "op_data", "ddr_tensors", "spill_fill", "vtcm", "ram")
+PARTS = ("weights", "io", "op_data", "ddr_tensors", "spill_fill", "vtcm", "total")
 CODES = ScaleOffset(0.05, -128)
 pytestmark = [
     pytest.mark.htp,
@@ -57,10 +57,10 @@ def billed(path: Path, worker: Worker, **options: Any) -> dict[str, Any]:
     made = measure(path, SM8650, CompileOptions(**options), worker=worker)
     assert isinstance(made, MeasuredModel)
     found = {part: getattr(made.bill, part) for part in PARTS}
-    assert made.bill.pd is not None
-    assert made.bill.missing is None
+    assert made.bill.process_domain is not None
+    assert not made.bill.missing_outputs
     numbers = {part: value and value.value for part, value in found.items()}
-    return {**numbers, "pd": made.bill.pd.high.value}
+    return {**numbers, "pd": made.bill.process_domain.high.value}
 
 
 @pytest.mark.parametrize(

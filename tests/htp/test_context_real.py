@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
@@ -19,6 +19,7 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType
 from qnnmem.report.context import as_values
+from qnnmem.results.footprint import Bill
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
 
@@ -146,7 +147,7 @@ def test_an_embedded_context_is_the_same(contexts: dict[str, HtpContext]) -> Non
     """Inside of the ONNX model stands what would stand beside it."""
     embedded, plain = contexts["embedded"], contexts["plain"]
     assert embedded.file_bytes == plain.file_bytes
-    assert bill_of(embedded).ram == bill_of(plain).ram
+    assert bill_of(embedded).total == bill_of(plain).total
 
 
 def test_the_nesting_holds_the_file_s_numbers(contexts: dict[str, HtpContext]) -> None:
@@ -182,7 +183,10 @@ def _same(mine: Any, theirs: Any) -> bool:
 def test_the_loaders_estimate_lies_in_the_range(folder: Path, case: str) -> None:
     """What is computed from the file alone holds what the real loader reserves."""
     binary = folder / f"{case}_qnn.bin"
-    guessed, measured = bill_of(read_context(binary)).pd, bill_of_loaded(binary, None).pd
+    guessed, measured = (
+        bill_of(read_context(binary)).process_domain,
+        bill_of_loaded(binary, None).process_domain,
+    )
     assert guessed is not None
     assert measured is not None
     assert measured.is_exact
@@ -193,9 +197,14 @@ def test_a_model_is_compiled_loaded_and_billed(folder: Path) -> None:
     """For a model even traffic, host memory and the process domain are measured."""
     bill = bill_of_model(folder / "model.onnx", find_soc("SM8650"))
     assert isinstance(bill, Bill)
-    assert None not in (bill.ram, bill.ddr_read, bill.ddr_written, bill.host_ram)
-    assert bill.pd is not None
-    assert bill.pd.is_exact
+    assert None not in (
+        bill.total,
+        bill.ddr_read_per_inference,
+        bill.ddr_written_per_inference,
+        bill.host_ram,
+    )
+    assert bill.process_domain is not None
+    assert bill.process_domain.is_exact
     assert bill.traps == ()
 
 

@@ -108,7 +108,7 @@ class Client:
     def close(self) -> None:
         """Leave, and wait until the server has noticed."""
         self.stdin.close()
-        self._thread.join(30)
+        self._thread.join(300)
         assert not self._thread.is_alive()
         self.stdout.close()
 
@@ -238,7 +238,7 @@ def test_a_request_during_another_ends_both(client: Client) -> None:
     client.send({"op": "ask", "verb": "wait", "options": {}, "time_limit_s": 60})
     assert client.receive()["event"] == "tick"
     client.send({"op": "have", "files": []})
-    client._thread.join(30)
+    client._thread.join(300)
     assert not client._thread.is_alive()
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, WorkerError, WorkerLost
-from qnnmem.htp.bill.value import Item, SizeRange
-from qnnmem.htp.fit.many import fit_all
-from qnnmem.htp.fit.value import Check, Fit
-from qnnmem.htp.kept_values import from_values, to_values
+from qnnmem.htp.fit.fit import Fit
+from qnnmem.htp.fit.model import fit_all
+from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint
 from qnnmem.htp.sweep.cluster import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.fit import FitCheck
+from qnnmem.results.footprint import BillItem, SizeRange
 from qnnmem.targets.socs import Soc, find_soc, socs
 
 POINTS: list[SweepPoint] = [{"batch": n, "vtcm_mb": m} for n in range(1, 13) for m in (2, 8)]
@@ -111,10 +112,13 @@ def size(value: int) -> Sourced:
 FIT = Fit(
     soc=find_soc("SM8650"),
     fits=False,
-    checks=(Check("vtcm", SizeRange(size(3), size(4)), None), Check("pd", None, size(5))),
+    checks=(
+        FitCheck.of("vtcm", SizeRange(size(3), size(4)), None),
+        FitCheck.of("pd", None, size(5)),
+    ),
     why=("try ", Setting("precision", "int8")),
     code=1002,
-    largest=(Item("g", "x", "input", size(9)),),
+    largest=(BillItem("g", "x", "input", 9),),
     seconds=1,
 )
 
@@ -123,7 +127,7 @@ def test_an_answer_is_kept_and_read_back() -> None:
     """JSON and back gives the same value."""
     import json
 
-    assert from_values(Fit, json.loads(json.dumps(to_values(FIT)))) == FIT
+    assert from_kept(Fit, json.loads(json.dumps(to_kept(FIT)))) == FIT
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,6 @@ def test_an_answer_is_kept_and_read_back() -> None:
         {"checks": 3},
         {"code": 1 << 70},
         {"why": [[]]},
-        {"more": 1},
         {"largest": [{"graph": "g", "name": "x", "kind": "input", "size": {"value": 1}}]},
     ],
 )
@@ -144,17 +147,17 @@ def test_a_file_that_holds_something_else_counts_as_missing(change: dict[str, ob
     """Nothing that is read is trusted."""
     import json
 
-    values = json.loads(json.dumps(to_values(FIT)))
-    assert from_values(Fit, {**values, **change}) is None
-    assert from_values(Fit, None) is None
+    values = json.loads(json.dumps(to_kept(FIT)))
+    assert from_kept(Fit, {**values, **change}) is None
+    assert from_kept(Fit, None) is None
 
 
 def test_spread_answers_are_those_of_one_after_another() -> None:
     """SoCs that are alike share one answer, whoever works it out."""
     targets = tuple(soc for soc in socs() if soc.has_htp)[:40]
     with ThreadPoolExecutor(3) as pool:
-        spread = fit_all(targets, lambda soc: replace(FIT, soc=soc), pool.map)
-    assert spread == fit_all(targets, lambda soc: replace(FIT, soc=soc))
+        spread = fit_all(targets, lambda soc: structs.replace(FIT, soc=soc), pool.map)
+    assert spread == fit_all(targets, lambda soc: structs.replace(FIT, soc=soc))
     assert [one.soc for one in spread] == list(targets)
 
 
@@ -237,7 +240,9 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
         def judge(self, soc: Soc, _options: CompileOptions) -> judges.JudgedModel:
             asked.append(soc.name)
-            fit = replace(FIT, soc=FIT.soc, why=(f"{self.path} and ", Setting("precision", "int8")))
+            fit = structs.replace(
+                FIT, soc=FIT.soc, why=(f"{self.path} and ", Setting("precision", "int8"))
+            )
             return judges.JudgedModel(fit, is_final=True)
 
         def close(self) -> None:
@@ -248,7 +253,9 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with Here(1) as executor:
         there = judges.FitCluster(model, {"pd": size(5)}, executor, lambda: True)
         found = there.judge(FIT.soc, CompileOptions())
-        assert found.fit == replace(FIT, why=(f"{model} and ", Setting("precision", "int8")))
+        assert found.fit == structs.replace(
+            FIT, why=(f"{model} and ", Setting("precision", "int8"))
+        )
         assert found.is_final
         with pytest.raises(WorkerError, match="cannot be understood"):
             there.judge(find_soc("SM8350"), CompileOptions())

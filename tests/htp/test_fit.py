@@ -7,32 +7,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy
 import onnx
 import pytest
 from context_writer import example_context, example_graph, old_context
+from msgspec import structs, to_builtins
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli.fit import fit as fit_command
-from qnnmem.cli.refusal import explained
 from qnnmem.errors import Setting, UsageError
 from qnnmem.flags import flag
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile import CompileFailure, CompileOptions
-from qnnmem.htp.fit import Check, Fit, check_pools, exit_code, fit_bill, fit_failure
-from qnnmem.htp.fit.many import fit_all
-from qnnmem.htp.fit.model import judge_model
+from qnnmem.htp.fit import Fit, check_pools, fit_bill, fit_failure, fit_result
+from qnnmem.htp.fit.model import fit_all, judge_model
 from qnnmem.htp.fit.nearby import nearby, with_suggestions
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.options.htp import FitOptions
+from qnnmem.options.option import flags_of
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.report.bill import render_text as render_bill
-from qnnmem.report.fit import as_values, render_text
+from qnnmem.report.fit import render_text
+from qnnmem.results.fit import FitCheck
+from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
+from qnnmem.verbs.refusal import explained
 
 SM8650, SM8350, SM8750 = find_soc("SM8650"), find_soc("SM8350"), find_soc("SM8750")
 MIB = 1 << 20
@@ -65,10 +66,10 @@ def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any)
     )
 
 
-def sized(low: int, high: int, limit: int) -> Check:
+def sized(low: int, high: int, limit: int) -> FitCheck:
     """Give a check of a need between two bounds."""
     bounds = (Sourced(value, Origin.COMPUTED, "test") for value in (low, high))
-    return Check("pd", SizeRange(*bounds), Sourced(limit, Origin.MEASURED, "test"))
+    return FitCheck.of("pd", SizeRange(*bounds), Sourced(limit, Origin.MEASURED, "test"))
 
 
 @pytest.mark.parametrize(
@@ -93,10 +94,10 @@ def test_a_full_process_domain_is_seen() -> None:
     """Weights over the budget are missing there, to the byte."""
     bill = bill_of(context(const=3600 * MIB), SM8650)
     fit = fit_bill(bill, SM8650)
-    assert bill.pd is not None
+    assert bill.process_domain is not None
     assert fit.worst is not None
     assert (fit.fits, fit.worst.pool) == (False, "pd")
-    assert fit.worst.spare == pd_budget().value - bill.pd.low.value
+    assert fit.worst.spare == pd_budget().value - bill.process_domain.low.value
 
 
 def test_another_soc_with_a_smaller_limit_refuses() -> None:
@@ -122,7 +123,7 @@ def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str)
     made = replace(context(vtcm=vtcm * MIB), dsp_arch=79)
     fit = fit_bill(bill_of(made, SM8650), SM8650)
     assert fit.fits is fits
-    text = render_text([fit], "a.bin")
+    text = render_text(fit_result([fit], "a.bin"))
     assert text.startswith(
         f"{word} SM8650: the binary was made for Hexagon v79 and SM8650 is v75; compile"
     )
@@ -137,13 +138,13 @@ def test_parts_add_up_to_the_total(budgets: dict[str, int]) -> None:
     given = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in budgets.items()}
     fit = fit_bill(bill_of(context(), SM8650), SM8650, given)
     assert fit.total is not None
-    assert sum(part.size.value for part in fit.parts) == fit.total.value
-    lines = render_text([fit], "a.bin", verbose=True).splitlines()
+    assert sum(part.value for part in fit.parts.values()) == fit.total.value
+    lines = render_text(fit_result([fit], "a.bin"), verbose=True).splitlines()
     rows = lines[lines.index("memory:") + 1 :]
     sizes = [int(row.split()[0].replace(",", "")) for row in rows[: rows.index("")]]
     assert sum(sizes[:-1]) == sizes[-1] == fit.total.value
     assert any(row.split()[1:] == ["VTCM"] for row in rows)
-    (values,) = as_values([fit], "a.bin", "test")["socs"]
+    (values,) = to_builtins(fit_result([fit], "a.bin"))["socs"]
     assert sum(part["bytes"] for part in values["parts"].values()) == values["total"]["bytes"]
 
 
@@ -151,7 +152,7 @@ def test_a_limit_has_one_origin_wherever_it_is_shown() -> None:
     """The bill of a binary and the answer whether it fits show the same lines about limits."""
     bill = bill_of(context(), SM8650)
     fit = fit_bill(bill, SM8650)
-    shown = [render_text([fit], "a.bin"), render_bill(bill, "a.bin")]
+    shown = [render_text(fit_result([fit], "a.bin")), render_bill(bill)]
     tables = [text[text.index("limit  ") :].split("\n\n")[0].rstrip() for text in shown]
     assert tables[0] == tables[1]
     assert "limit origin" in tables[0]
@@ -160,7 +161,7 @@ def test_a_limit_has_one_origin_wherever_it_is_shown() -> None:
 def test_the_users_own_limit_is_said_to_be_given() -> None:
     """It is neither reported nor measured."""
     budgets = {"ram": Sourced(1, Origin.GIVEN, "--budget")}
-    text = render_text([fit_bill(bill_of(context(), SM8650), SM8650, budgets)], "a.bin")
+    text = render_text(fit_result([fit_bill(bill_of(context(), SM8650), SM8650, budgets)], "a.bin"))
     (row,) = (line for line in text.splitlines() if line.startswith("RAM budget"))
     assert row.split()[-1] == "given"
 
@@ -178,8 +179,8 @@ def test_a_budget_replaces_or_adds_a_limit() -> None:
     budgets = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in sizes.items()}
     fit = fit_bill(bill, SM8650, budgets)
     ram = next(check for check in fit.checks if check.pool == "ram")
-    assert bill.ram is not None
-    assert (fit.fits, ram.spare) == (False, 1000 - bill.ram.value)
+    assert bill.total is not None
+    assert (fit.fits, ram.spare) == (False, 1000 - bill.total.value)
 
 
 def test_an_unknown_pool_is_bad_usage() -> None:
@@ -192,7 +193,7 @@ def test_a_file_without_sizes_cannot_be_told() -> None:
     """Old files do not hold what is needed."""
     old: HtpContext = old_context()
     fit = fit_bill(bill_of(old, SM8650), SM8650)
-    assert (fit.fits, exit_code((fit,))) == (None, 3)
+    assert (fit.fits, fit_result((fit,), "").exit_code) == (None, 3)
 
 
 def test_a_refusal_carries_its_own_numbers() -> None:
@@ -215,14 +216,18 @@ def test_an_operator_over_vtcm_is_named() -> None:
 def test_an_accident_is_no_verdict(kind: str, code: int) -> None:
     """A compile that did not end says nothing about the model, whatever it logged before."""
     fit = fit_failure(failure(GRAPH_LIMIT, kind=kind))
-    assert (fit.fits, exit_code((fit,))) == (None, code)
+    assert (fit.fits, fit_result((fit,), "").exit_code) == (None, code)
 
 
 def test_no_beats_cannot_tell() -> None:
     """Over several SoCs the exit code is 1 as soon as one does not fit."""
     fits = [fit_bill(bill_of(context(const=size), SM8650), SM8650) for size in (0, 3600 * MIB)]
-    unknown = replace(fits[0], fits=None)
-    assert [exit_code(tuple(fits)), exit_code((fits[0], unknown)), exit_code((fits[0],))] == [
+    unknown = structs.replace(fits[0], fits=None)
+    assert [
+        fit_result(fits, "").exit_code,
+        fit_result((fits[0], unknown), "").exit_code,
+        fit_result((fits[0],), "").exit_code,
+    ] == [
         1,
         3,
         0,
@@ -262,14 +267,16 @@ def test_less_vtcm_is_near_when_a_budget_is_broken(
     soc = find_soc("SM8650")
     given = Sourced(limit << 20, Origin.GIVEN, "--budget")
     size = Sourced(need << 20, Origin.COMPUTED, "test")
-    fit = Fit(soc, False, (Check(pool, SizeRange(size, size), given),))
+    fit = Fit(soc, False, checks=(FitCheck.of(pool, SizeRange(size, size), given),))
     found = [near.setting for near in nearby(fit, CompileOptions())]
     assert [one.value for one in found if one.name == "vtcm_mb"] == sizes
     assert "soc" not in [one.name for one in found]
-    text = render_text((fit,), "m.onnx", given=("--soc=SM8650", f"--budget={pool}={limit}M"))
+    text = render_text(
+        fit_result((fit,), "m.onnx"), given=("--soc=SM8650", f"--budget={pool}={limit}M")
+    )
     command = f"qnnmem fix m.onnx --backend htp --soc SM8650 --budget {pool}={limit}M -o fixed"
     assert text.endswith(f"next: search for a change that fits: {command}\n")
-    assert "qnnmem fix changes ONNX models" in render_text((fit,), "m.dlc")
+    assert "qnnmem fix changes ONNX models" in render_text(fit_result((fit,), "m.dlc"))
 
 
 def test_only_what_was_compiled_is_verified() -> None:
@@ -279,7 +286,9 @@ def test_only_what_was_compiled_is_verified() -> None:
     def judge(soc: Soc, options: CompileOptions) -> Fit:
         asked.append((soc.name, dict(options.dims)))
         good = fit_bill(bill_of(context(), SM8650), SM8650)
-        return good if options.dims == {"batch": 1500} else replace(good, fits=False, why="no")
+        return (
+            good if options.dims == {"batch": 1500} else structs.replace(good, fits=False, why="no")
+        )
 
     options = CompileOptions(dims={"batch": 3000})
     fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 2)
@@ -297,11 +306,13 @@ def test_less_of_what_fits_is_not_compiled(good: str, compiled: list[str]) -> No
     def judge(soc: Soc, options: CompileOptions) -> Fit:
         asked.append(str(options.vtcm_mb) if options.vtcm_mb else options.precision.value)
         fits = asked[-1] == good
-        return replace(fit_bill(bill_of(context(), SM8650), SM8650), fits=fits)
+        return structs.replace(fit_bill(bill_of(context(), SM8650), SM8650), fits=fits)
 
     size = Sourced(8 << 20, Origin.COMPUTED, "test")
-    check = Check("vtcm", SizeRange(size, size), Sourced(4 << 20, Origin.GIVEN, "--budget"))
-    fit = with_suggestions(Fit(find_soc("SM8650"), False, (check,)), CompileOptions(), judge, 3)
+    check = FitCheck.of("vtcm", SizeRange(size, size), Sourced(4 << 20, Origin.GIVEN, "--budget"))
+    fit = with_suggestions(
+        Fit(find_soc("SM8650"), False, checks=(check,)), CompileOptions(), judge, 3
+    )
     assert asked == [*compiled, "int8"]
     (found,) = (one for one in fit.suggestions if one.setting.name == "vtcm_mb")
     assert (found.verified, found.setting.value) == (True, good)
@@ -313,11 +324,11 @@ def test_what_was_tried_is_compiled_otherwise_by_a_whole_command() -> None:
     options = CompileOptions(dims={"batch": 3000})
 
     def judge(soc: Soc, options: CompileOptions) -> Fit:
-        return Fit(soc, None, (), why=words)
+        return Fit(soc, None, why=words)
 
     fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 3)
-    with click.Context(fit_command):
-        text = render_text([explained(fit, Path("m.onnx"), options)], "m.onnx")
+    flags = frozenset(flags_of(FitOptions))
+    text = render_text(fit_result([explained(fit, Path("m.onnx"), options, flags)], "m.onnx"))
     line = "`qnnmem prepare m.onnx --backend htp --soc {} --dim batch={} --partition -o model.bin`"
     assert line.format("SM8350", 1500) in text
     assert line.format("SM8550", 3000) in text
@@ -332,7 +343,7 @@ def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: floa
         assert options.time_limit_s == pytest.approx(patience, abs=5)
         good = fit_bill(bill_of(context(), SM8650), SM8650)
         late = "batch" in options.dims and soc is SM8350
-        return replace(good, fits=None, why="give more time", timed_out=late)
+        return structs.replace(good, fits=None, why="give more time", timed_out=late)
 
     options = CompileOptions(dims={"batch": 3000}, time_limit_s=given)
     fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 3)
@@ -344,7 +355,9 @@ def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: floa
         ("--dim batch=1500", True),
         ("--soc SM8550", False),
     ]
-    assert "too slow  --dim batch=2048: not finished within" in render_text([fit], "a.onnx")
+    assert "too slow  --dim batch=2048: not finished within" in render_text(
+        fit_result([fit], "a.onnx")
+    )
 
 
 def test_alike_socs_share_a_compile() -> None:
@@ -452,20 +465,20 @@ class TestVtcm:
 def test_a_table_of_socs_says_its_tightest_limit_and_each_reason_once() -> None:
     """VTCM that is taken whole says nothing; SoCs that differ by name alone share a reason."""
 
-    def check(pool: str, need: int, limit: int) -> Check:
+    def check(pool: str, need: int, limit: int) -> FitCheck:
         size = Sourced(need, Origin.MEASURED, "here")
-        return Check(pool, SizeRange(size, size), Sourced(limit, Origin.MEASURED, "here"))
+        return FitCheck.of(pool, SizeRange(size, size), Sourced(limit, Origin.MEASURED, "here"))
 
     good = (check("vtcm", 8, 8), check("pd", 25, 100))
     fits = [
-        Fit(find_soc("SM8650"), True, good),
-        Fit(find_soc("SM7325"), None, (), why="SM7325 does not", needs_int8=True),
-        Fit(find_soc("SM7350"), None, (), why="SM7325 does not", same_as="SM7325", needs_int8=True),
-        Fit(find_soc("SM8350"), None, (), why="no operator for SM8350"),
-        Fit(find_soc("SM8550"), None, (), why="no operator for SM8550"),
+        Fit(find_soc("SM8650"), True, checks=good),
+        Fit(find_soc("SM7325"), None, why="SM7325 does not", needs_int8=True),
+        Fit(find_soc("SM7350"), None, why="SM7325 does not", same_as="SM7325", needs_int8=True),
+        Fit(find_soc("SM8350"), None, why="no operator for SM8350"),
+        Fit(find_soc("SM8550"), None, why="no operator for SM8550"),
     ]
     first, _file, _blank, title, *rows, _blank, int8, other = render_text(
-        fits, "m.onnx"
+        fit_result(fits, "m.onnx")
     ).splitlines()
     assert first == "fits 1 of 5 SoCs, needs int8 on 2, cannot tell for 2"
     assert title.split() == ["SoC", "answer", "tightest", "limit", "to", "spare", "of", "limit"]
@@ -473,6 +486,6 @@ def test_a_table_of_socs_says_its_tightest_limit_and_each_reason_once() -> None:
     assert rows[1].split()[:3] == ["SM7325", "needs", "int8"]
     assert int8.startswith("needs int8 on SM7325, SM7350: no FP16 there; --precision int8")
     assert other == "cannot tell on SM8350, SM8550: no operator for SM8350"
-    assert [one["needs_int8"] for one in as_values(fits, "m", "t")["socs"]] == [
+    assert [one["needs_int8"] for one in to_builtins(fit_result(fits, "m"))["socs"]] == [
         *(False, True, True, False, False)
     ]

@@ -12,10 +12,10 @@ from told_worker import ToldWorker, loading
 
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.bill.value import SizeRange
-from qnnmem.htp.fit.stored import fit_stored
+from qnnmem.htp.fit.model import fit_stored
 from qnnmem.htp.place import resident
 from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")
@@ -26,7 +26,7 @@ LINES = (f"Setting context 1 reserved space to {ESTIMATE}", "PD 0 chosen for con
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep what the loader says in a folder of the test."""
-    monkeypatch.setattr("qnnmem.htp.bill.kept_load.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("qnnmem.htp.bill.stored.cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -43,7 +43,7 @@ def prepared(tmp_path: Path, cache: Path) -> tuple[Path, MeasuredModel]:
 
 def domain(path: Path) -> SizeRange:
     """Give the process domain that a binary's bill states."""
-    found = stored_bill(path).pd
+    found = stored_bill(path).process_domain
     assert found is not None
     return found
 
@@ -56,8 +56,11 @@ def test_every_verb_says_what_the_loader_said(prepared: tuple[Path, MeasuredMode
     checked = next(check.need for check in fits[0].checks if check.pool == "pd")
     placed = resident("a", stored_bill(binary, SM8650))
     assert placed is not None
-    assert made.bill.pd == domain(binary) == checked == placed.need
-    assert (made.bill.pd.is_exact, made.bill.pd.low.value) == (True, ESTIMATE)
+    assert made.bill.process_domain == domain(binary) == checked == placed.need
+    assert (made.bill.process_domain.is_exact, made.bill.process_domain.low.value) == (
+        True,
+        ESTIMATE,
+    )
 
 
 def test_another_content_is_another_binary(prepared: tuple[Path, MeasuredModel]) -> None:
@@ -71,7 +74,7 @@ def test_another_content_is_another_binary(prepared: tuple[Path, MeasuredModel])
 
 def test_another_soc_was_not_asked(prepared: tuple[Path, MeasuredModel]) -> None:
     """The loader's word is for the SoC that it loaded for."""
-    pd = stored_bill(prepared[0], find_soc("SM8750")).pd
+    pd = stored_bill(prepared[0], find_soc("SM8750")).process_domain
     assert pd is not None
     assert not pd.is_exact
 

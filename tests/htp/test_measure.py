@@ -75,8 +75,11 @@ def swept(model: Path, told: Any) -> SweepOutcome:
 def test_the_loaders_estimate_is_in_the_bill(model: Path) -> None:
     """The process domain is exact, and the costs of the compile come with it."""
     made = measured(model, worker(*FITS))
-    assert made.bill.pd is not None
-    assert (made.bill.pd.low.value, made.bill.pd.high.value) == (ESTIMATE, ESTIMATE)
+    assert made.bill.process_domain is not None
+    assert (made.bill.process_domain.low.value, made.bill.process_domain.high.value) == (
+        ESTIMATE,
+        ESTIMATE,
+    )
     assert (made.no_estimate, made.compiled.outcome.seconds) == ("", 2.5)
     assert made.bill.host_ram is not None
     assert made.bill.host_ram.value == 1 << 20
@@ -88,14 +91,14 @@ def test_the_binary_is_kept_where_it_is_wanted(model: Path, tmp_path: Path) -> N
     made = measured(model, told, output=output)
     assert [verb for verb, _, _ in told.asked] == ["compile", "load"]
     assert told.asked[1][1] == {"binaries": [str(output)], "soc": SM8650.model_id}
-    assert output.stat().st_size == made.bill.context.file_bytes
+    assert output.stat().st_size == made.bill.file_bytes
 
 
 def test_weights_are_named_on_request(model: Path) -> None:
     """The model is read once more for them, so it has to be asked for."""
     assert measured(model, worker(*FITS)).bill.largest_weights == ()
     named = measured(model, worker(*FITS), name_weights=True).bill.largest_weights
-    assert [(item.name, item.size.value) for item in named][:1] == [("w", 1024)]
+    assert [(item.name, item.bytes) for item in named][:1] == [("w", 1024)]
 
 
 def test_a_model_that_only_the_compiler_reads_has_no_weights(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ class TestNoEstimate:
     def test_the_bill_stays_and_says_so(self, model: Path, told: Any, why: str) -> None:
         """Its process domain is the range of the file, and a trap says why."""
         made = measured(model, told)
-        assert made.bill.pd == bill_of(made.compiled.context, SM8650).pd
+        assert made.bill.process_domain == bill_of(made.compiled.context, SM8650).process_domain
         assert why in made.no_estimate
         trap = made.bill.traps[-1]
         assert (trap.id, why in str(trap.sentence)) == ("not-loaded", True)
@@ -189,7 +192,7 @@ def test_the_qmem_table_has_the_same_bill(model: Path) -> None:
 
 def test_a_model_without_a_bill_names_its_tensors(model: Path) -> None:
     """Sizes follow the loader's table of element types."""
-    found = {item.name: (item.kind, item.size.value) for item in model_io(model, CompileOptions())}
+    found = {item.name: (item.kind, item.bytes) for item in model_io(model, CompileOptions())}
     assert found["x"] == ("input", 8192)
     assert found["w"] == ("weights", 1024)
     assert found["scale"] == ("weights", 4)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import msgspec
 import numpy
 import onnx
 import pytest
@@ -19,17 +18,16 @@ from told_worker import ToldWorker, loading
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.epcontext import missing_in_epcontext
-from qnnmem.htp.fit import exit_code
+from qnnmem.htp.fit import fit_result
 from qnnmem.htp.fit.model import judge_model
 from qnnmem.htp.library import library_there
-from qnnmem.htp.missing_outputs import MissingOutput, MissingOutputs
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
 from qnnmem.report import compiled as report_of_compiled
 from qnnmem.report.page.htp import bill_section
-from qnnmem.report.page.values import BillValues
-from qnnmem.results.schema import load_schema
+from qnnmem.results.footprint import MissingOutput, missing_words
+from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")
@@ -99,16 +97,16 @@ def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None
     """With the names and what gives them; the JSON lists all."""
     made = measure(model, SM8650, worker=worker())
     assert isinstance(made, MeasuredModel)
-    text = report.render_text(made.bill, "half.onnx", compiled=True)
+    text = report.render_text(made.bill, compiled=True)
     assert text.startswith(SAID)
     assert "for the part that was compiled" in text.splitlines()[1]
     written = report_of_compiled.render_text(made, "half.onnx", tmp_path / "a.bin")
     assert written.startswith(SAID)
-    values = report.as_values(made.bill, "half.onnx", "qnnmem test")
+    values = json.loads(encode(made.bill))
     assert [one["name"] for one in values["missing_outputs"]] == [f"c{n}" for n in range(6)]
-    named = load_schema(report.SCHEMA)
-    jsonschema.Draft202012Validator(named).validate(json.loads(json.dumps(values)))
-    page = str(bill_section(msgspec.convert(values, BillValues)).body)
+    named = load_schema("qnnmem.footprint/1")
+    jsonschema.Draft202012Validator(named).validate(values)
+    page = str(bill_section(made.bill).body)
     assert page.index("Not the whole model") < page.index("Made for SM8650")
     assert "c5" in page
 
@@ -116,7 +114,7 @@ def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None
 def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:
     """What is known is the size of a part: whether the whole fits cannot be told."""
     fit = judge_model(model, SM8650, CompileOptions(), {}, worker=worker())
-    assert (fit.fits, exit_code((fit,))) == (None, 3)
+    assert (fit.fits, fit_result((fit,), "").exit_code) == (None, 3)
     assert str(fit.why).startswith(SAID)
     row = LibraryCompiler(model, SM8650, CompileOptions(), worker=worker()).run({})
     assert (row.state, str(row.reason)[: len(SAID)]) == ("refused", SAID)
@@ -127,7 +125,7 @@ def test_a_whole_model_is_not_doubted(model: Path) -> None:
     told: Any = ToldWorker(loading((0,), *LINES))
     made = measure(model, SM8650, worker=told)
     assert isinstance(made, MeasuredModel)
-    assert made.bill.missing is None
+    assert not made.bill.missing_outputs
 
 
 def test_every_kind_of_missing_output_has_its_reason() -> None:
@@ -154,9 +152,9 @@ def test_every_kind_of_missing_output_has_its_reason() -> None:
 
 def test_one_output_of_many_is_said_in_the_singular() -> None:
     """The sentence names at most six outputs and counts the rest."""
-    one = MissingOutputs((MissingOutput("y"),), 2).sentence
+    one = missing_words((MissingOutput("y"),), 2)
     assert one == "not the whole model: 1 of 2 outputs is not in the context binary: 'y'"
-    many = MissingOutputs(tuple(MissingOutput(str(n)) for n in range(8)), 9).sentence
+    many = missing_words(tuple(MissingOutput(str(n)) for n in range(8)), 9)
     assert many.endswith("'5', 2 more")
 
 

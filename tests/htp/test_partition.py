@@ -17,7 +17,7 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.partition_run import PartitionRun, farthest
 from qnnmem.htp.log import read_line
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.report.compiled import run_words
+from qnnmem.options.prepare import PreparationOptions
 from qnnmem.targets.socs import find_soc
 
 SM8650 = find_soc("SM8650")
@@ -139,9 +139,8 @@ def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
 
 def prepare(model: Path, output: Path, worker: Any) -> int:
     """Prepare a partitioned model."""
-    return prepare_htp(
-        (str(model),), str(output), force=False, soc="SM8650", partition=True, worker=worker
-    )
+    options = PreparationOptions(soc="SM8650", partition=True)
+    return prepare_htp((str(model),), str(output), options, force=False, worker=worker)
 
 
 def test_a_partition_is_written_with_its_epcontext_model(
@@ -189,5 +188,5 @@ def test_the_output_that_differs_most_decides() -> None:
     """By its own size, and outputs without a number do not count."""
     found = farthest([("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0)])
     assert (found.output, found.difference, found.is_verified) == ("b", 0.05, False)
-    assert "output 'b' is 5.00% off" in run_words(found)
+    assert "output 'b' is 5.00% off" in found.sentence
     assert PartitionRun(0.001, "a").is_verified

@@ -13,7 +13,6 @@ from sliced_model import sliced
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.library import INSTALL, library_there
@@ -29,6 +28,7 @@ from qnnmem.htp.place import (
 from qnnmem.htp.place.admission import admissions, compare, exact, one_domain
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import find_soc, pd_budget
 
 SM8350 = find_soc("SM8350")

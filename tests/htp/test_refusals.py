@@ -15,13 +15,13 @@ import pytest
 from command_line import exit_code, run
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli.refusal import reading_of
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.library import INSTALL, find_library, library_there
 from qnnmem.htp.worker import Worker
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
+from qnnmem.verbs.refusal import reading_of
 
 SM8650 = find_soc("SM8650")
 F, D, I64, I32, U8 = (

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from patience import patient
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
@@ -36,6 +37,7 @@ from qnnmem.htp.sweep import (
 )
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.report.sweep import render_text
+from qnnmem.results.sweep import SweepState
 from qnnmem.targets.socs import find_soc
 
 IDENTITY = Identity("digest", 57, "library 1", {})
@@ -259,7 +261,7 @@ def test_an_interrupted_sweep_keeps_what_is_done(tmp_path: Path) -> None:
 
 def test_jobs_run_side_by_side(tmp_path: Path) -> None:
     """Two compiles wait for each other, which one after another would never end."""
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=120)
 
     def answer(_point: SweepPoint) -> SweepOutcome:
         meeting.wait()
@@ -302,7 +304,7 @@ def growing(slope: int, base: int, limit: int, jump_at: int | None = None) -> An
     def answer(point: SweepPoint) -> SweepOutcome:
         batch = int(point["batch"])
         need = base + slope * batch + (limit // 3 if jump_at and batch >= jump_at else 0)
-        state = "fits" if need <= limit else "over"
+        state: SweepState = "fits" if need <= limit else "over"
         return SweepOutcome(state, "big", compile_need=need // 2, pd_need=need, file_bytes=1)
 
     return answer
@@ -346,7 +348,7 @@ def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
         need = int(point["batch"]) * 10
         if need > 500:
             return SweepOutcome("over", "over the compile limit", compile_need=need)
-        state = "fits" if need <= 300 else "over"
+        state: SweepState = "fits" if need <= 300 else "over"
         return SweepOutcome(state, "no room", compile_need=need, pd_need=need, file_bytes=1)
 
     axis, found = Axis("batch", range(1, 100)), {}
@@ -457,9 +459,10 @@ class TestRealLibrary:
             if point["batch"] == 2:
                 os.killpg(pid, signal.SIGSTOP)
 
-        rows = self.run(tmp_path, batches(1, 2, 3), stop, limit_s=6)
+        limit = patient(6)
+        rows = self.run(tmp_path, batches(1, 2, 3), stop, limit_s=limit)
         assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
-        assert "not finished within 6 s" in join_words(rows[1].result.reason)
+        assert f"not finished within {limit} s" in join_words(rows[1].result.reason)
 
     def test_want_of_memory_is_said(self, tmp_path: Path) -> None:
         """An address space too small for the library fails that compile and no other."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ import pytest
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError
-from qnnmem.htp.kept import model_digest
-from qnnmem.htp.kept_values import to_values
-from qnnmem.htp.sweep.kept import from_kept
-from qnnmem.htp.sweep.value import SweepOutcome
+from qnnmem.htp.kept import model_digest, to_kept
+from qnnmem.htp.sweep.rows import SweepOutcome, kept_outcome
 
 KEY = "ab" * 32
 
@@ -24,10 +21,10 @@ def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     """Numbers, and those that are not known."""
     cache, result = (
         ResultCache(tmp_path),
-        SweepOutcome("over", "too large", 1002, pd_need=5, seconds=1.5),
+        SweepOutcome("over", "too large", code=1002, pd_need=5, seconds=1.5),
     )
-    cache.put(KEY, to_values(result))
-    assert from_kept(cache.get(KEY)) == result
+    cache.put(KEY, to_kept(result))
+    assert kept_outcome(cache.get(KEY)) == result
 
 
 ODD: dict[str, tuple[Any, ...]] = {
@@ -35,7 +32,6 @@ ODD: dict[str, tuple[Any, ...]] = {
     "seconds": (-1.0, float("nan"), float("inf"), None, "1", True),
     "state": ("failed", "", "unheard of", 1, None, []),
     "reason": (1, None, {}, [1], [{"name": 1, "value": ""}]),
-    "more": (1,),
 }
 
 
@@ -44,15 +40,15 @@ ODD: dict[str, tuple[Any, ...]] = {
 )
 def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
     """Whatever JSON can hold."""
-    assert from_kept(asdict(SweepOutcome("fits"))) == SweepOutcome("fits")
-    assert from_kept({**asdict(SweepOutcome("fits")), **changes}) is None
+    assert kept_outcome(to_kept(SweepOutcome("fits"))) == SweepOutcome("fits")
+    assert kept_outcome({**to_kept(SweepOutcome("fits")), **changes}) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "deep", "other key", "large", "zero"])
 def test_what_is_no_kept_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
     """A pipe is not waited for, a link is not followed."""
     cache = ResultCache(tmp_path)
-    cache.put(KEY, to_values(SweepOutcome("fits")))
+    cache.put(KEY, to_kept(SweepOutcome("fits")))
     path = tmp_path / "sweep" / KEY[:2] / f"{KEY}.json"
     data = path.read_bytes()
     path.unlink()

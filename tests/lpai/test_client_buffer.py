@@ -135,11 +135,11 @@ def test_an_owner_in_another_thread_counts() -> None:
 
     def hold(_mine: bytearray) -> None:
         started.set()
-        go.wait(10)
+        go.wait(300)
 
     thread = threading.Thread(target=hold, args=(owner,))
     thread.start()
-    started.wait(10)
+    started.wait(300)
     del owner
     held = not lease.is_released
     go.set()

@@ -212,7 +212,7 @@ def test_tflite_gives_a_layout() -> None:
 def test_progress_is_told(folder: Path) -> None:
     """Whoever waits hears what is going on."""
     said: list[str] = []
-    options = lpai.PrepareOptions(allow_float=True, time_limit_s=1.0)
+    options = lpai.PrepareOptions(allow_float=True, time_limit_s=600.0)
     lpai.prepare({"net": folder / "net.onnx"}, options, said.append)
     assert said == ["reading net.onnx", "planning net", "trying net"]
 

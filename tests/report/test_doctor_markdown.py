@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
 from qnnmem.report import doctor_markdown, markdown
+from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
 
 def incident(**changes: Any) -> Incident:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.report import doctor, doctor_markdown, doctor_sarif
+from qnnmem.results.incident import Incident, ReadingStats
 
 LINK = "see [the fix](http://evil.example/x) {0} {1} \\[a](1)\x1b[31m\r\u202e\x9b"
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from qnnmem.doctor.incident import Evidence, Incident, ReadingStats
 from qnnmem.report.doctor_sarif import render_sarif
+from qnnmem.results.incident import Evidence, Incident, ReadingStats
 
 
 def incident(verdict: str, entry: str | None = "graph-limit") -> Incident:

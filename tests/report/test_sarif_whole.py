@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_sarif
 from qnnmem.report.findings import sarif_result, sarif_rule, uri
+from qnnmem.results.incident import Harmless, Incident, ReadingStats, to_json
 
 LINE = {"file": "a b.log", "line": 12, "text": "needs [5]", "count": 2, "decides": False}
 

@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
         {"values": ["x=@/etc/passwd"]},
         {"values": ["x=secret.npy"]},
         {"align": "-1"},
-        {"align": 64},
+        {"align": 1 << 21},
         {"budgets": ["scratch=1K --output=x"]},
         {"output": "x"},
         {"dims": ["N=1"] * 100},

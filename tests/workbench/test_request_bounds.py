@@ -69,7 +69,7 @@ def test_a_listener_that_goes_away_leaves_no_task(
     """The event loop has nothing to log, now or at the end; stderr is where it would go."""
     with serving(tmp_path) as served:
         for _ in range(3):
-            with socket.create_connection(("127.0.0.1", served.port), timeout=30) as line:
+            with socket.create_connection(("127.0.0.1", served.port), timeout=300) as line:
                 host = f"Host: 127.0.0.1:{served.port}\r\n"
                 line.sendall(f"GET /api/events HTTP/1.1\r\n{host}\r\n".encode())
                 assert b" 200 " in line.recv(4096)

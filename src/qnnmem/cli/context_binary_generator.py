@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.lpai.preparation import Prepared
     from qnnmem.lpai.prepare_options import PrepareOptions
+    from qnnmem.verbs.listener import VerbCall
 
 _TOOL = "qnn-context-binary-generator"
 _HTP = re.compile(r"(?i)(lib)?QnnHtp\.(so|dll)\Z")
@@ -223,10 +224,11 @@ def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: 
     from pathlib import Path
 
     from qnnmem.atomic_file import check_replaceable, folder_for_output
-    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.recorded_args import verb_call
     from qnnmem.htp.compile import CompileFailure, check_options, compile_model
     from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
+    from qnnmem.verbs.compiler import need_compiler
 
     model, given = models[0], flags["config_file"]
     config = HtpToolConfig() if given is None else read_htp_config(Path(given))
@@ -235,14 +237,16 @@ def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: 
         console.warn(note)
     options = _compile_options(flags, wanted)
     check_options(wanted.soc, options)
-    need_compiler(model, (wanted.soc,), options)
-    with folder_for_output(target.parent), ProgressBar("compiling") as bar:
+    progress = ProgressBar("compiling")
+    call = verb_call(progress)
+    need_compiler(model, (wanted.soc,), options, call)
+    with folder_for_output(target.parent), progress as bar:
         check_replaceable(target, force=True)
         made = compile_model(model, wanted.soc, options, output=target, progress=bar.say)
     if flags["log_level"]:
         _show_log(made.outcome, console)
     if isinstance(made, CompileFailure):
-        return _failed(made, console, logged=bool(flags["log_level"]))
+        return _failed(made, console, call, logged=bool(flags["log_level"]))
     _done(made, model, target, console)
     return 0
 
@@ -277,17 +281,17 @@ def _show_log(outcome: RequestOutcome, console: Console) -> None:
             console.log(levels.get(line.level, LogLevel.VERBOSE), line.text)
 
 
-def _failed(failure: CompileFailure, console: Console, *, logged: bool) -> int:
+def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged: bool) -> int:
     """The lines that the real tool shows of a failure, then our explanation."""
-    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.qnn.enums import LogLevel
+    from qnnmem.verbs.refusal import failure_code, say_failure
 
     if failure.refusal is not None and not logged:
         console.log(LogLevel.ERROR, failure.refusal.line)
     if failure.code is not None:
         text = f"Finalize Graph for Idx = 0 failed with error = {failure.code}"
         console.log(LogLevel.ERROR, text)
-    console.note(say_failure(failure, "binary").rstrip("\n"))
+    console.note(say_failure(failure, "binary", call.flags).rstrip("\n"))
     return failure_code(failure)
 
 

@@ -16,14 +16,14 @@ from qnnmem.errors import NoCompiler, QnnMemError, UsageError
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
-    from qnnmem.doctor.host import HostReport
-    from qnnmem.doctor.incident import Incident, ReadingStats
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.report.doctor_remedies import Guide
+    from qnnmem.results.host import HostResult
+    from qnnmem.results.incident import Incident, ReadingStats
     from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
@@ -249,35 +249,26 @@ def _path(name: str | None) -> Path | None:
 
 
 def _run(request: Request) -> int:
-    """Diagnoses logs and shows the result; gives the exit code."""
+    """Diagnose logs and show the result; return the exit code."""
     from qnnmem.cli.output import check_free, say_verdict, write_stream
-    from qnnmem.doctor.kb.knowledge import with_own
-    from qnnmem.doctor.kept_whys import keep_whys, load_whys
-    from qnnmem.doctor.logs.kind import without_other_kinds
-    from qnnmem.doctor.logs.source import find_logs
+    from qnnmem.verbs.doctor import diagnose_streams, known_causes, read_logs
 
     if request.output is not None:
         check_free(request.output, request.force)  # says so before the work, not after
-    found = find_logs(request.paths)
-    if not request.follow:  # which waits for what is not written yet
-        found = without_other_kinds(found)
-    streams = found.streams
-    knowledge = with_own(request.kb)
-    whys = load_whys(knowledge)
-    request.guide.whys.update(whys)
-    live = _LiveOutput(request) if request.follow and request.output is None else None
-    if request.follow:
-        diagnosis = _follow(streams, knowledge, live)
-    else:
-        diagnosis = _diagnose(streams, knowledge, request.jobs, request.cluster)
-    try:
-        for error in found.unread:
-            diagnosis.miss(error)
-        diagnosis.notes += (*found.notes, *knowledge.notes)
-        if live is not None and live.shown:
-            diagnosis.notes += live.missing
-            write_stream(live.end(diagnosis.stats(streams)), None, False)
+    logs = read_logs(request.paths, request.kb, follow=request.follow)
+    streams, knowledge = logs.found.streams, logs.knowledge
+    with known_causes(knowledge, request.guide):
+        live = _LiveOutput(request) if request.follow and request.output is None else None
+        if request.follow:
+            diagnosis = _follow(streams, knowledge, live)
         else:
+            diagnosis = diagnose_streams(streams, knowledge, request.jobs, request.cluster)
+        try:
+            logs.complete(diagnosis)
+            if live is not None and live.shown:
+                diagnosis.notes += live.missing
+                write_stream(live.end(diagnosis.stats(streams)), None, False)
+                return diagnosis.exit_code
             # Compiling a model takes minutes: not for logs in which nothing failed.
             model = _facts_for(request, diagnosis)
             diagnosis.notes += model.missing if model else ()
@@ -288,11 +279,9 @@ def _run(request: Request) -> int:
             write_stream(pieces, request.output, request.force)
             if request.output is not None:
                 say_verdict(_verdict(diagnosis, stats, facts))
-        if request.guide.whys != whys:
-            keep_whys(knowledge, request.guide.whys)
-        return diagnosis.exit_code
-    finally:
-        diagnosis.close()
+            return diagnosis.exit_code
+        finally:
+            diagnosis.close()
 
 
 def _facts_for(request: Request, diagnosis: Diagnosis) -> FoundFacts | None:
@@ -304,27 +293,6 @@ def _facts_for(request: Request, diagnosis: Diagnosis) -> FoundFacts | None:
     short = (one for one in diagnosis.incidents() if one.is_memory is not False)
     # Where memory is not short, a wrong name is still said, and nothing is compiled for it.
     return request.find_facts({backend_of(one) for one in short} or {LPAI})
-
-
-def _diagnose(
-    streams: Sequence[Stream], knowledge: Knowledge, jobs: int, cluster: str | None
-) -> Diagnosis:
-    from qnnmem.collector import collect_as_ever
-
-    if cluster is None and jobs == 1:
-        from qnnmem.doctor.diagnose import diagnose
-
-        collect_as_ever()
-        return diagnose(streams, knowledge)
-    from qnnmem.doctor import fleet
-
-    collect_as_ever()
-    if cluster is None:
-        chosen = fleet.jobs_executor(jobs, fleet.bytes_of(streams))
-    else:
-        chosen = fleet.cluster_executor(cluster)
-    with chosen as executor:
-        return fleet.diagnose_with(streams, knowledge, executor)
 
 
 def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput | None) -> Diagnosis:
@@ -383,7 +351,7 @@ def _render(
     stats: ReadingStats,
     request: Request,
     facts: FactsOfBackends | None,
-    machine: HostReport | None,
+    machine: HostResult | None,
 ) -> Iterable[str]:
     if machine is not None and request.form == "text":
         from qnnmem.report.host import render_beside
@@ -415,7 +383,7 @@ def _render_groups(
     stats: ReadingStats,
     request: Request,
     facts: FactsOfBackends | None,
-    machine: HostReport | None,
+    machine: HostResult | None,
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
     from qnnmem.report import fleet

@@ -28,15 +28,17 @@ def explain(
     from qnnmem.cli.output import write
     from qnnmem.doctor.explain import explain as explain_code
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-    from qnnmem.report import explain as report
+    from qnnmem.report.explain import render_text
+    from qnnmem.results.explain import ExplainResult
+    from qnnmem.results.schema import encode
 
     entries = read_folder(BUILT_IN)[1]
     named = [one for code in _lines(codes) for one in (input_lines() if code == STDIN else [code])]
     explained = [explain_code(code, entries) for code in named]
     if as_json:
-        text = report.render_json(explained)
+        text = encode(ExplainResult(codes=tuple(explained)))
     else:
-        text = report.render_text(explained, verbose=verbose)
+        text = render_text(explained, verbose=verbose)
     write(text, None if output is None else Path(output), force)
     return 0 if all(one.meanings for one in explained) else 2
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from qnnmem.errors import QnnMemError, UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.cli.fix_task import FixTask
     from qnnmem.report.fix_table import FixRow
+    from qnnmem.verbs.fix import FixTask
 
 _INTERRUPTED = 130
 
@@ -35,11 +38,12 @@ def _is_onnx(path: Path) -> bool:
         return False
 
 
-def run(files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_json: bool) -> int:
+def run(files: Sequence[str], task: FixTask, as_json: bool) -> int:
     """Fix each, and print a table; each has a folder of its own."""
     from qnnmem.cli.output import say_refused, write
     from qnnmem.report import fix_table
 
+    jobs, cluster = task.options.jobs, task.options.cluster
     if cluster is not None and jobs != 1:
         raise UsageError("--cluster and --jobs exclude each other")
     tasks = list(_tasks(files, task, is_far=cluster is not None))
@@ -54,7 +58,11 @@ def run(files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_
     except KeyboardInterrupt:
         is_interrupted = True
     rows = [done[number] for number in sorted(done)]
-    write((fix_table.render_json if as_json else fix_table.render_text)(rows), None, task.force)
+    write(
+        (fix_table.render_json if as_json else fix_table.render_text)(rows),
+        None,
+        task.options.force,
+    )
     say_refused(rows)
     return _INTERRUPTED if is_interrupted else fix_table.code_of_all(rows)
 
@@ -69,17 +77,18 @@ def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[Fix
             name, number = f"{stem}-{number}", number + 1
         taken.add(name)
         place = str(Path(file).absolute()) if is_far else ""
-        one = task._replace(model=file, place=place)
-        if task.htp is None or len(task.htp.socs) < 2:
-            yield one._replace(output=_folder(task, name, is_far=is_far))
+        one, options = task._replace(model=file, place=place), task.options
+        if not options.is_htp or len(options.socs) < 2:
+            folder = _folder(task, name, is_far=is_far)
+            yield one._replace(options=replace(options, output=folder))
             continue
-        for soc in task.htp.socs:
+        for soc in options.socs:
             folder = _folder(task, f"{name}/{soc}", is_far=is_far)
-            yield one._replace(output=folder, htp=task.htp._replace(soc=soc))
+            yield one._replace(options=replace(options, output=folder, soc=soc))
 
 
 def _folder(task: FixTask, name: str, *, is_far: bool) -> str:
-    folder = Path(task.output, name)
+    folder = Path(task.options.output, name)
     return str(folder.absolute() if is_far else folder)
 
 
@@ -131,15 +140,19 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 def fix_one(task: FixTask) -> FixRow:
     """Fix one of several models; whatever is wrong with it is said in its row."""
     from qnnmem.cli.files import refused
-    from qnnmem.cli.fix_task import fix_file
+    from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
     from qnnmem.report.fix import as_values
     from qnnmem.report.fix_table import FixedFile
+    from qnnmem.verbs.fix import fix_file
+    from qnnmem.verbs.listener import VerbCall
 
     try:
-        dims = dims_in(Path(task.place or task.model), task.wish.dims) if task.wish.dims else ()
-        done = fix_file(task._replace(wish=task.wish._replace(dims=dims)))
+        path, dims = Path(task.place or task.model), task.options.dims
+        options = replace(task.options, dims=dims_in(path, dims) if dims else ())
+        with ProgressBar(f"reading {path.name}") as bar:
+            done = fix_file(task._replace(options=options), VerbCall(bar, tuple(sys.argv[1:])))
     except CannotTell as exc:
         return refused(task.model, exc, exc.exit_code)
     except QnnMemError as exc:

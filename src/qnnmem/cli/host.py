@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from qnnmem.doctor.diagnose import Diagnosis
-    from qnnmem.doctor.host import HostReport
+    from qnnmem.results.host import HostResult
 
 FORMS = ("text", "json")
 _MOST_INCIDENTS = 1000  # whose causes are looked at
@@ -61,13 +61,14 @@ def show_alone(host: str, form: str, output: Path | None, force: bool, verbose: 
     from qnnmem.cli.output import check_free, write
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.report import host as report
+    from qnnmem.results.schema import encode
 
     check_form(form)
     if output is not None:
         check_free(output, force)
     found = examine(find_machine(host))
     as_json = form == "json"
-    text = report.render_json(found) if as_json else report.render_text(found, verbose=verbose)
+    text = encode(found) if as_json else report.render_text(found, verbose=verbose)
     write(text, output, force, report.verdict(found))
     return found.exit_code
 
@@ -78,10 +79,10 @@ def check_form(form: str) -> None:
         raise UsageError(f"--host gives text or json, not {form}")
 
 
-def look_beside(host: str, diagnosis: Diagnosis) -> HostReport | None:
+def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
     """The checks, those first that concern what was diagnosed; a note where none can be made."""
     from qnnmem.doctor.host import examine, find_machine
-    from qnnmem.doctor.host.check import with_causes
+    from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag
 
     try:

@@ -49,8 +49,10 @@ def list_entries(
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.files import read_files
+    from qnnmem.doctor.kb.listing import list_entries
     from qnnmem.errors import UsageError
     from qnnmem.report import kb as report
+    from qnnmem.results.schema import encode
 
     if cause is not None and cause not in CAUSES:
         raise UsageError(f"'{cause}' is not a cause; known are {', '.join(CAUSES)}")
@@ -60,8 +62,8 @@ def list_entries(
         if cause in (None, entry.cause) and stage in (None, entry.stage)
     ]
     notes = [note for path in own for note in read_files(path).notes]
-    render = report.render_list_json if as_json else report.render_list
-    text = render(chosen, notes)
+    found = list_entries(chosen, notes)
+    text = encode(found) if as_json else report.render_list(found)
     write(text, None if output is None else Path(output), force)
     return 0
 
@@ -78,8 +80,10 @@ def show(name: str, own: tuple[Path, ...], as_json: bool, output: str | None, fo
     from difflib import get_close_matches
 
     from qnnmem.cli.output import write
+    from qnnmem.doctor.kb.listing import list_entries
     from qnnmem.errors import UsageError
     from qnnmem.report import kb as report
+    from qnnmem.results.schema import encode
 
     by_id = {entry.id: entry for entry in reversed(_entries(own))}
     if name not in by_id:
@@ -87,7 +91,7 @@ def show(name: str, own: tuple[Path, ...], as_json: bool, output: str | None, fo
         hint = f"; do you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
         raise UsageError(f"there is no entry '{name}'{hint}")
     entry = by_id[name]
-    text = report.render_list_json([entry]) if as_json else report.render_entry(entry)
+    text = encode(list_entries([entry])) if as_json else report.render_entry(entry)
     write(text, None if output is None else Path(output), force)
     return 0
 
@@ -107,13 +111,15 @@ def find(
     Exit codes: 0 found, 1 nothing found, 2 unreadable entries.
     """
     from qnnmem.cli.output import write
+    from qnnmem.doctor.kb.listing import list_found
     from qnnmem.doctor.kb.similar import find as find_entries
     from qnnmem.report import kb as report
+    from qnnmem.results.schema import encode
 
     asked = " ".join(words)
     found = find_entries(asked, _entries(own))
     shown = report.render_found(asked, found)
-    text = report.render_found_json(found) if as_json else shown
+    text = encode(list_found(found)) if as_json else shown
     write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
     return 0 if found else 1
 
@@ -133,10 +139,11 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import check as check_entries
     from qnnmem.report import kb as report
+    from qnnmem.results.schema import encode
 
     found = check_entries(own)
     shown = report.render_check(found)
-    text = report.render_check_json(found) if as_json else shown
+    text = encode(found) if as_json else shown
     write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
     return 0 if found.passes else 1
 

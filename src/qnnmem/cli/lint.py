@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options
+from qnnmem.cli.options import result_options, takes
+from qnnmem.options.lint import LintOptions
 
 if TYPE_CHECKING:
     from qnnmem.lpai.config.finding import LintReport
@@ -19,10 +20,10 @@ _SUFFIXES = (".json", ".conf", ".config", ".cfg")
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option("--strict", is_flag=True, help="Let warnings count as errors.")
+@takes(LintOptions)
 @result_options("qnnmem.lint/1")
 def lint(
-    files: tuple[str, ...], strict: bool, as_json: bool, output: str | None, force: bool
+    files: tuple[str, ...], options: LintOptions, as_json: bool, output: str | None, force: bool
 ) -> int:
     """Check config files of the QNN tools for LPAI: what is wrong, where, and what to write.
 
@@ -36,19 +37,18 @@ def lint(
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_verdict, write
     from qnnmem.report.lint import verdict
+    from qnnmem.verbs.lint import lint_exit_code
 
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     found = named_files(files, _is_config, "config file")
     say_verdict("\n".join(found.left_out))
-    report = _lint(found.files, strict)
+    report = _lint(found.files, options.strict)
     if as_json or len(report.unreadable) < len(report.files):
         write(_render(report, as_json), target, force, verdict(report))
     _complain(report)
-    if report.unreadable:
-        return 2
-    return 0 if report.passes else 1
+    return lint_exit_code(report)
 
 
 def _is_config(path: Path) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING
 
 from qnnmem.errors import UsageError
 from qnnmem.units import Align
@@ -13,115 +10,17 @@ from qnnmem.units import Align
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.lpai.prepare_options import PrepareOptions
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_VERSIONS = ["v4", "v5", "v5_1", "v6", "v7"]
-_OPTIONS = (
-    click.option(
-        "--graph-name",
-        "names",
-        multiple=True,
-        metavar="NAME",
-        help="lpai: name of a graph, once per FILE.  [default: the file's name]",
-    ),
-    click.option(
-        "--rnn-state", is_flag=True, help="lpai: keep the state of LSTM, GRU and RNN nodes, too."
-    ),
-    click.option(
-        "--io",
-        type=click.Choice(["inside", "outside"]),
-        help="lpai: inputs and outputs inside scratch or in the application's buffers "
-        "(exclude_io).  [default: as the config file says, else inside]",
-    ),
-    click.option(
-        "--align",
-        type=click.IntRange(1, 1 << 20),
-        default=64,
-        show_default=True,
-        help="lpai: alignment of start and size in bytes.",
-    ),
-    click.option(
-        "--inplace",
-        is_flag=True,
-        help="lpai: let element-wise ops write over an input that dies there.",
-    ),
-    click.option(
-        "--reorder",
-        is_flag=True,
-        help="lpai: look for an operator order that needs less memory.",
-    ),
-    click.option(
-        "--quantize",
-        type=click.Choice(["int8", "int16"]),
-        help="lpai: quantize a float model on the way.",
-    ),
-    click.option(
-        "--weight-bits",
-        type=click.Choice(["8", "16"]),
-        default="8",
-        show_default=True,
-        help="lpai: width of quantized weights.",
-    ),
-    click.option(
-        "--float",
-        "allow_float",
-        is_flag=True,
-        help="lpai: allow floating point, which LPAI does not have, for experiments at the desk.",
-    ),
-    click.option(
-        "--hw-ver",
-        type=click.Choice(_VERSIONS),
-        help="lpai: hardware version.  [default: as the config file says, else v6]",
-    ),
-    click.option(
-        "--config",
-        type=click.Path(),
-        metavar="FILE",
-        help="lpai: config or tool file; its prepare section and hardware version are used.",
-    ),
-)
-# Names of the options above that only mean something here.
-LPAI_ONLY = (
-    *("names", "rnn_state", "io", "align", "inplace", "reorder", "quantize", "weight_bits"),
-    *("allow_float", "hw_ver", "config"),
-)
-
-
-def lpai_options(command: F) -> F:
-    """The options of `qnnmem prepare` that belong to LPAI."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    from qnnmem.options.prepare import PreparationOptions
 
 
 def prepare_lpai(
     files: tuple[str, ...],
     output: str,
+    wanted: PreparationOptions,
     *,
     force: bool,
-    names: tuple[str, ...],
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
-    states: tuple[tuple[str, str], ...],
-    rnn_state: bool,
-    io: str | None,
-    align: int,
-    inplace: bool,
-    reorder: bool,
-    quantize: str | None,
-    weight_bits: str,
-    calibration: str | None,
-    seed: int,
-    trust: bool,
-    allow_float: bool,
-    hw_ver: str | None,
-    config: str | None,
     as_json: bool,
-    time_limit: float | None,
 ) -> int:
     """Prepare one graph for each file."""
     from pathlib import Path
@@ -132,28 +31,26 @@ def prepare_lpai(
     target = Path(output)
     check_free(target, force)
     options = PrepareOptions(
-        dims=dict(dims),
-        shapes=dict(shapes),
-        values=dict(values),
-        states=states,
-        rnn_state=rnn_state,
-        align=Align(align),
-        inplace=inplace,
-        reorder=reorder,
-        quantize=None if quantize is None else (8 if quantize == "int8" else 16),
-        weight_bits=8 if weight_bits == "8" else 16,
-        calibration=None if calibration is None else Path(calibration),
-        seed=seed,
-        trust=trust,
-        allow_float=allow_float,
-        time_limit_s=time_limit,
+        states=wanted.states,
+        rnn_state=wanted.rnn_state,
+        align=Align(wanted.align),
+        inplace=wanted.inplace,
+        reorder=wanted.reorder,
+        quantize=None if wanted.quantize is None else (8 if wanted.quantize == "int8" else 16),
+        weight_bits=8 if wanted.weight_bits == 8 else 16,
+        calibration=None if wanted.calibration is None else Path(wanted.calibration),
+        seed=wanted.seed,
+        trust=wanted.trust,
+        allow_float=wanted.allow_float,
+        time_limit_s=wanted.time_limit,
+        **wanted.sizes,
     )
-    options, notes = with_config(options, config, io, hw_ver)
-    if calibration is not None and quantize is None:
+    options, notes = with_config(options, wanted.config, wanted.io, wanted.hw_ver)
+    if wanted.calibration is not None and wanted.quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
-    if weight_bits != "8" and quantize is None:
+    if wanted.weight_bits != 8 and wanted.quantize is None:
         raise UsageError("--weight-bits is for --quantize int8 or int16; without it weights stay")
-    told = _prepare(_named(files, names), options, target, notes, force, as_json=as_json)
+    told = _prepare(_named(files, wanted.names), options, target, notes, force, as_json=as_json)
     write(told, None, force)
     return 0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -17,9 +15,6 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-# Who is told what is going on where a program, not a terminal, watches: the local workbench.
-LISTENER: ContextVar[Callable[[str], object] | None] = ContextVar("LISTENER", default=None)
-
 
 class ProgressBar:
     """Shows what is going on, after one second and only on a terminal; a long pause anywhere.
@@ -30,7 +25,6 @@ class ProgressBar:
     def __init__(self, doing: str) -> None:
         self._doing, self._closed = doing, False
         self._bar: Bar | None = None
-        self._listener = LISTENER.get()
         self._colour = is_coloured(sys.stderr)  # asked here: the timer's thread knows no options
         self._lock = threading.Lock()
         self._timer = threading.Timer(1.0, self._start)
@@ -39,8 +33,6 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         if sys.stderr.isatty():
             self._timer.start()
-        if self._listener is not None:
-            self._listener(self._doing)
         return self
 
     def __exit__(
@@ -62,8 +54,6 @@ class ProgressBar:
 
     def say(self, doing: str) -> None:
         """Changes the text beside the bar."""
-        if self._listener is not None and doing != self._doing:
-            self._listener(doing)
         with self._lock:
             self._doing = doing
             if self._bar is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
 from qnnmem.options.htp import QmemOptions
 
 if TYPE_CHECKING:
@@ -41,36 +41,27 @@ def qmem(
     """
     from pathlib import Path
 
-    from qnnmem.cli.compiler import need_compiler, need_soc
+    from qnnmem.verbs.compiler import need_soc
 
     path, target = Path(file), None if output is None else Path(output)
     need_soc(path, options.soc)
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.compile.from_options import compile_options
-    from qnnmem.htp.qmem.model import is_model, qmem_of_file
-    from qnnmem.loader.file_kind import check_kind
     from qnnmem.report.qmem import verdict
-    from qnnmem.targets.socs import find_soc
+    from qnnmem.verbs.qmem import compare_io, qmem_exit_code
+    from qnnmem.verbs.refusal import failure_code, say_failure
 
     if target is not None:
         check_free(target, force)  # says so before the work, not after
-    check_kind(path, "qmem")
-    chosen = None if options.soc is None else find_soc(options.soc)
-    wanted = compile_options(options)
-    if chosen is not None and is_model(path):
-        need_compiler(path, (chosen,), wanted)
     with ProgressBar(f"reading {path.name}") as bar:
-        result = qmem_of_file(
-            path, chosen, wanted, run=options.run, misuse=options.misuse, progress=bar.say
-        )
+        call = verb_call(bar)
+        result = compare_io(path, options, call)
     if isinstance(result, CompileFailure):
-        write(say_failure(result, "table", as_json=as_json), None, force=False)
+        write(say_failure(result, "table", call.flags, as_json=as_json), None, force=False)
         return failure_code(result)
     write(_render(result, file, as_json, verbose), target, force, verdict(result))
-    return 0 if result.run is None or result.run.agrees else 1
+    return qmem_exit_code(result)
 
 
 def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:

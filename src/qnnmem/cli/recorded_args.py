@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from qnnmem.verbs.listener import ProgressListener, VerbCall
 
 _TYPED = "qnnmem.typed"
 # Options about presentation: they never change the answer.
@@ -54,3 +58,12 @@ def _command(verb: str) -> click.Command:
     from qnnmem.cli.verbs import qnnmem
 
     return qnnmem.commands[verb]
+
+
+def verb_call(listener: ProgressListener) -> VerbCall:
+    """Return the call of the running command, for the function that does its work."""
+    from qnnmem.verbs.listener import VerbCall
+
+    context = click.get_current_context(silent=True)
+    flags = None if context is None else frozenset(_spellings(context.command))
+    return VerbCall(listener, tuple(sys.argv[1:]), flags)

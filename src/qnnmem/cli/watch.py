@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from qnnmem.programs.watch.summary import WatchReport
     from qnnmem.programs.watch.watch_run import WatchOptions
 
-_MOST_DIAGNOSES = 20
 _FORMS = ("text", "json", "perfetto")
 
 
@@ -155,22 +154,15 @@ def _watch(options: WatchOptions, form: str, output: str | None, force: bool) ->
 
 def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bool) -> int:
     from qnnmem.cli.output import say_verdict, write_stream
-    from qnnmem.programs.watch.summary import summarize, with_diagnoses
-    from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report.watch import verdict
+    from qnnmem.verbs.watch import read_watched, watch_exit_code
 
-    report = summarize(read_trace(trace), trace)
-    report = with_diagnoses(report, _diagnoses(report))
+    report = read_watched(trace)
     target = None if output is None else Path(output)
     write_stream(_rendered(report, form, trace), target, force)
     if target is not None:
         say_verdict(verdict(report))
-    if not report.called and not report.not_checked:
-        return 2
-    if report.findings or report.not_checked:
-        return 1 if report.findings else 3
-    # The code in a trace is one of a program that ran once, somewhere.
-    return report.end.exit_code if is_run else 0
+    return watch_exit_code(report, is_run=is_run)
 
 
 def _rendered(report: WatchReport, form: str, trace: Path) -> Iterator[str]:
@@ -184,18 +176,6 @@ def _rendered(report: WatchReport, form: str, trace: Path) -> Iterator[str]:
         yield written.render_json(report)
     else:
         yield written.render_text(report)
-
-
-def _diagnoses(report: WatchReport) -> Iterator[str]:
-    """What the doctor makes of the log lines of each failed call."""
-    from qnnmem.cli.refusal import reading_of
-
-    known: dict[tuple[str, ...], str] = {}
-    for one in report.failures:
-        lines = tuple(text for _, text in one.log) if one.is_finding else ()
-        if lines and lines not in known and len(known) < _MOST_DIAGNOSES:
-            known[lines] = reading_of(lines)
-        yield known.get(lines, "")
 
 
 def _fail_each(

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.incident import Incident
+    from qnnmem.results.incident import Incident
 
 HTP, LPAI = "htp", "lpai"
 ALL = (HTP, LPAI, "")  # empty where nothing tells

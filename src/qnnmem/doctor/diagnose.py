@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
 from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
@@ -15,6 +14,7 @@ from qnnmem.doctor.logs.session import LogSession, SessionGrouper, Sighting
 from qnnmem.doctor.logs.source import OpenPart, Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
+from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
 # Holes of lines that are not about failures: they say what device and build a log is from.
 FACTS = ("device", "soc", "build", "version")

@@ -5,30 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
 from qnnmem.qnn.numbers import Number, nearest_range, neighbours
 from qnnmem.qnn.pasted import read_pasted, similar_names
+from qnnmem.results.explain import CodeDiagnosis, CodeMeaning, Explanation, NearCode
 from qnnmem.text import quote
-
-
-class CodeMeaning(msgspec.Struct, frozen=True):
-    """One meaning of a code, and its diagnoses, those that name causes first."""
-
-    number: Number
-    entries: tuple[Entry, ...]
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """Everything about one question."""
-
-    asked: str
-    code: int | None  # None for a name
-    meanings: tuple[CodeMeaning, ...]
-    nearest: str = ""  # which component numbers like this belong to, when nothing is known
-    near: tuple[Number, ...] = ()  # the codes beside it, when nothing is known
 
 
 def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
@@ -38,8 +20,9 @@ def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
         raise UsageError(f"{quote(asked)} is not an error code", cure=_cure(asked))
     found = tuple(_meaning(one, entries) for one in pasted.found)
     if found or pasted.code is None:
-        return Explanation(asked, pasted.code, found)
-    return Explanation(asked, pasted.code, (), nearest_range(pasted.code), neighbours(pasted.code))
+        return Explanation(asked, pasted.code, bool(found), meanings=found)
+    near = tuple(NearCode(one.code, one.name) for one in neighbours(pasted.code))
+    return Explanation(asked, pasted.code, False, nearest_range(pasted.code), near)
 
 
 def _cure(asked: str) -> str:
@@ -53,7 +36,26 @@ def _cure(asked: str) -> str:
 
 def _meaning(number: Number, entries: Sequence[Entry]) -> CodeMeaning:
     found = sorted(_involving(number, entries), key=lambda one: VERDICTS.index(one.verdict))
-    return CodeMeaning(number, tuple(found))
+    note = number.note
+    return CodeMeaning(
+        number.code,
+        hex_of(number.code),
+        number.name,
+        number.family,
+        number.component,
+        number.meaning,
+        aliases=number.aliases,
+        also_written=note.written,
+        in_practice=note.practice,
+        not_what_it_says=note.not_that,
+        look_for=note.look_for,
+        entries=tuple(CodeDiagnosis(one.id, one.title, one.cause, one.stage) for one in found),
+    )
+
+
+def hex_of(code: int) -> str:
+    """A code in hexadecimal, negative ones with their sign."""
+    return f"-0x{-code:x}" if code < 0 else f"0x{code:x}"
 
 
 def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:

@@ -18,7 +18,6 @@ from typing import Protocol, TypeAlias
 
 from qnnmem.doctor.diagnose import Diagnosis
 from qnnmem.doctor.folder import reason
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
@@ -29,6 +28,7 @@ from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import SearchEngine, choose_engine
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.errors import LoadError, Setting
+from qnnmem.results.incident import Incident
 
 Report: TypeAlias = Callable[[Incident], None]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from qnnmem.doctor.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import CAUSES, COUNTED, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
@@ -17,6 +16,7 @@ from qnnmem.doctor.logs.line import SCALES
 from qnnmem.doctor.logs.memory_words import says_otherwise
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
+from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
     from qnnmem.doctor.kb.similar import Ranker, SimilarEntry

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from qnnmem.doctor.backend import ALL, HTP, LPAI, backend_of
-from qnnmem.doctor.incident import Incident, ModelNumbers, ModelPart
 from qnnmem.errors import NoCompiler, QnnMemError
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.incident import Incident, ModelNumbers, ModelPart
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.planner import MemoryPlan
+    from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
 
 _PLANNED = "plan of qnnmem"
@@ -195,8 +195,8 @@ def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:
 
 def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
+    from qnnmem.results.footprint import Bill
 
     if path.suffix.lower() == ".onnx":
         try:
@@ -209,7 +209,7 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
 
 def of_failure(failure: CompileFailure) -> ModelFacts:
     """What the library says when it refuses the model here too."""
-    from qnnmem.htp.bill.source import log_source
+    from qnnmem.htp.bill.numbers import log_source
     from qnnmem.htp.log import Cause
 
     said = (f"compiled here for {failure.soc.name}, it fails too: {failure.sentence}",)
@@ -229,15 +229,18 @@ def of_failure(failure: CompileFailure) -> ModelFacts:
 
 def of_bill(bill: Bill) -> ModelFacts:
     """The numbers of a memory bill."""
-    vtcm = None if bill.soc is None else bill.soc.vtcm_bytes
+    from qnnmem.targets.socs import find_soc
+
+    domain, budget = bill.process_domain, bill.process_domain_budget
+    vtcm = None if bill.soc is None else find_soc(bill.soc).vtcm_bytes
     named = [
-        *bill.parts,
-        ("total", bill.ram),
+        *bill.named_parts,
+        ("total", bill.total),
         ("compile estimate", bill.compile_estimate),
         ("compile limit", bill.compile_limit),
-        ("process domain at least", bill.pd.low if bill.pd else None),
-        ("process domain at most", bill.pd.high if bill.pd else None),
-        ("process domain budget", bill.pd_budget),
+        ("process domain at least", domain.low if domain else None),
+        ("process domain at most", domain.high if domain else None),
+        ("process domain budget", budget),
         ("largest VTCM of the SoC", vtcm),
         ("peak of the compiling process", bill.host_ram),
     ]
@@ -246,10 +249,10 @@ def of_bill(bill: Bill) -> ModelFacts:
         size = bill.compile_estimate.value
         limit = bill.compile_limit.value
         comparisons.append(Comparison("compile", (("estimate", size),), size, size, limit))
-    if bill.pd is not None:
-        made_of = tuple((name, part.value) for name, part in bill.parts if part is not None)
-        low, high = bill.pd.low.value, bill.pd.high.value
-        comparisons.append(Comparison("process domain", made_of, low, high, bill.pd_budget.value))
+    if domain is not None:
+        made_of = tuple((name, part.value) for name, part in bill.named_parts if part is not None)
+        low, high = domain.low.value, domain.high.value
+        comparisons.append(Comparison("process domain", made_of, low, high, budget.value))
     if bill.vtcm is not None and vtcm is not None:
         used = bill.vtcm.value
         comparisons.append(Comparison("VTCM", (("a graph", used),), used, used, vtcm.value))

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator
 from typing import IO
 
-from qnnmem.doctor.incident import Incident, from_json, to_json, to_json_bytes
+from qnnmem.results.incident import Incident, from_json, to_json, to_json_bytes
 
 _IN_MEMORY = 256
 _BUFFER = 1 << 18  # bytes; the system is asked seldom

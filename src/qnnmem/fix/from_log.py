@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qnnmem.doctor.backend import HTP, LPAI, backend_of
-from qnnmem.doctor.incident import Incident
 from qnnmem.fix.remedy import ModelRemedy
+from qnnmem.results.incident import Incident
 from qnnmem.units import Bytes
 
 _HEAP_POOLS = ("scratch", "persistent", "io")  # that the application allocates for LPAI

@@ -25,7 +25,7 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     """The answer for each SoC; a binary is read, a model is compiled where the library runs."""
-    from qnnmem.htp.fit.stored import fit_stored
+    from qnnmem.htp.fit.model import fit_stored
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.targets.socs import find_soc
@@ -48,10 +48,9 @@ def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
 def _compiled(
     task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
 ) -> tuple[Fit, ...]:
-    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile.from_options import compile_options
-    from qnnmem.htp.fit.many import fit_all
-    from qnnmem.htp.fit.model import judge_model
+    from qnnmem.htp.fit.model import fit_all, judge_model
     from qnnmem.htp.library import find_library
     from qnnmem.htp.worker import Worker
 
@@ -66,9 +65,9 @@ def _compiled(
 
 def _checked(task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced]) -> CheckedModel:
     pools: dict[str, int] = {}
-    for part in fit.parts:
-        if pool := _PARTS.get(part.name):
-            pools[pool] = pools.get(pool, 0) + part.size.value
+    for name, size in fit.parts.items():
+        if pool := _PARTS.get(name):
+            pools[pool] = pools.get(pool, 0) + size.value
     pools |= {one.pool: one.need.high.value for one in fit.checks if one.need is not None}
     if fit.total is not None:
         pools.setdefault("ram", fit.total.value)

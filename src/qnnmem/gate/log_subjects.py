@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.gate.loose import LOG, ComparedCount, LooseRead
+from qnnmem.errors import UsageError
+from qnnmem.gate.loose import LOG
 from qnnmem.gate.subject import BAD, GOOD, OPEN, ComparedAnswer, ResultSubject
+from qnnmem.results.doctor import DoctorResult
+from qnnmem.results.result import MAX_COUNT
 
 
-class _ReadIncident(LooseRead, frozen=True):
-    stage: str
-    cause: str
-    cause_meaning: str
-    verdict: str
-    count: ComparedCount = 1
-    shortage_bytes: ComparedCount | None = None
-
-
-class ReadDiagnosis(LooseRead, frozen=True):
-    """`qnnmem.doctor/1`."""
-
-    incidents: list[_ReadIncident]
-    files: tuple[str, ...] = ()
-    tool: str = ""
-
-
-def log_subjects(found: ReadDiagnosis) -> Iterator[ResultSubject]:
+def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
     """All logs that were read together."""
     missing: dict[str, int] = {}
     answers: dict[str, ComparedAnswer] = {}
-    for one in found.incidents:
-        question = f"{one.stage} stage, {one.cause}"
-        answers[question] = ComparedAnswer("seen", OPEN if one.verdict == "undecided" else BAD)
-        if one.shortage_bytes is not None:
-            pool = f"missing: {one.cause}"
-            missing[pool] = max(missing.get(pool, 0), one.shortage_bytes)
+    for incident in found.incidents:
+        question = f"{incident.stage} stage, {incident.cause}"
+        is_open = incident.verdict == "undecided"
+        answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
+        if incident.shortage_bytes is not None:
+            if abs(incident.shortage_bytes) > MAX_COUNT:  # a log may print any number
+                raise UsageError("more bytes are missing in it than any memory has")
+            pool = f"missing: {incident.cause}"
+            missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
     more = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""
     yield ResultSubject(
         LOG,

@@ -16,16 +16,20 @@ from qnnmem.gate import lpai_subjects as lpai
 from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
 from qnnmem.results.check import Baseline, CheckResult
+from qnnmem.results.doctor import DoctorResult
+from qnnmem.results.fit import FitResult
+from qnnmem.results.footprint import Bill
+from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
     "qnnmem.plan/1": (lpai.ReadPlan, lpai.plan_subjects),
-    "qnnmem.footprint/1": (htp.ReadBill, htp.bill_subjects),
-    "qnnmem.fit/1": (htp.ReadFit, htp.fit_subjects),
+    "qnnmem.footprint/1": (Bill, htp.bill_subjects),
+    "qnnmem.fit/1": (FitResult, htp.fit_subjects),
     "qnnmem.fix/1": (lpai.ReadFix, lpai.fix_subjects),
-    "qnnmem.doctor/1": (log.ReadDiagnosis, log.log_subjects),
+    "qnnmem.doctor/1": (DoctorResult, log.log_subjects),
     "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
-    "qnnmem.sweep/1": (htp.ReadSweep, htp.sweep_subjects),
+    "qnnmem.sweep/1": (SweepResult, htp.sweep_subjects),
     "qnnmem.check/1": (CheckResult, check.check_subjects),
     "qnnmem.baseline/1": (Baseline, check.baseline_subjects),
 }

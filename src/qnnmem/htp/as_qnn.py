@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from qnnmem.htp.compile.value import OnnxNode
 from qnnmem.htp.composing import ComposedModel
 from qnnmem.ir import lifetimes
 from qnnmem.planner import MemoryPlan
+from qnnmem.results.footprint import OnnxNode
 from qnnmem.text import counted, quote, shorten
 
 _KINDS = 4  # operators that a sentence names

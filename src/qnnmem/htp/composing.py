@@ -13,12 +13,13 @@ from typing import Any
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.compile.model import model_source
-from qnnmem.htp.compile.value import CompileOptions, OnnxNode
+from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import Worker
 from qnnmem.loader.dlc.composed import as_graphs
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.qnn.graph import ComposedGraph
+from qnnmem.results.footprint import OnnxNode
 from qnnmem.targets.socs import Soc
 from qnnmem.text import counted
 

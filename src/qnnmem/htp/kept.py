@@ -9,12 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.value import CompileOptions
-from qnnmem.htp.kept_values import from_values, to_values
 from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
+from qnnmem.struct_types import ready
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__
 
@@ -51,12 +53,26 @@ class KeptAnswers(Generic[T]):
 
     def get(self, key: str) -> T | None:
         """A kept answer."""
-        return from_values(self._wanted, self._cache.get(key)) if key else None
+        return from_kept(self._wanted, self._cache.get(key)) if key else None
 
     def put(self, key: str, answer: T) -> None:
         """Keep an answer."""
         if key:
-            self._cache.put(key, to_values(answer))
+            self._cache.put(key, to_kept(answer))
+
+
+def to_kept(value: object) -> dict[str, Any]:
+    """A frozen value as JSON holds it."""
+    kept: dict[str, Any] = msgspec.to_builtins(value)
+    return kept
+
+
+def from_kept(wanted: type[T], values: object) -> T | None:
+    """A value of a type; None where a file or another machine holds something else."""
+    try:
+        return msgspec.convert(values, ready(wanted))
+    except (msgspec.ValidationError, RecursionError, UnicodeError):
+        return None
 
 
 def default_folder() -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
+
+from qnnmem.errors import UsageError
 
 Kind = Literal["flag", "number", "choice", "text"]
 Choice = str | int
@@ -48,7 +50,12 @@ class Opt:
     label: str = ""  # in the workbench
     example: str = ""  # in the workbench
     labels: tuple[str, ...] = ()  # of the choices, in the workbench
+    offered: tuple[str, ...] = ()  # values that the workbench shows as check boxes
     is_folded: bool = False  # the workbench shows it among the rarer settings
+
+
+class NoOptions(Struct, frozen=True):
+    """Of a verb that takes no options from a request."""
 
 
 class OptionField(NamedTuple):
@@ -138,3 +145,11 @@ def flags_of(group: type[Struct]) -> set[str]:
         for word in (one.opt.flag, one.opt.short, *one.opt.aliases)
         if word
     }
+
+
+def refuse_foreign(options: Struct, backend: str, *, lpai_only: Collection[str] = ()) -> None:
+    """Refuse an option of the other backend that was given; `lpai_only` names inherited ones."""
+    for field in option_fields(type(options)):
+        own = field.opt.backend or ("lpai" if field.name in lpai_only else backend)
+        if own != backend and getattr(options, field.name) != field.default:
+            raise UsageError(f"{field.opt.flag} is for --backend {own}")

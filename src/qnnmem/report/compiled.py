@@ -1,21 +1,20 @@
-"""What `qnnmem prepare --backend htp` made, as text and JSON, or why the compiler made nothing."""
+"""What `qnnmem prepare --backend htp` made, as text, or why the compiler made nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from qnnmem.flags import with_flags
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
-from qnnmem.htp.compile.partition_run import TOLERANCE, PartitionRun
 from qnnmem.report import bill
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.results.error import ErrorResult
-from qnnmem.results.schema import encode, write_json
-from qnnmem.text import counted, quote, shorten
+from qnnmem.results.schema import encode
+from qnnmem.text import counted, shorten
 
 _WIDE = 200
 _SENTENCE = 2000  # an operator refused by the library may be named at length
@@ -29,32 +28,11 @@ def render_text(
     soc = made.compiled.soc.name
     words = ["qnnmem", "footprint", file_word(str(binary))]
     again = next_line("read the file again, without the library", words, f"--soc={soc}")
-    part = made.bill.missing
-    whole = replace(made.bill, missing=None)  # it is said in the first line already
-    shown = bill.render_text(whole, model, compiled=True, next_step=again)
-    first = [] if part is None else [part.sentence]
+    part = made.bill.missing_sentence
+    whole = replace(made.bill, file=model, missing_outputs=())  # the first line says it already
+    shown = bill.render_text(whole, compiled=True, next_step=again)
+    first = [part] if part else []
     return "\n".join([*first, *_written(made, binary, epcontext), "", shown])
-
-
-def render_json(
-    made: MeasuredModel, model: str, binary: Path, tool: str, epcontext: Path | None = None
-) -> str:
-    """The bill as `footprint` gives it, and what was written."""
-    compiled = made.compiled
-    written = {
-        "path": str(binary),
-        "epcontext": None if epcontext is None else str(epcontext),
-        "library": compiled.library,
-        "seconds": round(compiled.outcome.seconds, 3),
-        "on_cpu": [node._asdict() for node in compiled.on_cpu],
-        "run": None if compiled.run is None else _run_values(compiled.run),
-        "notes": list(compiled.notes),
-    }
-    return write_json({**bill.as_values(made.bill, model, tool), "prepared": written})
-
-
-def _run_values(run: PartitionRun) -> dict[str, Any]:
-    return {"verified": run.is_verified, "difference": run.difference, "why": run_words(run)}
 
 
 def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:
@@ -75,20 +53,7 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
     if epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(str(epcontext), _WIDE)}"
     if compiled.run is not None:
-        yield f"  {run_words(compiled.run)}"
-
-
-def run_words(run: PartitionRun) -> str:
-    """Whether the EPContext model was seen to give the results of the CPU."""
-    if run.difference is None:
-        return f"not verified: the EPContext model was not compared with the CPU: {run.unknown}"
-    share = f"{run.difference:.2%}" if run.difference < 1 else "100% and more"
-    if run.is_verified:
-        return f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
-    return (
-        f"not verified: ran in ONNX Runtime, and output {quote(run.output)} is {share} off the "
-        f"model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
-    )
+        yield f"  {compiled.run.sentence}"
 
 
 def render_failure(

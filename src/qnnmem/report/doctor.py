@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.doctor.incident import Incident, ReadingStats, to_json
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
+
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
+from qnnmem.results.incident import Incident, ReadingStats, to_json
 from qnnmem.results.result import TOOL
 from qnnmem.text import counted, printable, shorten
 
 if TYPE_CHECKING:
     from qnnmem.doctor.fleet.summary import FleetSummary
-    from qnnmem.doctor.host import HostReport
+    from qnnmem.results.host import HostResult
 
 SCHEMA = "qnnmem.doctor/1"
-_ENTRY = '"entry":'
 IN_FULL = 20  # incidents shown in full; the rest is a table
 
 
@@ -63,7 +65,7 @@ def render_json(
     incidents: Iterable[Incident | str],
     stats: ReadingStats,
     summary: FleetSummary | None = None,
-    machine: HostReport | None = None,
+    machine: HostResult | None = None,
     guide: Guide | None = None,
 ) -> Iterator[str]:
     """One JSON object, piece by piece; incidents may be JSON already."""
@@ -71,8 +73,11 @@ def render_json(
     between = "\n"
     entries: dict[str, None] = {}
     for incident in incidents:
-        row = incident if isinstance(incident, str) else to_json(incident)
-        if entry := _entry_of(row):
+        if isinstance(incident, str):
+            row, entry = incident, _entry_of(incident)
+        else:
+            row, entry = to_json(incident), incident.entry
+        if entry:
             entries[entry] = None
         yield between + row
         between = ",\n"
@@ -82,27 +87,36 @@ def render_json(
     yield f"{end}, {to_json({'why': whys, **_after_incidents(stats, summary, machine)})[1:]}\n"
 
 
-def _entry_of(row: str) -> str:
-    """The entry of an incident in JSON, in which no text holds a quote as it is; "" for null."""
-    start = row.find(_ENTRY) + len(_ENTRY)
-    return row[start + 1 : row.index('"', start + 1)] if row[start : start + 1] == '"' else ""
+class _EntryName(Struct):
+    """What is read of an incident in JSON."""
+
+    entry: str | None
+
+
+def _entry_of(row: str) -> str | None:
+    try:
+        return decode(row, type=_EntryName).entry
+    except DecodeError:  # half a surrogate pair, which this decoder does not take
+        import json
+
+        found: str | None = json.loads(row)["entry"]
+        return found
 
 
 def _after_incidents(
-    stats: ReadingStats, summary: FleetSummary | None, machine: HostReport | None
+    stats: ReadingStats, summary: FleetSummary | None, machine: HostResult | None
 ) -> dict[str, Any]:
+    """The fields of a DoctorResult that follow `why`."""
     values: dict[str, Any] = {
         "stats": {"lines": stats.lines, "bytes": stats.bytes, "seconds": stats.seconds},
-        "noise": {one.entry: one.count for one in stats.noise},
+        "noise": {entry.entry: entry.count for entry in stats.noise},
         "notes": stats.notes,
         "files": stats.files,
     }
     if summary is not None:
         values["groups"] = summary.rows
     if machine is not None:
-        from qnnmem.report.host import as_values
-
-        values["host"] = as_values(machine)
+        values["host"] = machine
     return values
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
 from qnnmem.report.markdown import advice, block, code, code_table, escape
 from qnnmem.report.shell import LONGEST
+from qnnmem.results.incident import Incident, ReadingStats
 from qnnmem.text import shorten
 
 IN_FULL = 20

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.report.shell import LONGEST, file_word, shell_line, shell_word
+from qnnmem.results.incident import Incident
 
 # Words in commands of entries, and what they stand for.
 PLACEHOLDERS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from qnnmem.doctor.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide
 from qnnmem.report.findings import (
@@ -18,6 +17,7 @@ from qnnmem.report.findings import (
     sarif_result,
     sarif_run,
 )
+from qnnmem.results.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.text import shorten
 
 UNEXPLAINED = "unexplained"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qnnmem.doctor.incident import Candidate, Evidence, Incident, ReadingStats
 from qnnmem.doctor.kb.entry import CAUSES, is_memory
+from qnnmem.results.incident import Candidate, Evidence, Incident, ReadingStats
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 

@@ -1,15 +1,12 @@
-"""What error codes mean, as text and as JSON, schema `qnnmem.explain/1`."""
+"""What error codes mean, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from qnnmem.doctor.explain import CodeMeaning, Explanation
-from qnnmem.results.schema import write_json
+from qnnmem.doctor.explain import hex_of
+from qnnmem.results.explain import CodeMeaning, Explanation
 from qnnmem.text import shorten
-
-SCHEMA = "qnnmem.explain/1"
 
 _FEW = 2  # diagnoses that are named at once
 
@@ -17,16 +14,6 @@ _FEW = 2  # diagnoses that are named at once
 def render_text(explained: Sequence[Explanation], *, verbose: bool = False) -> str:
     """A paragraph for each meaning of each code; `verbose` adds other names and the diagnoses."""
     return "\n".join("\n".join(_one(one, verbose)) + "\n" for one in explained)
-
-
-def render_json(explained: Sequence[Explanation]) -> str:
-    """One JSON object."""
-    return write_json(as_values(explained))
-
-
-def as_values(explained: Sequence[Explanation]) -> dict[str, Any]:
-    """Everything known about each code, as the schema has it."""
-    return {"schema": SCHEMA, "codes": [_values(one) for one in explained]}
 
 
 def _one(one: Explanation, verbose: bool) -> Iterator[str]:
@@ -41,8 +28,8 @@ def _one(one: Explanation, verbose: bool) -> Iterator[str]:
 
 
 def _unknown(one: Explanation) -> Iterator[str]:
-    if one.nearest:
-        yield f"  numbers near it belong to {one.nearest}; the log's first error tells more"
+    if one.nearest_range:
+        yield f"  numbers near it belong to {one.nearest_range}; the log's first error tells more"
     else:
         yield "  it is in no range of QNN, FastRPC, errno or the compiler"
     if one.near:
@@ -51,14 +38,13 @@ def _unknown(one: Explanation) -> Iterator[str]:
 
 
 def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
-    number, note = meaning.number, meaning.number.note
-    yield f"{number.code} = {_hex(number.code)}  {number.name}  ({number.component})"
-    yield from _rows("means", [number.meaning])
-    yield from _rows("in practice", [note.practice] if note.practice else [])
-    yield from _rows("but", [note.not_that] if note.not_that else [])
+    yield f"{meaning.code} = {meaning.hex}  {meaning.name}  ({meaning.component})"
+    yield from _rows("means", [meaning.meaning])
+    yield from _rows("in practice", [meaning.in_practice] if meaning.in_practice else [])
+    yield from _rows("but", [meaning.not_what_it_says] if meaning.not_what_it_says else [])
     if verbose:
-        yield from _rows("also", [*number.aliases, *note.written])
-    yield from _rows("look above", note.look_for)
+        yield from _rows("also", [*meaning.aliases, *meaning.also_written])
+    yield from _rows("look above", meaning.look_for)
     count = len(meaning.entries)
     if not verbose and count > _FEW:
         yield from _rows("diagnoses", [f"{count} of `qnnmem doctor`; -v names them"])
@@ -71,42 +57,6 @@ def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
     yield from (f"  {title if not at else '':<13} {row}" for at, row in enumerate(rows))
 
 
-def _values(one: Explanation) -> dict[str, Any]:
-    return {
-        "asked": one.asked,
-        "code": one.code,
-        "known": bool(one.meanings),
-        "nearest_range": one.nearest,
-        "near": [{"code": number.code, "name": number.name} for number in one.near],
-        "meanings": [_meaning_values(meaning) for meaning in one.meanings],
-    }
-
-
-def _meaning_values(meaning: CodeMeaning) -> dict[str, Any]:
-    number = meaning.number
-    return {
-        "code": number.code,
-        "hex": _hex(number.code),
-        "name": number.name,
-        "family": number.family,
-        "component": number.component,
-        "meaning": number.meaning,
-        "aliases": list(number.aliases),
-        "also_written": list(number.note.written),
-        "in_practice": number.note.practice,
-        "not_what_it_says": number.note.not_that,
-        "look_for": list(number.note.look_for),
-        "entries": [
-            {"id": entry.id, "title": entry.title, "cause": entry.cause, "stage": entry.stage}
-            for entry in meaning.entries
-        ],
-    }
-
-
 def _shown(one: Explanation) -> str:
     text = shorten(one.asked, 80)
-    return text if one.code is None else f"{text} ({one.code} = {_hex(one.code)})"
-
-
-def _hex(code: int) -> str:
-    return f"-0x{-code:x}" if code < 0 else f"0x{code:x}"
+    return text if one.code is None else f"{text} ({one.code} = {hex_of(one.code)})"

@@ -1,42 +1,37 @@
-"""The answer of `qnnmem fit` as text and as JSON, schema `qnnmem.fit/1`.
-
-The text gives the verdict first, then limits, tensors and what to change.
-"""
+"""The answer of `qnnmem fit` as text: the verdict, then limits, tensors and what to change."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from qnnmem.flags import flag, with_flags
-from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
+from qnnmem.htp.fit import TITLES
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.limits import limit_lines, source_lines
-from qnnmem.report.several import ANSWERS
+from qnnmem.report.several import ANSWERS, table_lines
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.sourced import bytes_values
-from qnnmem.results.schema import write_json
+from qnnmem.results.fit import FitResult, FitSuggestion, SocFit
+from qnnmem.results.several import RefusedFile
 from qnnmem.text import counted, shorten
 
-SCHEMA = "qnnmem.fit/1"
 _WIDE = 400
 _NO_FP16 = "no FP16 there; --precision int8 quantizes the model, which was not tried"
 _NAMED = 4  # SoCs that share a reason
+_FILES = 3  # files that the verdict names
 _NUMBERS = re.compile(r"\d[\d,]*")  # by which reasons of one kind differ from SoC to SoC
 _LONGEST = 3000  # characters of a reason: it may end with a command to paste
 _NO_DLC = "note: qnnmem fix changes ONNX models: give it the one that this DLC was converted from"
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
-_ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
+
+FitRow = FitResult | RefusedFile
 
 
-def render_text(
-    fits: Sequence[Fit], file: str, *, verbose: bool = False, given: Sequence[str] = ()
-) -> str:
+def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
     """One SoC with its limits, several as a table; with `verbose` where all numbers come from.
 
     `given` are options that `fix` takes, too, for a command to paste.
     """
+    fits, file = result.socs, result.file
     if len(fits) == 1:
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
         lines += _next(fits[0], file, given)
@@ -50,23 +45,23 @@ def render_text(
     return "\n".join(lines) + "\n"
 
 
-def verdict_on_all(fits: Sequence[Fit]) -> str:
+def verdict_on_all(result: FitResult) -> str:
     """One line about one SoC or several."""
-    return verdict(fits[0]) if len(fits) == 1 else _summary(fits)
+    return verdict(result.socs[0]) if len(result.socs) == 1 else _summary(result.socs)
 
 
-def verdict(fit: Fit) -> str:
+def verdict(fit: SocFit) -> str:
     """One line: yes, no or cannot tell, by how many bytes."""
-    words = f"{_VERDICT[fit.fits]} {fit.soc.name}"
+    words = f"{_VERDICT[fit.fits]} {fit.soc}"
     worst = fit.worst
     if fit.fits is None or fit.wrong_arch or worst is None or worst.spare is None:
-        return f"{words}: {shorten(with_flags(fit.why), _LONGEST)}" if fit.why else words
+        return f"{words}: {shorten(fit.why, _LONGEST)}" if fit.why else words
     if not fit.fits:
         return f"{words}: {counted(-worst.spare, 'byte')} missing in the {TITLES[worst.pool]}"
     return f"{words}: {_tightest(fit)}"
 
 
-def _tightest(fit: Fit) -> str:
+def _tightest(fit: SocFit) -> str:
     worst, rest = fit.worst, fit.beside_vtcm
     if worst is None or worst.spare is None:
         return "nothing is known to be tight"
@@ -77,7 +72,7 @@ def _tightest(fit: Fit) -> str:
     return f"{spare}, which it takes whole; {then}"
 
 
-def _summary(fits: Sequence[Fit]) -> str:
+def _summary(fits: Sequence[SocFit]) -> str:
     count = {answer: sum(fit.fits is answer for fit in fits) for answer in (True, False, None)}
     if count[True] == len(fits):
         return f"fits all {counted(len(fits), 'SoC')}"
@@ -89,12 +84,12 @@ def _summary(fits: Sequence[Fit]) -> str:
     return ", ".join(parts)
 
 
-def _details(fit: Fit, verbose: bool) -> Iterator[str]:
+def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
     # Where limits hold and the answer is open all the same, they are not what it hangs on.
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
     decides = decides and not fit.wrong_arch
     if not decides:
-        yield f"what is known, which is no answer for {fit.soc.name}:"
+        yield f"what is known, which is no answer for {fit.soc}:"
     yield from limit_lines(fit.checks, verbose=verbose, decides=decides)
     if verbose:
         yield from ("", *source_lines(fit.checks), "")
@@ -112,9 +107,9 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
         yield from (_line_of("too slow" if one.unfinished else "no use", one) for one in fit.tried)
 
 
-def _next(fit: Fit, file: str, given: Sequence[str]) -> Iterator[str]:
+def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
     """What changes the model itself, where its size is what fails and no setting was found."""
-    found = any(one.verified and one.setting.name == "vtcm_mb" for one in fit.suggestions)
+    found = any(one.verified and one.setting.startswith("--vtcm-mb") for one in fit.suggestions)
     is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
     if found or not is_size:
         return
@@ -122,16 +117,16 @@ def _next(fit: Fit, file: str, given: Sequence[str]) -> Iterator[str]:
         yield from ("", _NO_DLC)
     if not file.lower().endswith(".onnx"):
         return
-    soc = () if any(word.startswith("--soc=") for word in given) else (f"--soc={fit.soc.name}",)
+    soc = () if any(word.startswith("--soc=") for word in given) else (f"--soc={fit.soc}",)
     words = ["qnnmem", "fix", file_word(file), "--backend=htp", *soc, *given]
     line = next_line("search for a change that fits", words, *output_words("fixed"))
     yield from ("", line) if line else ()
 
 
-def _answered(fit: Fit, verbose: bool) -> Iterator[str]:
+def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
     """What the library said, as far as the verdict has not said it."""
     told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
-    why = "" if told else shorten(with_flags(fit.why), _LONGEST)
+    why = "" if told else shorten(fit.why, _LONGEST)
     if fit.code is not None:
         yield f"the library answered with code {fit.code}, {code_name(fit.code)}"
     if why and (verbose or fit.code is not None) and fit.fits is not True:
@@ -142,43 +137,41 @@ def _answered(fit: Fit, verbose: bool) -> Iterator[str]:
         yield f"the doctor reads it as: {shorten(fit.reading, _WIDE)}"
 
 
-def _parts(fit: Fit) -> Iterator[str]:
+def _parts(fit: SocFit) -> Iterator[str]:
     """All that the memory is made of, the largest first, and the sum."""
-    parts = sorted(fit.parts, key=lambda part: (-part.size.value, part.name))
+    parts = sorted(fit.parts.items(), key=lambda part: (-part[1].value, part[0]))
     if not parts:
         return
     yield ""
     yield f"memory{'' if fit.total else ' as far as it is known'}:"
-    yield from (f"{part.size.value:>16,}  {part.name}" for part in parts if part.size.value)
+    yield from (f"{size.value:>16,}  {name}" for name, size in parts if size.value)
     if fit.total is not None:
         yield f"{fit.total.value:>16,}  all"
 
 
-def _tensors(fit: Fit) -> Iterator[str]:
+def _tensors(fit: SocFit) -> Iterator[str]:
     tensors = [item for item in fit.largest if item.kind != "part"]
     if tensors:
         yield ""
         yield "largest tensors:"
-        yield from (
-            f"{item.size.value:>16,}  {item.kind:<7} {shorten(item.name)}" for item in tensors
-        )
+        yield from (f"{item.bytes:>16,}  {item.kind:<7} {shorten(item.name)}" for item in tensors)
 
 
-def _suggested(one: Suggestion) -> str:
+def _suggested(one: FitSuggestion) -> str:
     return _line_of("verified" if one.verified else "suggested", one)
 
 
-def _line_of(word: str, one: Suggestion) -> str:
-    reason = shorten(with_flags(one.reason), _LONGEST)
-    return f"  {word:<9} {shorten(flag(one.setting), 100)}: {reason}"
+def _line_of(word: str, one: FitSuggestion) -> str:
+    reason = shorten(one.reason, _LONGEST)
+    return f"  {word:<9} {shorten(one.setting, 100)}: {reason}"
 
 
-def answer_word(fit: Fit) -> str:
+def answer_word(fit: SocFit) -> str:
     """The answer for one SoC in a table."""
     return "needs int8" if fit.needs_int8 else ANSWERS[fit.fits]
 
 
-def _table(fits: Sequence[Fit]) -> Iterator[str]:
+def _table(fits: Sequence[SocFit]) -> Iterator[str]:
     yield f"{'SoC':<12}{'answer':<14}{'tightest limit':<19}{'to spare':>15}{'of limit':>10}"
     for fit in fits:
         tightest = None if fit.fits is None or fit.wrong_arch else fit.tightest
@@ -189,80 +182,63 @@ def _table(fits: Sequence[Fit]) -> Iterator[str]:
             share = f"{tightest.spare / max(1, tightest.limit.value):.1%}"
         same = f"  (as {fit.same_as})" if fit.same_as else ""
         cells = f"{answer_word(fit):<14}{title:<19}{spare:>15}{share:>10}"
-        yield f"{fit.soc.name:<12}{cells}{same}".rstrip()
+        yield f"{fit.soc:<12}{cells}{same}".rstrip()
 
 
-def _reasons(fits: Sequence[Fit]) -> Iterator[str]:
+def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
     """Why SoCs do not fit, or why that cannot be told: each reason once."""
-    groups: dict[tuple[str, str], list[Fit]] = {}
+    groups: dict[tuple[str, str], list[SocFit]] = {}
     for fit in fits:
         if fit.fits is not True:
             # The reason of SoCs that share a compile names the one that was compiled for.
-            why = with_flags(fit.why).replace(fit.same_as or fit.soc.name, "the SoC")
+            why = fit.why.replace(fit.same_as or fit.soc, "the SoC")
             groups.setdefault((answer_word(fit), _NUMBERS.sub("#", why)), []).append(fit)
     for (answer, _why), same in groups.items():
-        names = ", ".join(fit.soc.name for fit in same[:_NAMED])
+        names = ", ".join(fit.soc for fit in same[:_NAMED])
         more = f" and {len(same) - _NAMED} more" if len(same) > _NAMED else ""
-        why = _NO_FP16 if same[0].needs_int8 else shorten(with_flags(same[0].why), _LONGEST)
+        why = _NO_FP16 if same[0].needs_int8 else shorten(same[0].why, _LONGEST)
         yield f"{answer} on {names}{more}: {why}"
 
 
-def render_json(fits: Sequence[Fit], file: str, tool: str) -> str:
-    """One JSON object."""
-    return write_json(as_values(fits, file, tool))
+def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
+    """The verdict on all, then a row for each file and SoC."""
+    judged = [row for row in rows if isinstance(row, FitResult)]
+    lines = [verdict_on_files(rows), "", *_file_table(rows)]
+    open_ = [fit for row in judged for fit in row.socs if fit.fits is None]
+    lines += ["", *dict.fromkeys(map(verdict, open_))] if open_ and not verbose else []
+    text = "\n".join(lines) + "\n"
+    details = (render_text(row, verbose=True) for row in judged)
+    return "\n".join([text, *details]) if verbose else text
 
 
-def as_values(fits: Sequence[Fit], file: str, tool: str) -> dict[str, Any]:
-    """The object behind the JSON text."""
-    answers = {fit.fits for fit in fits}
-    whole = False if False in answers else None if None in answers else True
-    return {
-        "schema": SCHEMA,
-        "tool": tool,
-        "file": file,
-        "answer": _ANSWER[whole],
-        "socs": [_fit_values(fit) for fit in fits],
-    }
+def verdict_on_files(rows: Sequence[FitRow]) -> str:
+    """One line about all files."""
+    judged = [row for row in rows if isinstance(row, FitResult)]
+    refused = len(rows) - len(judged)
+    parts = [f"{refused} of {len(rows)} not judged"] if refused else []
+    for answer in (False, None):
+        names = [shorten(row.file, 40) for row in judged if row.fits is answer]
+        if names:
+            more = ", …" if len(names) > _FILES else ""
+            some = f"{', '.join(names[:_FILES])}{more}"
+            parts.append(f"{ANSWERS[answer]}: {len(names)} of {len(judged)} ({some})")
+    if judged and all(row.fits is True for row in judged):
+        parts.append(f"fits: {'all' if not refused else 'the other'} {len(judged)}")
+    return ", ".join(parts) or f"{counted(0, 'file')} judged"
 
 
-def _fit_values(fit: Fit) -> dict[str, Any]:
-    return {
-        "soc": fit.soc.name,
-        "answer": _ANSWER[fit.fits],
-        "why": with_flags(fit.why),
-        "code": fit.code,
-        "line": fit.line,
-        "reading": fit.reading,
-        "timed_out": fit.timed_out,
-        "operator": fit.operator,
-        "same_as": fit.same_as,
-        "needs_int8": fit.needs_int8,
-        "checks": [_check_values(check) for check in fit.checks],
-        "total": bytes_values(fit.total),
-        "parts": {part.name: bytes_values(part.size) for part in fit.parts},
-        "largest": [
-            {"graph": i.graph, "name": i.name, "kind": i.kind, "bytes": i.size.value}
-            for i in fit.largest
-        ],
-        "suggestions": [_suggestion_values(one) for one in fit.suggestions],
-        "tried": [_suggestion_values(one) for one in fit.tried],
-    }
+def _file_table(rows: Sequence[FitRow]) -> Iterator[str]:
+    titles = ("file", "SoC", "to spare", "limit", "answer")
+    yield from table_lines(titles, [cells for row in rows for cells in _cells(row)])
 
 
-def _check_values(check: Check) -> dict[str, Any]:
-    return {
-        "pool": check.pool,
-        "fits": check.fits,
-        "need_low": bytes_values(check.need.low if check.need else None),
-        "need_high": bytes_values(check.need.high if check.need else None),
-        "limit": bytes_values(check.limit),
-        "spare": check.spare,
-    }
-
-
-def _suggestion_values(one: Suggestion) -> dict[str, Any]:
-    return {
-        "setting": flag(one.setting),
-        "verified": one.verified,
-        "reason": with_flags(one.reason),
-    }
+def _cells(row: FitRow) -> Iterator[tuple[str, ...]]:
+    if isinstance(row, RefusedFile):
+        yield row.input, "-", "-", "-", "not judged"
+        return
+    for fit in row.socs:
+        worst = fit.tightest
+        known = fit.fits is not None and worst is not None and worst.spare is not None
+        spare = f"{worst.spare:,}" if known and worst is not None else "-"
+        title = TITLES[worst.pool] if known and worst is not None else "-"
+        yield row.file, fit.soc, spare, title, answer_word(fit)

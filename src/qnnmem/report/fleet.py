@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from qnnmem.doctor.fleet.summary import FleetRow, FleetSummary
+from qnnmem.doctor.fleet.summary import FleetSummary
+from qnnmem.report.table import Column, text_table
+from qnnmem.results.doctor import IncidentGroup
 from qnnmem.text import counted, printable
 from qnnmem.units import format_size
 
@@ -22,15 +24,24 @@ def _lines(summary: FleetSummary) -> Iterator[str]:
     yield f"{counted(total, 'incident')} by {by}" if total else "no incidents"
     if not rows:
         return
-    keys = [_shown(row.key) for row in rows]
-    width = max(len(by), *map(len, keys))
-    yield f"{by:<{width}}  incidents  memory   logs  {'shortage':<24}  first seen"
-    for key, row in zip(keys, rows, strict=True):
-        counts = f"{row.incidents:>9,}  {row.memory:>6,}  {row.logs:>5,}"
-        yield f"{key:<{width}}  {counts}  {_shortage(row):<24}  {printable(row.first_seen)}"
+    columns = (
+        Column(by, "<"),
+        *(Column(title, width=width) for title, width in _NUMBERS),
+        Column("shortage", "<", 24),
+        Column("first seen", "<"),
+    )
+    yield from text_table(columns, map(_cells, rows))
 
 
-def _shortage(row: FleetRow) -> str:
+_NUMBERS = (("incidents", 9), ("memory", 6), ("logs", 5))
+
+
+def _cells(row: IncidentGroup) -> Sequence[str]:
+    numbers = (f"{number:,}" for number in (row.incidents, row.memory, row.logs))
+    return _shown(row.key), *numbers, _shortage(row), printable(row.first_seen)
+
+
+def _shortage(row: IncidentGroup) -> str:
     least, most = row.shortage_min_bytes, row.shortage_max_bytes
     if least is None or most is None:
         return "-"

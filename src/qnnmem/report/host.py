@@ -1,20 +1,17 @@
-"""Checks of a machine as text and as JSON, schema `qnnmem.host/1`."""
+"""Checks of a machine as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from qnnmem.doctor.host.check import HostCheck, HostReport, HostVerdict
-from qnnmem.results.schema import write_json
-from qnnmem.text import counted, printable, shorten
+from qnnmem.report.table import Column, text_table
+from qnnmem.results.host import HostCheck, HostResult, HostVerdict
+from qnnmem.text import counted, printable
 
-SCHEMA = "qnnmem.host/1"
-_WIDE = 400
 _MOST_CAUSES = 5  # that are named in one line
 
 
-def verdict(report: HostReport) -> str:
+def verdict(report: HostResult) -> str:
     """One line: how the machine stands."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
@@ -25,11 +22,11 @@ def verdict(report: HostReport) -> str:
     rest = f"{counted(unknown, 'check')} not known" if unknown else "nothing is not known"
     if not report.problems:
         return f"good: no problem on {place}; {rest}"
-    names = ", ".join(one.subject.name for one in report.problems)
-    return f"{counted(len(report.problems), 'problem')} on {place}: {names}; {rest}"
+    names = ", ".join(check.name for check in report.problem_checks)
+    return f"{counted(report.problems, 'problem')} on {place}: {names}; {rest}"
 
 
-def render_text(report: HostReport, *, verbose: bool = False) -> str:
+def render_text(report: HostResult, *, verbose: bool = False) -> str:
     """The verdict, a table of all checks, then what to do; of no DSP the verdict alone."""
     lines = [verdict(report)]
     if report.has_dsp or verbose:
@@ -37,11 +34,11 @@ def render_text(report: HostReport, *, verbose: bool = False) -> str:
     return _text(lines)
 
 
-def render_beside(report: HostReport, *, verbose: bool = False) -> str:
+def render_beside(report: HostResult, *, verbose: bool = False) -> str:
     """What stands below a diagnosis: first what concerns it, then the rest as a table."""
     every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
-    concerned = [one for one in every if report.concerns(one)]
-    others = [one for one in every if not report.concerns(one)]
+    concerned = [one for one in every if one.concerns_cause]
+    others = [one for one in every if not one.concerns_cause]
     lines = ["", f"the machine: {verdict(report)}"]
     if not (report.has_dsp or verbose):  # memory is short on ordinary machines, too
         others = []
@@ -70,57 +67,27 @@ def _is_problem(check: HostCheck) -> bool:
 
 def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
     """Those to say more about: problems, and with `verbose` all that asks for an action."""
-    return [one for one in checks if _is_problem(one) or (verbose and one.outcome.action)]
+    return [one for one in checks if _is_problem(one) or (verbose and one.action)]
+
+
+_COLUMNS = (Column("check", "<"), Column("stands", "<", 9), Column("found", "<"))
 
 
 def _table(checks: Sequence[HostCheck], head: bool = True) -> Iterator[str]:
-    wide = max(len(one.subject.name) for one in checks)
-    if head:
-        yield f"{'check':<{wide}}  {'stands':<9}  found"
-    for one in checks:
-        found = f"{shorten(one.outcome.found, _WIDE)} ({one.outcome.origin.value})"
-        indent = "" if head else "  "
-        yield f"{indent}{one.subject.name:<{wide}}  {one.verdict.value:<9}  {found}"
+    rows = [
+        (check.name, check.verdict.value.replace("_", " "), f"{check.found} ({check.origin.value})")
+        for check in checks
+    ]
+    return text_table(_COLUMNS, rows, indent="" if head else "  ", has_head=head)
 
 
 def _steps(checks: Sequence[HostCheck]) -> Iterator[str]:
-    for number, one in enumerate(checks, 1):
+    for number, check in enumerate(checks, 1):
         if number == 1:
             yield from ("", "what to do:")
-        yield f"  {number}. {one.subject.name}: {shorten(one.outcome.action, _WIDE)}"
-        yield f"     why: {one.subject.why}"
+        yield f"  {number}. {check.name}: {check.action}"
+        yield f"     why: {check.why}"
 
 
 def _text(lines: Sequence[str]) -> str:
     return "".join(f"{printable(line.rstrip())}\n" for line in lines)
-
-
-def render_json(report: HostReport) -> str:
-    """One JSON object."""
-    return write_json(as_values(report))
-
-
-def as_values(report: HostReport) -> dict[str, Any]:
-    """The object behind the JSON text."""
-    return {
-        "schema": SCHEMA,
-        "place": report.place,
-        "system": report.system,
-        "has_dsp": report.has_dsp,
-        "problems": len(report.problems),
-        "causes": list(report.causes),
-        "checks": [_values(report, one) for one in report.checks],
-    }
-
-
-def _values(report: HostReport, check: HostCheck) -> dict[str, Any]:
-    return {
-        "id": check.subject.id,
-        "name": check.subject.name,
-        "verdict": check.verdict.value.replace(" ", "_"),
-        "found": shorten(check.outcome.found, _WIDE),
-        "why": check.subject.why,
-        "action": shorten(check.outcome.action, _WIDE),
-        "origin": check.outcome.origin.value,
-        "concerns_cause": report.concerns(check),
-    }

@@ -1,35 +1,33 @@
-"""The knowledge base: a table, one entry, the result of a check.
-
-Table and check are also JSON, schemas `qnnmem.kb/1` and `qnnmem.kb-check/1`.
-"""
+"""The knowledge base as text: a table, one entry, the result of a check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from qnnmem.doctor.kb.check import EntryFinding, KbCheck
 from qnnmem.doctor.kb.entry import Condition, Entry, When
 from qnnmem.doctor.kb.similar import FoundEntry
-from qnnmem.results.schema import write_json
+from qnnmem.report.table import Column, text_table
+from qnnmem.results.kb import KbCheckResult, KbResult
 from qnnmem.text import printable, quote, shorten
 
-LIST_SCHEMA = "qnnmem.kb/1"
-CHECK_SCHEMA = "qnnmem.kb-check/1"
+_COLUMNS = (
+    Column("id", "<", 28),
+    Column("stage", "<", 8, gap=1),
+    Column("cause", "<", 17, gap=1),
+    Column("verdict", "<", 10, gap=1),
+    Column("title", "<", gap=1),
+)
 
 
-def render_list(entries: Sequence[Entry], notes: Sequence[str] = ()) -> str:
+def render_list(found: KbResult) -> str:
     """A table of entries, and what was left out."""
-    lines = [f"{len(entries)} entries", _row("id", "stage", "cause", "verdict", "title")]
-    lines += [_row(e.id, e.stage, e.cause, e.verdict, shorten(e.title, 90)) for e in entries]
-    lines += [f"note: {shorten(note, 600)}" for note in notes]
+    rows = (
+        (shorten(e.id, 64), e.stage, e.cause, e.verdict, shorten(e.title, 90))
+        for e in found.entries
+    )
+    lines = [f"{len(found.entries)} entries", *text_table(_COLUMNS, rows)]
+    lines += [f"note: {shorten(note, 600)}" for note in found.notes or ()]
     return "\n".join(lines) + "\n"
-
-
-def render_list_json(entries: Sequence[Entry], notes: Sequence[str] = ()) -> str:
-    """The table as one JSON object."""
-    values: dict[str, Any] = {"schema": LIST_SCHEMA, "entries": [_values(one) for one in entries]}
-    return write_json({**values, "notes": list(notes)} if notes else values)
 
 
 def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
@@ -45,45 +43,14 @@ def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_found_json(found: Sequence[FoundEntry]) -> str:
-    """The same as one JSON object: the table with score and line of each."""
-    rows = [{**_values(one.entry), "score": one.score, "best_line": one.line} for one in found]
-    return write_json({"schema": LIST_SCHEMA, "entries": rows})
-
-
 def render_entry(entry: Entry) -> str:
     """Everything about an entry, as Markdown."""
     return "\n".join(_entry(entry)) + "\n"
 
 
-def render_check(checked: KbCheck) -> str:
+def render_check(checked: KbCheckResult) -> str:
     """The verdict, then what is wrong, then what is worth knowing."""
     return "\n".join(_checked(checked)) + "\n"
-
-
-def render_check_json(checked: KbCheck) -> str:
-    """The check as one JSON object."""
-    return write_json(
-        {
-            "schema": CHECK_SCHEMA,
-            "passes": checked.passes,
-            "entries": checked.entries,
-            "templates": checked.templates,
-            "cases": checked.cases,
-            "healthy": checked.healthy,
-            "documented": checked.documented,
-            "findings": _findings(checked.findings),
-            "notes": _findings(checked.notes),
-        }
-    )
-
-
-def _findings(rows: Sequence[EntryFinding]) -> list[dict[str, str]]:
-    return [{"entry": row.entry, "sentence": row.sentence} for row in rows]
-
-
-def _row(name: str, stage: str, cause: str, verdict: str, title: str) -> str:
-    return f"{shorten(name, 64):<28} {stage:<8} {cause:<17} {verdict:<10} {title}"
 
 
 def _entry(entry: Entry) -> Iterator[str]:
@@ -133,23 +100,7 @@ def clean_text(text: str) -> str:
     return printable(text, keep="\n")
 
 
-def _values(entry: Entry) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "title": entry.title,
-        "stage": entry.stage,
-        "cause": entry.cause,
-        "verdict": entry.verdict,
-        "confidence": entry.confidence,
-        "own": entry.own,
-        "documented": entry.documented,
-        "remedies": list(entry.remedies),
-        "sources": list(entry.sources),
-        "lines": [line.text for line in entry.lines],
-    }
-
-
-def _checked(checked: KbCheck) -> Iterator[str]:
+def _checked(checked: KbCheckResult) -> Iterator[str]:
     looked = (
         f"{checked.entries} entries with {checked.templates} line templates, "
         f"{checked.cases} stored failures, {checked.healthy} healthy logs"

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from qnnmem.htp.fit import TITLES, Check
+from qnnmem.htp.fit import TITLES
+from qnnmem.results.fit import FitCheck
 from qnnmem.text import shorten
 
 _WIDE = 400
 HEADING = f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  limit origin"
 
 
-def limit_lines(checks: Iterable[Check], *, verbose: bool, decides: bool = True) -> Iterator[str]:
+def limit_lines(
+    checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
+) -> Iterator[str]:
     """A table of limits; what does not decide has nothing to spare either."""
     yield HEADING
     for check in checks:
         yield from _check_lines(check, verbose, decides)
 
 
-def _check_lines(check: Check, verbose: bool, decides: bool) -> Iterator[str]:
+def _check_lines(check: FitCheck, verbose: bool, decides: bool) -> Iterator[str]:
     title = TITLES[check.pool]
     if check.need is None or check.need.is_exact:
         yield _line(title, check, None if check.need is None else check.need.high.value, decides)
@@ -31,7 +34,7 @@ def _check_lines(check: Check, verbose: bool, decides: bool) -> Iterator[str]:
         yield _line(f"{short} {words}", check, bound.value, decides)
 
 
-def _line(title: str, check: Check, need: int | None, decides: bool) -> str:
+def _line(title: str, check: FitCheck, need: int | None, decides: bool) -> str:
     limit = None if check.limit is None else check.limit.value
     origin = "" if check.limit is None else check.limit.origin.value
     spare = known(None if need is None or limit is None else limit - need) if decides else "-"
@@ -43,7 +46,7 @@ def known(value: int | None) -> str:
     return "not known" if value is None else f"{value:,}"
 
 
-def source_lines(checks: Iterable[Check]) -> Iterator[str]:
+def source_lines(checks: Iterable[FitCheck]) -> Iterator[str]:
     """Where needs and limits come from."""
     for check in checks:
         title = TITLES[check.pool]

@@ -13,10 +13,10 @@ from qnnmem.report.page.markup import Html, lines, size, table, tag, text
 from qnnmem.text import counted
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.incident import Incident
     from qnnmem.fix.run import FixResult
-    from qnnmem.htp.bill import Bill
     from qnnmem.planner import MemoryPlan
+    from qnnmem.results.footprint import Bill
+    from qnnmem.results.incident import Incident
 
 _MOST_BOXES = 1500  # of a picture: what a notebook keeps should stay small
 _MOST_LINES = 12
@@ -73,8 +73,11 @@ def _map(plan: MemoryPlan, title: str) -> Html:
 def _bill(bill: Bill) -> Html:
     from qnnmem.report.bill import verdict
 
-    parts = [*bill.parts, ("total", bill.ram), ("compile estimate", bill.compile_estimate)]
-    parts += [("compile limit", bill.compile_limit), ("process domain budget", bill.pd_budget)]
+    parts = [*bill.named_parts, ("total", bill.total), ("compile estimate", bill.compile_estimate)]
+    parts += [
+        ("compile limit", bill.compile_limit),
+        ("process domain budget", bill.process_domain_budget),
+    ]
     rows = [
         (name, size(part.value), part.origin.value, part.source)
         for name, part in parts

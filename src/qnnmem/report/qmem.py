@@ -53,9 +53,9 @@ def verdict(result: QmemResult) -> str:
 
 def _head(result: QmemResult, file: str) -> Iterator[str]:
     qmem, name = result.qmem, shorten(file, _WIDE)
-    yield from [] if qmem.bill.missing is None else [qmem.bill.missing.sentence]
+    yield from [qmem.bill.missing_sentence] if qmem.bill.missing_outputs else []
     yield advise(qmem)
-    soc = "" if qmem.bill.soc is None else f" for {qmem.bill.soc.name}"
+    soc = "" if qmem.bill.soc is None else f" for {qmem.bill.soc}"
     count = f"{qmem.tensors} input{'s and outputs' if qmem.tensors != 1 else ' or output'}"
     if result.compiled:
         yield f"{name} was compiled{soc}; {count}"
@@ -99,7 +99,7 @@ def _sizes(qmem: Qmem) -> Iterator[str]:
     yield f"{'copying on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
     if raw.pd_room is not None:
         yield f"{'PD left':<18}{raw.pd_room.value:>16,}  {_origin(raw.pd_room)}"
-    yield _sized("PD budget", qmem.bill.pd_budget)
+    yield _sized("PD budget", qmem.bill.process_domain_budget)
 
 
 def _sized(name: str, part: Sourced) -> str:
@@ -164,7 +164,7 @@ def _flags() -> Iterator[str]:
 
 
 def _next(result: QmemResult, file: str, given: Given) -> Iterator[str]:
-    soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
+    soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc
 
     def words(verb: str) -> list[str]:
         return ["qnnmem", verb, file_word(file), *given(verb)]
@@ -196,13 +196,13 @@ def as_values(result: QmemResult, file: str, tool: str) -> dict[str, Any]:
         "tool": tool,
         "file": file,
         "compiled": result.compiled,
-        "soc": None if qmem.bill.soc is None else qmem.bill.soc.name,
+        "soc": None if qmem.bill.soc is None else qmem.bill.soc,
         "io_layer": "emulated",
         "tensors": qmem.tensors,
         "memhandle_tensors": qmem.memhandles,
         "io_exact": bytes_values(qmem.exact),
         "io_stored": bytes_values(qmem.stored),
-        "process_domain_budget": bytes_values(qmem.bill.pd_budget),
+        "process_domain_budget": bytes_values(qmem.bill.process_domain_budget),
         "rows": [_row_values(row) for row in qmem.rows],
         "recommended": {"prepared": best.prepared.value, "executed": best.executed.value},
         "advice": advise(qmem),

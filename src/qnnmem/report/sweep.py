@@ -1,23 +1,16 @@
-"""The table of `qnnmem sweep` as text and as JSON, schema `qnnmem.sweep/1`.
-
-The text gives the verdict first, then one line for each compile.
-"""
+"""The table of `qnnmem sweep` as text: the verdict, then one line for each compile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from qnnmem.errors import Words
 from qnnmem.flags import with_flags
-from qnnmem.htp.sweep import Largest, Question, SweepRow, show
-from qnnmem.results.schema import write_json
+from qnnmem.htp.sweep import Largest, SweepRow, show
 from qnnmem.text import shorten
 
-SCHEMA = "qnnmem.sweep/1"
 _REASONS = 5
-_MEETS = {Question.FITS: "fits", Question.COMPILES: "compiles for"}
+_MEETS = {"fits": "fits", "compiles": "compiles for"}
 _LONGEST = 3000  # characters of a reason: it may end with a command to paste
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
 
@@ -124,61 +117,3 @@ def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iter
         yield f"{shorten(show(same[0].point), 100)}{more}: {reason}"
     if len(found) > _REASONS:
         yield f"… and {len(found) - _REASONS:,} more reasons; --json has all"
-
-
-def render_json(
-    rows: Sequence[SweepRow],
-    largest: Sequence[Largest],
-    file: str,
-    soc: str,
-    library: str,
-    tool: str,
-    interrupted: bool = False,
-) -> str:
-    """One JSON object."""
-    values = as_values(rows, largest, file, soc, library, tool)
-    return write_json({**values, "interrupted": interrupted})
-
-
-def as_values(
-    rows: Sequence[SweepRow],
-    largest: Sequence[Largest],
-    file: str,
-    soc: str,
-    library: str,
-    tool: str,
-) -> dict[str, Any]:
-    """The object behind the JSON text; numbers of rows are measured by `library`."""
-    return {
-        "schema": SCHEMA,
-        "tool": tool,
-        "file": file,
-        "soc": soc,
-        "library": library,
-        "rows": [_row(row) for row in rows],
-        "largest": [
-            {
-                "name": one.name,
-                "setting": dict(one.point),
-                "value": one.value,
-                "next_value": one.next_value,
-                "next_reason": with_flags(one.next_reason),
-                "until": one.until.value,
-                "predicted": one.predicted,
-                "halved": one.halved,
-                "is_open": one.is_open,
-            }
-            for one in largest
-        ],
-    }
-
-
-def _row(row: SweepRow) -> dict[str, Any]:
-    values = asdict(row.result)
-    del values["timed_out"]  # the reason says so
-    return {
-        "setting": dict(row.point),
-        "from_cache": row.from_cache,
-        **values,
-        "reason": with_flags(row.result.reason),
-    }

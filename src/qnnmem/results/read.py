@@ -21,7 +21,16 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
+    "qnnmem.doctor/1": "doctor.DoctorResult",
     "qnnmem.error/1": "error.ErrorResult",
+    "qnnmem.explain/1": "explain.ExplainResult",
+    "qnnmem.host/1": "host.HostResult",
+    "qnnmem.kb/1": "kb.KbResult",
+    "qnnmem.kb-check/1": "kb.KbCheckResult",
+    "qnnmem.fit/1": "fit.FitResult",
+    "qnnmem.fits/1": "fit.FitsResult",
+    "qnnmem.footprint/1": "footprint.Bill",
+    "qnnmem.sweep/1": "sweep.SweepResult",
 }
 
 

@@ -19,36 +19,37 @@ from qnnmem.version import __version__
 TOOL = f"qnnmem {__version__}"
 # No memory is larger, and every reader of JSON keeps such a number exact.
 MAX_COUNT = 1 << 53
+OMITTED = "omitted"  # marks a field in a schema that is being made
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Difference = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 
-def describe(text: str) -> Meta:
-    """The sentence about a field in the JSON schema."""
-    return Meta(description=text)
+def describe(text: str, *, is_omitted: bool = False) -> Meta:
+    """The sentence about a field in the JSON schema.
+
+    `is_omitted`: the field is left out where it has its default, by `omit_defaults` of its type.
+    """
+    return Meta(description=text, extra_json_schema={OMITTED: True} if is_omitted else None)
+
+
+def one_of(*values: str | bool) -> Meta:
+    """Values that a field may have, for the schema alone: readers take others, too."""
+    return Meta(extra_json_schema={"enum": list(values)})
 
 
 class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
     """Base of everything with a schema; the subclass has the schema's name as its tag."""
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results; empty where a result has none."""
+        return ""
 
 
 class Result(SchemaDocument, frozen=True, kw_only=True):
     """Base of every result: a document that names the program that wrote it."""
 
     tool: Annotated[str, describe("Program and version that wrote the result.")] = TOOL
-
-
-class SourcedBytes(Struct, frozen=True):
-    """A size in bytes and where it comes from."""
-
-    bytes: Count
-    origin: Origin
-    source: str = ""
-
-    @classmethod
-    def of(cls, number: Sourced) -> Self:
-        """Take over a number of the domain."""
-        return cls(number.value, number.origin, number.source)
 
 
 class SourcedNumber(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from qnnmem.results.result import TOOL, SchemaDocument
+from qnnmem.results.result import OMITTED, TOOL, SchemaDocument
 
 _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers raises the number."
 
@@ -53,13 +53,19 @@ def schema_of(kind: type[SchemaDocument]) -> dict[str, Any]:
 def _require_defaults(part: dict[str, Any]) -> None:
     """The program writes fields with a default, too; only results of older versions lack some.
 
-    A field that is left out on purpose has the default `msgspec.UNSET`, which no schema shows.
+    A field that is left out on purpose has the default `msgspec.UNSET`, which no schema shows, or
+    is marked as omitted.
     """
     fields = part.get("properties", {})
     required = part.get("required", ())
-    written = [name for name, field in fields.items() if name in required or "default" in field]
+    written = [
+        name
+        for name, field in fields.items()
+        if name in required or ("default" in field and OMITTED not in field)
+    ]
     for field in fields.values():
         field.pop("default", None)
+        field.pop(OMITTED, None)
     if written:
         part["required"] = written
 

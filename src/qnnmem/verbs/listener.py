@@ -1,8 +1,8 @@
-"""How a verb reports progress and side notes to the door that called it."""
+"""The call of a verb: who listens to its progress, and what was asked in which words."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from qnnmem.planner import Progress
 
@@ -21,3 +21,11 @@ class ProgressListener(Protocol):
     def note(self, line: str, /) -> None:
         """Take a remark that is no part of the result."""
         ...
+
+
+class VerbCall(NamedTuple):
+    """What a verb knows of the door that called it."""
+
+    listener: ProgressListener
+    words: tuple[str, ...] = ()  # the command as it would be typed, without the program's name
+    flags: frozenset[str] | None = None  # options of the verb, for remedies that can be pasted

@@ -328,7 +328,7 @@ def _file_values(file: KeptFile) -> dict[str, Any]:
 def _task_values(task: Task) -> dict[str, Any]:
     return {
         **{"name": task.name, "title": task.title, "words": task.words, "is_live": task.is_live},
-        "controls": [asdict(one) for one in task.controls],
+        "controls": [one.values() for one in task.controls],
     }
 
 

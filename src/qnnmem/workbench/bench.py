@@ -69,7 +69,7 @@ class Bench:
                 *(0, "", file.name, "result", {}, "", schema_of(found), summary_of(found)),
                 *(exit_code_of(found), 0.0, 0.0),
             )
-            return self.history.add(key_of(file, ["result"], {}), new, found)
+            return self.history.add(key_of(file, "result", {}), new, found)
         finally:
             self.uploads.remove(file.id)
 

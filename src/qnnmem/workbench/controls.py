@@ -1,73 +1,135 @@
-"""What can be set on the page: each control with its option, and what it takes.
+"""Options as the page shows them, and the check of what a request brings.
 
-The page draws its forms from this table, and what a request brings is checked against it.
+Label, kind, choices and bounds come from the option's own field, and its parser reads the value.
+A value that names a file of this machine is refused.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from qnnmem.errors import UsageError
+from qnnmem.options.option import OptionField, option_fields
 from qnnmem.text import quote
 
-_MOST = 64  # items of a list
-_LONGEST = 300  # characters of one
-_NAME = r"[^=\x00-\x1f][^\x00-\x1f]*"
+_MAX_ITEMS = 64  # of a list
+_MAX_TEXT = 300  # characters of an item
 
-Kind = Literal["choice", "number", "list", "switch", "soc"]
+Kind = Literal["choice", "number", "list", "switch", "soc", "text"]
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One setting: how it is shown, which option it is, what may stand in it."""
+    """One option on the page."""
 
-    name: str
-    label: str
-    option: str
-    kind: Kind
-    hint: str = ""
-    choices: tuple[tuple[str, str], ...] = ()  # value and what is shown; the first is the default
-    pattern: str = ""
-    low: int = 0
-    high: int = 0
-    many: bool = False  # of the choices, several
-    is_rare: bool = False  # shown where somebody asks for more
+    field: OptionField
     is_needed: bool = False
-    only_with: tuple[str, str] | None = None  # another setting and the value it has then
+    choices: tuple[tuple[str, str], ...] = ()  # value and label; "" is the default
+    only_with: tuple[str, str] | None = None  # another control and the value it has then
+
+    @property
+    def name(self) -> str:
+        """The key of its value in a request."""
+        return self.field.name
+
+    @property
+    def label(self) -> str:
+        """What the page calls it."""
+        words = self.field.opt.flag.lstrip("-").replace("-", " ").replace("_", " ")
+        return self.field.opt.label or words.capitalize()
+
+    @property
+    def is_many(self) -> bool:
+        """True for check boxes, of which several may be on."""
+        return bool(self.choices) and self.field.is_many
+
+    @property
+    def kind(self) -> Kind:
+        """Which element the page shows."""
+        opt = self.field.opt
+        if opt.is_soc:
+            return "soc"
+        if self.field.kind == "flag":
+            return "switch"
+        if self.choices:
+            return "choice"
+        if opt.ge is not None:
+            return "number"
+        return "list" if self.field.is_many else "text"
+
+    @property
+    def hint(self) -> str:
+        """A line below the control."""
+        opt = self.field.opt
+        if opt.example:
+            return f"e.g. {opt.example}"
+        if self.kind == "number":
+            return f"{opt.ge:,.0f} to {opt.le:,.0f}"
+        return ""
+
+    def values(self) -> dict[str, Any]:
+        """Return what the page is told."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "option": self.field.opt.flag,
+            "kind": self.kind,
+            "hint": self.hint,
+            "choices": self.choices,
+            "low": self.field.opt.ge or 0,
+            "high": self.field.opt.le or 0,
+            "many": self.is_many,
+            "is_rare": self.field.opt.is_folded,
+            "is_needed": self.is_needed,
+            "only_with": self.only_with,
+        }
 
     def counts(self, options: Mapping[str, Any]) -> bool:
-        """Whether it has a meaning beside the other settings."""
+        """Return whether it has a meaning beside the other settings."""
         return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
-    def words(self, value: Any) -> Iterator[str]:
-        """The words of the command line, each with its value, so that none is taken for another."""
-        if value in (None, "", [], False):
-            return
+    def read(self, value: Any) -> Any:
+        """Return the value of the field that a request's value means."""
         if self.kind == "switch":
             self._check(value is True, value)
-            yield self.option
-        elif self.kind == "number":
-            is_whole = isinstance(value, int) and not isinstance(value, bool)
-            self._check(is_whole and self.low <= value <= self.high, value)
-            yield f"{self.option}={value}"
-        else:
-            several = self.kind == "list" or self.many
-            items = value if several and isinstance(value, list) else [value]
-            self._check(len(items) <= _MOST, "more than that")
-            for item in items:
-                self._check(isinstance(item, str) and self._takes(item), item)
-                yield f"{self.option}={item}"
+            return True
+        if self.kind == "number":
+            return self._number(value)
+        items = value if self.field.is_many and isinstance(value, list) else [value]
+        self._check(len(items) <= _MAX_ITEMS, "more than that")
+        found = tuple(one for item in items for one in self._items(item))
+        return found if self.field.is_many else found[0]
 
-    def _takes(self, text: str) -> bool:
+    def _number(self, value: Any) -> int | float:
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+            value = int(value)
+        kinds = (int, float) if isinstance(self.field.opt.ge, float) else int
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        low, high = self.field.opt.ge or 0, self.field.opt.le or 0
+        self._check(is_number and low <= value <= high, value)
+        return value  # type: ignore[no-any-return]
+
+    def _items(self, item: Any) -> tuple[Any, ...]:
+        is_text = isinstance(item, str) and 0 < len(item) <= _MAX_TEXT
+        self._check(is_text and min(item) >= " ", item)  # no control characters
         if self.kind == "soc":
-            return text in soc_names()
-        if self.choices:
-            return text in (known for known, _ in self.choices)
-        return len(text) <= _LONGEST and re.fullmatch(self.pattern, text) is not None
+            self._check(item in soc_names(), item)
+        elif self.choices:
+            self._check(item in (known for known, _ in self.choices), item)
+        try:
+            found = self.field.parsed(item)
+        except UsageError:
+            self._check(False, item)
+            raise
+        # A file would be read from this machine, with the rights of the server.
+        self._check(not any(map(_names_file, found)), item)
+        return found
 
     def _check(self, is_right: bool, value: object) -> None:
         if not is_right:
@@ -75,92 +137,55 @@ class Control:
             raise UsageError(f"{self.label} does not take {quote(value)}{example}")
 
 
+def _names_file(value: Any) -> bool:
+    several = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(one, Path) for one in several)
+
+
 @cache
 def soc_names() -> Mapping[str, str]:
-    """SoCs with an HTP: name, and the name on the box."""
+    """Return the SoCs with an HTP: name, and the name on the box."""
     from qnnmem.targets.socs import socs
 
     return {soc.name: soc.marketing_name for soc in socs() if soc.has_htp}
 
 
-_SIZE = r"[0-9][0-9,_]*(?:\.[0-9]+)? ?(?:[KMG]i?B?|B|bytes)?"
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-DIMS = Control(
-    *("dims", "Batch and dimensions", "--dim", "list", "e.g. batch=1"),
-    pattern=rf"{_NAME}=[0-9]{{1,12}}",
-)
-SHAPES = Control(
-    *("shapes", "Shapes", "--shape", "list", "e.g. x=1x3x224x224"),
-    pattern=rf"{_NAME}=(?:[0-9]{{1,12}}(?:x[0-9]{{1,12}})*|scalar)",
-    is_rare=True,
-)
-# A value that is a file would be read from this machine: numbers only.
-VALUES = Control(
-    *("values", "Values of inputs", "--value", "list", "e.g. sr=16000"),
-    pattern=rf"{_NAME}=(?:true|false|{_NUMBER}(?:,{_NUMBER})*)",
-    is_rare=True,
-)
-STATES = Control(
-    *("states", "State kept between runs", "--state", "list", "e.g. h_in=h_out"),
-    pattern=rf"{_NAME}=[^\x00-\x1f]+",
-    is_rare=True,
-)
-BITS = Control(
-    *("bits", "Bits", "--bits", "choice", "width of floats once quantized"),
-    choices=(("", "as in the model"), ("16", "16"), ("8", "8")),
-)
-ALIGN = Control(
-    *("align", "Alignment", "--align", "choice", "of start and size, in bytes"),
-    choices=(
-        ("", "as the file says, or 64"),
-        *((str(1 << power), f"{1 << power:,}") for power in (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12)),
-    ),
-)
-IO = Control(
-    *("io", "Inputs and outputs", "--io", "choice"),
-    choices=(("", "inside scratch"), ("outside", "in buffers of the application")),
-)
-REORDER = Control("reorder", "Look for a better order", "--reorder", "switch")
-INPLACE = Control("inplace", "Element-wise ops in place", "--inplace", "switch")
-BUDGETS = Control(
-    *("budgets", "Budgets", "--budget", "list", "e.g. scratch=256K"),
-    pattern=rf"[a-z-]+={_SIZE}",
-)
-HTP_BUDGETS = Control(
-    *("htp_budgets", "Budgets", "--budget", "list", "e.g. pd=256M or vtcm=2M"),
-    pattern=rf"[a-z-]+={_SIZE}",
-)
-SOC = Control("soc", "SoC", "--soc", "soc", "of the phone, board or PC", is_needed=True)
-MADE_FOR = Control("soc", "SoC", "--soc", "soc")  # which a binary names itself
-PRECISION = Control(
-    *("precision", "Precision", "--precision", "choice", "what floats become"),
-    choices=(("", "fp16"), ("int8", "int8"), ("w8a16", "w8a16")),
-)
-VTCM = Control(
-    "vtcm_mb", "VTCM in MiB", "--vtcm-mb", "number", "1 to 64", low=1, high=64, is_rare=True
-)
-VARY = Control(
-    *("vary", "What varies", "--vary", "list", "e.g. vtcm_mb=2,4,8 or batch=1,2,4"),
-    pattern=r"[^=\x00-\x1f]+=[A-Za-z0-9]+(?:(?:,|\.\.)[A-Za-z0-9]+)*",
-    is_needed=True,
-)
-BACKEND = Control(
-    *("backend", "Backend", "--backend", "choice"),
-    choices=(("", "LPAI"), ("htp", "HTP, by the real library")),
-)
-ALLOW = Control(
-    *("allow", "May change results", "--allow", "choice", "measured where it does"),
-    choices=tuple(
-        (word, word)
-        for word in ("rounding", "operators", "batch", "int16", "w8a16", "int8", "resolution")
-    ),
-    many=True,
-)
-STRICT = Control("strict", "Warnings count as errors", "--strict", "switch")
+def controls_of(
+    group: type[Struct],
+    *,
+    without: Collection[str] = (),
+    needed: Collection[str] = (),
+    lpai_only: Collection[str] = (),
+) -> tuple[Control, ...]:
+    """Return a control for each option of a type that may come from the network."""
+    return tuple(
+        Control(field, field.name in needed, _choices(field), _only_with(field, lpai_only))
+        for field in option_fields(group)
+        if field.is_shared and field.name not in without
+    )
 
 
-def words_of(controls: Sequence[Control], options: Mapping[str, Any]) -> list[str]:
-    """The options of a request as words; UsageError for one that is not among the controls."""
+def _choices(field: OptionField) -> tuple[tuple[str, str], ...]:
+    opt = field.opt
+    if field.is_many or not opt.choices:
+        return tuple((str(one), str(one)) for one in opt.choices or opt.offered)
+    labels = opt.labels or tuple(map(str, opt.choices))
+    known = dict(zip(map(str, opt.choices), labels, strict=True))
+    unset = known.pop(str(field.default), "") if field.default is not None else opt.default
+    if field.default is None:
+        known.pop(opt.default, None)  # the word for it is the default's
+    return (("", unset or "as it is"), *known.items())
+
+
+def _only_with(field: OptionField, lpai_only: Collection[str]) -> tuple[str, str] | None:
+    backend = field.opt.backend or ("lpai" if field.name in lpai_only else "")
+    return ("backend", "" if backend == "lpai" else backend) if backend else None
+
+
+def read_request(
+    controls: Sequence[Control], options: Mapping[str, Any]
+) -> Iterator[tuple[OptionField, Any]]:
+    """Yield the fields of a request with their values; UsageError for one that is no control."""
     known = {control.name for control in controls}
     for name in options:
         if name not in known:
@@ -170,4 +195,7 @@ def words_of(controls: Sequence[Control], options: Mapping[str, Any]) -> list[st
         if control.is_needed and not options.get(control.name):
             example = f"; {control.hint}" if control.hint.startswith("e.g.") else ""
             raise UsageError(f"{control.label} is to be chosen first{example}")
-    return [word for one in counting for word in one.words(options.get(one.name))]
+    for control in counting:
+        value = options.get(control.name)
+        if value not in (None, "", [], False):
+            yield control.field, control.read(value)

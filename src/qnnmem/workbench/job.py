@@ -25,7 +25,7 @@ class BenchJob:
     file: KeptFile
     task: Task
     options: dict[str, Any]
-    words: list[str]
+    words: list[str]  # the command, without its file
     key: str
     state: JobState = "queued"
     doing: str = "waiting"
@@ -59,7 +59,7 @@ class BenchJob:
         return self.state not in ("queued", "running")
 
 
-def key_of(file: KeptFile, words: list[str], options: Mapping[str, Any]) -> str:
-    """What makes two requests the same: content, name, words and the program."""
-    parts = [file.digest, file.name, words, dict(options), __version__]
+def key_of(file: KeptFile, task: str, options: Mapping[str, Any]) -> str:
+    """Return what makes two requests the same: content, name, task, options, program."""
+    parts = [file.digest, file.name, task, dict(options), __version__]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

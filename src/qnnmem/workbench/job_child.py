@@ -1,4 +1,4 @@
-"""A child process that does jobs: words of the command line in, their results out.
+"""A child process that does jobs: a task and its settings in, the result out.
 
 It imports what most jobs need before it is asked, so that one that waits answers at once, and
 remembers the models that it has read, so that one with another setting does too.
@@ -6,14 +6,14 @@ remembers the models that it has read, so that one with another setting does too
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qnnmem.child import (
     REPLY_LIMIT,
@@ -25,24 +25,38 @@ from qnnmem.child import (
 )
 from qnnmem.errors import FreeDimensions, LoadError, QnnMemError
 from qnnmem.text import sentence
+from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from qnnmem.planner import Progress
 
 _AHEAD = (
-    *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.cli.plan"),
-    *("qnnmem.report.plan_json", "qnnmem.cli.progress", "qnnmem.cli.files"),
+    *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.verbs.plan"),
+    *("qnnmem.report.plan_json", "qnnmem.planner.from_options", "qnnmem.workbench.job_verbs"),
 )
 
 
-class _TooMuch(Exception):
-    """More than a result may have."""
+class _Listener:
+    """Sends what a verb is doing to the parent."""
 
+    def __init__(self, replies: BinaryIO) -> None:
+        self._replies, self._doing = replies, ""
+        self._alone = threading.Lock()
 
-class _Result(io.StringIO):
-    """What the command line prints, up to a limit."""
+    def __call__(self, progress: Progress) -> None:
+        """Take a progress report of the planner."""
+        best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
+        self.say(f"{progress.doing}; {best}")
 
-    def write(self, text: str, /) -> int:
-        if self.tell() + len(text) > REPLY_LIMIT:
-            raise _TooMuch
-        return super().write(text)
+    def say(self, doing: str) -> None:
+        """Take what is under way."""
+        with self._alone:  # several threads may compile
+            if doing != self._doing:
+                self._doing = doing
+                write_frame(self._replies, {"doing": doing})
+
+    def note(self, line: str) -> None:
+        """Drop a remark: the page has no place for it."""
 
 
 def main() -> int:
@@ -64,7 +78,7 @@ def main() -> int:
         request, _ = frame
         os.chdir(request["folder"])
         try:
-            header, payload = _done(request["words"], replies)
+            header, payload = _done(request, replies)
         except MemoryError:
             header, payload = _refused(f"{describe_limit(limit)} are used up"), b""
         os.chdir(os.sep)  # the folder of the job is about to go
@@ -98,41 +112,29 @@ def _what_helps(exc: QnnMemError) -> dict[str, Any]:
     }
 
 
-def _done(words: list[str], replies: BinaryIO) -> tuple[dict[str, Any], bytes]:
-    import click
-
-    from qnnmem.cli.progress import LISTENER
-    from qnnmem.cli.usage import sentence as usage_sentence
-    from qnnmem.cli.verbs import qnnmem
+def _done(request: Mapping[str, Any], replies: BinaryIO) -> tuple[dict[str, Any], bytes]:
     from qnnmem.flags import flag
+    from qnnmem.options.option import flags_of
+    from qnnmem.verbs.listener import VerbCall
+    from qnnmem.workbench.job_verbs import run_verb
+    from qnnmem.workbench.tasks import task_of
 
-    alone = threading.Lock()
-
-    def tell(doing: str) -> None:
-        with alone:  # several threads may compile
-            write_frame(replies, {"doing": doing})
-
-    LISTENER.set(tell)
-    sys.argv = ["qnnmem", *words]  # which some verbs repeat in what they recommend
-    before, printed = sys.stdout, _Result()
-    sys.stdout = printed
+    task = task_of(request["task"])
+    flags = frozenset(flags_of(task.options))
+    call = VerbCall(_Listener(replies), tuple(request["words"]), flags)
     try:
-        code = qnnmem.main(list(words), prog_name="qnnmem", standalone_mode=False)
-        text = printed.getvalue()
+        options = task.read(request["options"])
+        text, code = run_verb(task.name, request["file"], options, call)
     except QnnMemError as exc:
         said = exc.sentence(flag)
         return {**_refused(said, exc.exit_code), **_what_helps(exc)}, b""
-    except click.ClickException as exc:
-        return _refused(usage_sentence(exc)), b""
-    except _TooMuch:
-        return _refused("the result is too large to be shown"), b""
     except MemoryError:
         raise
     except Exception as exc:  # the parent reports it
         return _refused(f"internal error, please report it: {sentence(exc)}", 70), b""
-    finally:
-        sys.stdout = before
-    return {"exit_code": code if isinstance(code, int) else 0}, text.encode("utf-8", "replace")
+    if len(text) > REPLY_LIMIT:
+        return _refused("the result is too large to be shown"), b""
+    return {"exit_code": code}, text.encode("utf-8", "replace")
 
 
 if __name__ == "__main__":

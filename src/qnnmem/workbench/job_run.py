@@ -12,6 +12,7 @@ from typing import Any
 from qnnmem.child import ChildProcess, describe_limit
 from qnnmem.text import shorten
 from qnnmem.workbench.alone import why_unreadable, without_neighbours
+from qnnmem.workbench.job import BenchJob
 from qnnmem.workbench.job_folder import JobFolder
 
 CHILD = "qnnmem.workbench.job_child"
@@ -92,12 +93,12 @@ def end(child: ChildProcess) -> None:
 def ask(
     child: ChildProcess,
     folder: JobFolder,
+    job: BenchJob,
     words: list[str],
-    time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
     """Let the child do it; tells what it is doing. The child may be given up meanwhile."""
-    expired = threading.Event()
+    expired, time_limit_s = threading.Event(), job.task.time_limit_s
 
     def expire() -> None:
         expired.set()
@@ -107,7 +108,8 @@ def ask(
     watchdog.daemon = True
     watchdog.start()
     try:
-        child.send({"words": words, "folder": str(folder.path)})
+        request = {"task": job.task.id, "options": job.options, "words": words}
+        child.send({**request, "folder": str(folder.path), "file": folder.name})
         while (frame := child.receive(_LARGEST)) is not None:
             header, payload = frame
             if "doing" not in header:

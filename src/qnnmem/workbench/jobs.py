@@ -23,7 +23,7 @@ from qnnmem.workbench.job_folder import JobFolder, MadeFiles
 from qnnmem.workbench.job_run import JobAnswer, WaitingChildren, ask, end
 from qnnmem.workbench.limits import MAX_QUEUE, WORKERS
 from qnnmem.workbench.summary import exit_code_of, is_of_program, schema_of, summary_of
-from qnnmem.workbench.tasks import checked_task, task_words
+from qnnmem.workbench.tasks import checked_task
 from qnnmem.workbench.uploads import Uploads
 
 _REMEMBERED = 20  # jobs that have ended
@@ -80,8 +80,8 @@ class JobQueue:
         held = self._uploads.hold(file)
         try:
             task = checked_task(held.kind, held.name, wanted)
-            words = task_words(task, options)
-            key = key_of(held, words, options)
+            words = task.typed(options)
+            key = key_of(held, task.id, options)
             job = BenchJob(secrets.token_hex(8), held, task, dict(options), words, key)
             job.is_first = is_first
             known = None if again else self._history.found(key)
@@ -219,9 +219,8 @@ class JobQueue:
             self._children.prepare()
             if not is_wanted:
                 return JobAnswer(3)
-            words = [*job.words, "--json", *job.task.before_file, folder.name]
-            limit = job.task.time_limit_s
-            answer = ask(child, folder, words, limit, lambda doing: self._say(job, doing))
+            words = [*job.words, *job.task.before_file, folder.name]
+            answer = ask(child, folder, job, words, lambda doing: self._say(job, doing))
             with self._changed:
                 job.child = None
                 is_kept = job.state == "running" and answer.is_whole and job.task.name == "plan"
@@ -235,8 +234,7 @@ class JobQueue:
     def _keep(self, job: BenchJob, answer: JobAnswer, folder: JobFolder) -> KeptResult:
         result = answer.result or {}
         outputs = self._made.keep(job.key, folder) if job.task.makes_files else ()
-        typed = [part for word in job.words if word not in job.task.always for part in _parts(word)]
-        typed += _parts(job.task.always[0]) if job.task.makes_files else []
+        typed = [part for word in job.words for part in _parts(word)]
         command = shell_line(["qnnmem", *typed, *job.task.before_file, file_word(job.file.name)])
         seconds = time.time() - job.started
         code = exit_code_of(result) if is_of_program(result) else answer.exit_code

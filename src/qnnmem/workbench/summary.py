@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from qnnmem.errors import UsageError
+from qnnmem.results.read import read_result
 from qnnmem.text import counted, shorten
 
 _LONGEST = 160
@@ -25,7 +27,7 @@ def summary_of(result: Result) -> str:
     say = _SAID.get(schema_of(result))
     try:
         return shorten(say(result), _LONGEST) if say else ""
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+    except (UsageError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""  # a result from elsewhere that lacks something
 
 
@@ -36,20 +38,8 @@ def _plan(result: Result) -> str:
     return f"{said} bytes" + (f", persistent {more:,}" if more else "")
 
 
-def _footprint(result: Result) -> str:
-    total = result["total"]
-    size = "total not known" if total is None else f"{total['bytes']:,} bytes"
-    return f"{size} on {result['soc'] or 'an unnamed SoC'}"
-
-
-def _fit(result: Result) -> str:
-    answers = (f"{one['soc']} {one['answer'].replace('-', ' ')}" for one in result["socs"][:6])
-    return ", ".join(answers)
-
-
-def _sweep(result: Result) -> str:
-    states = [row["state"] for row in result["rows"]]
-    return f"{states.count('fits')} of {counted(len(states), 'setting')} fit on {result['soc']}"
+def _of_type(result: Result) -> str:
+    return read_result(result, "").summary
 
 
 def _doctor(result: Result) -> str:
@@ -78,9 +68,9 @@ def _inspect(result: Result) -> str:
 
 _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.plan/1": _plan,
-    "qnnmem.footprint/1": _footprint,
-    "qnnmem.fit/1": _fit,
-    "qnnmem.sweep/1": _sweep,
+    "qnnmem.footprint/1": _of_type,
+    "qnnmem.fit/1": _of_type,
+    "qnnmem.sweep/1": _of_type,
     "qnnmem.doctor/1": _doctor,
     "qnnmem.fix/1": _fix,
     "qnnmem.lint/1": _lint,

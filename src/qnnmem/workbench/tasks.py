@@ -1,18 +1,24 @@
-"""What can be asked of a file: verbs of the command line, by the kind of the file."""
+"""What can be asked of a file: verbs with their options, by the kind of the file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
-from qnnmem.errors import UsageError
-from qnnmem.text import quote
-from qnnmem.workbench import controls
-from qnnmem.workbench.controls import Control, words_of
+from msgspec import Struct
 
-_SHAPE = (controls.DIMS, controls.SHAPES, controls.VALUES)
-_COMPILE = (controls.SOC, controls.PRECISION, controls.VTCM, *_SHAPE)
+from qnnmem.errors import UsageError
+from qnnmem.options.fix import LPAI_ONLY, FixOptions
+from qnnmem.options.htp import FitOptions, FootprintOptions, QmemOptions, SweepOptions
+from qnnmem.options.lint import LintOptions
+from qnnmem.options.option import NoOptions, option_fields
+from qnnmem.options.plan import PlanOptions, ShapeOptions
+from qnnmem.text import quote
+from qnnmem.workbench.controls import Control, controls_of, read_request
+from qnnmem.workbench.job_folder import MADE
+
 _MODELS = ("onnx", "tflite", "dlc", "eaix", "csv")
 _BINARIES = ("htp", "epcontext")
 _ONE_TASK = {
@@ -20,6 +26,7 @@ _ONE_TASK = {
     **dict.fromkeys(("text", "packed", "zip", "tar"), "doctor"),
 }
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
+_SIZES = tuple(one.name for one in option_fields(ShapeOptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +36,13 @@ class Task:
     name: str  # of the verb
     title: str
     words: str  # what it says
-    controls: tuple[Control, ...]
     time_limit_s: float
+    options: type[Struct] = NoOptions
     is_live: bool = False  # done again whenever a setting changes
-    always: tuple[str, ...] = ()  # options that are not for choosing
-    before_file: tuple[str, ...] = ()  # the option by which it is given its file
-    makes_files: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # options that are not for choosing
+    without: tuple[str, ...] = ()  # options that mean nothing for this kind of file
+    needed: tuple[str, ...] = ()
+    before_file: tuple[str, ...] = ()  # the option by which the command is given its file
     of: str = ""  # which kind of file, where the same verb is offered in several ways
 
     @property
@@ -42,65 +50,92 @@ class Task:
         """What tells it from the others."""
         return f"{self.name} {self.of}".strip()
 
+    @property
+    def makes_files(self) -> bool:
+        """True if the verb writes files."""
+        return "output" in self.fixed
 
-_LAYOUT = (controls.BITS, controls.ALIGN, controls.IO)
-_ORDER = (controls.REORDER, controls.INPLACE)
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """What can be set."""
+        only = LPAI_ONLY if self.options is FixOptions else ()
+        without = (*self.without, *self.fixed)
+        return controls_of(self.options, without=without, needed=self.needed, lpai_only=only)
+
+    def read(self, request: Mapping[str, Any]) -> Struct:
+        """Return the options of a request; UsageError where a setting is wrong."""
+        given = {field.name: value for field, value in read_request(self.controls, request)}
+        return self.options(**given, **self.fixed)
+
+    def typed(self, request: Mapping[str, Any]) -> list[str]:
+        """Return the command of a request as it is typed, without the file."""
+        given = read_request(self.controls, request)
+        words = [word for field, value in given for word in field.words(value)]
+        return [self.name, *words, *([f"--output={MADE}"] if self.makes_files else [])]
+
+
 _PLAN = Task(
     "plan",
     "Plan",
     "Every tensor's place and time, and what the plan is minimal for.",
-    (controls.DIMS, *_LAYOUT, *_ORDER, controls.BUDGETS, *_SHAPE[1:], controls.STATES),
     300.0,
+    PlanOptions,
     is_live=True,
-    always=("--time-limit=3",),
+    fixed={"time_limit": 3.0},
 )
-_BUFFERS = replace(_PLAN, controls=(controls.ALIGN, controls.BUDGETS), of="buffers")
-_FIX_LPAI = tuple(replace(one, only_with=("backend", "")) for one in (controls.BUDGETS, *_LAYOUT))
-_FIX_HTP = tuple(
-    replace(one, only_with=("backend", "htp"))
-    for one in (controls.SOC, controls.PRECISION, controls.HTP_BUDGETS, controls.VTCM)
+_BUFFERS = replace(
+    _PLAN,
+    without=tuple(one.name for one in option_fields(PlanOptions) if not one.opt.for_buffers),
+    of="buffers",
 )
 _BILL = Task(
-    "footprint", "HTP bill", "What it costs on HTP, by the real library.", _COMPILE, 1800.0
+    *("footprint", "HTP bill", "What it costs on HTP, by the real library.", 1800.0),
+    FootprintOptions,
+    needed=("soc",),
 )
-_FIT = Task("fit", "Fit", "Whether it fits a SoC, and by how many bytes.", _COMPILE, 3600.0)
+_FIT = Task(
+    *("fit", "Fit", "Whether it fits a SoC, and by how many bytes.", 3600.0),
+    FitOptions,
+    needed=("soc",),
+)
+_SWEEP = Task(
+    *("sweep", "Sweep", "Compiled with many settings: what still fits.", 14400.0),
+    SweepOptions,
+    needed=("soc", "vary"),
+)
 _FIX = Task(
-    "fix",
-    "Fix",
-    "Changed until it fits, with the same results.",
-    (controls.BACKEND, *_FIX_HTP, *_FIX_LPAI, controls.ALLOW, *_SHAPE),
-    3600.0,
-    always=("--output=made",),
-    makes_files=True,
+    *("fix", "Fix", "Changed until it fits, with the same results.", 3600.0),
+    FixOptions,
+    fixed={"output": MADE},
+    needed=("soc",),
 )
 _TASKS: Mapping[str, Task] = {
     "plan": _PLAN,
     "footprint": _BILL,
     "fit": _FIT,
-    "sweep": Task(
-        "sweep",
-        "Sweep",
-        "Compiled with many settings: what still fits.",
-        (controls.SOC, controls.VARY, *_SHAPE),
-        14400.0,
-    ),
+    "sweep": _SWEEP,
     "fix": _FIX,
-    "inspect": Task("inspect", "Inspect", "What the binary holds.", (), 300.0, is_live=True),
+    "inspect": Task("inspect", "Inspect", "What the binary holds.", 300.0, is_live=True),
     "lint": Task(
-        "lint", "Lint", "What is wrong in the config file.", (controls.STRICT,), 120.0, is_live=True
+        *("lint", "Lint", "What is wrong in the config file.", 120.0),
+        LintOptions,
+        is_live=True,
     ),
     "doctor": Task(
-        "doctor", "Diagnosis", "Which stage failed, why, how much is missing.", (), 1800.0, True
+        *("doctor", "Diagnosis", "Which stage failed, why, how much is missing.", 1800.0),
+        is_live=True,
     ),
     "watch": Task(
-        *("watch", "Watched", "What the program kept alive, released, and saw fail.", (), 300.0),
+        *("watch", "Watched", "What the program kept alive, released, and saw fail.", 300.0),
         is_live=True,
         before_file=("--read",),
     ),
 }
 # A binary is read and not compiled: at once, for any SoC.
+_COMPILING = (*_SIZES, "precision", "vtcm_mb", "time_limit")
 _READ: dict[str, Any] = {
-    "controls": (controls.MADE_FOR,),
+    "without": _COMPILING,
+    "needed": (),
     "time_limit_s": 300.0,
     "is_live": True,
     "of": "binary",
@@ -109,24 +144,30 @@ _OF_BINARY = {
     "footprint": replace(_BILL, words="What it costs on HTP.", **_READ),
     "fit": replace(_FIT, **_READ),
     "qmem": Task(
-        "qmem", "IO memory", "What raw and memhandle inputs and outputs cost.", (), 300.0, True
+        *("qmem", "IO memory", "What raw and memhandle inputs and outputs cost.", 300.0),
+        QmemOptions,
+        is_live=True,
+        without=(*_COMPILING, "soc"),
     ),
 }
 # A DLC is compiled as it is: its sizes and types stand.
+_STORED = (*_SIZES, "precision")
 _OF_DLC = {
-    "footprint": replace(_BILL, controls=(controls.SOC, controls.VTCM), of="dlc"),
-    "fit": replace(_FIT, controls=(controls.SOC, controls.VTCM), of="dlc"),
-    "sweep": replace(
-        _TASKS["sweep"],
-        controls=(controls.SOC, replace(controls.VARY, hint="e.g. vtcm_mb=2,4,8")),
-        of="dlc",
-    ),
+    "footprint": replace(_BILL, without=_STORED, of="dlc"),
+    "fit": replace(_FIT, without=_STORED, of="dlc"),
+    "sweep": replace(_SWEEP, without=_STORED, of="dlc"),
 }
 
 
+@cache
 def all_tasks() -> tuple[Task, ...]:
-    """Every task there is."""
+    """Return every task there is."""
     return (*_TASKS.values(), _BUFFERS, *_OF_BINARY.values(), *_OF_DLC.values())
+
+
+def task_of(number: str) -> Task:
+    """Return a task by its id."""
+    return next(task for task in all_tasks() if task.id == number)
 
 
 def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
@@ -163,8 +204,3 @@ def checked_task(kind: str, name: str, wanted: object) -> Task:
     if found is None:
         raise UsageError(f"{quote(wanted)} cannot be asked of this file")
     return found
-
-
-def task_words(task: Task, options: Mapping[str, Any]) -> list[str]:
-    """A request in words of the command line, without the file."""
-    return [task.name, *words_of(task.controls, options), *task.always]

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from qnnmem.doctor.diagnose import Diagnosis
-from qnnmem.doctor.incident import to_json
 from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, unpack
 from qnnmem.doctor.logs import scanner
+from qnnmem.results.incident import to_json
 
 
 @pytest.fixture(autouse=True, scope="module")

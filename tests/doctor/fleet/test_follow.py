@@ -182,7 +182,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path, knowledge: Knowledge) -> None
     writer = subprocess.Popen([sys.executable, "-c", code, str(path), ESTIMATE.hex()])
     told: list[Any] = []
     follow(str(path), knowledge, told.append).close()
-    assert writer.wait(30) == 0
+    assert writer.wait(300) == 0
     assert [one.entry for one in told] == ["over-limit"]
 
 

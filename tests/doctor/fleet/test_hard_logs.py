@@ -23,7 +23,6 @@ from search_engines import engine_named
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
-from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, pack
 from qnnmem.doctor.logs import unpack
@@ -31,6 +30,7 @@ from qnnmem.doctor.logs.header import parse, process_of
 from qnnmem.doctor.logs.search import ENGINES, SearchEngine
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import LoadError
+from qnnmem.results.incident import Incident
 
 HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
 CALM = HEAD.replace(b" E ", b" I ")  # read a hundred times as fast

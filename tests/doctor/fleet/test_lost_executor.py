@@ -140,7 +140,7 @@ def test_a_killed_scheduler_changes_nothing(
         taken += 1
         if taken == 3:
             processes[0].send_signal(signal.SIGKILL)
-            processes[0].wait(20)
+            processes[0].wait(300)
         take(self, *args)
 
     with cluster_executor(address) as executor:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from qnnmem.doctor.diagnose import Diagnosis
-from qnnmem.doctor.incident import Incident
 from qnnmem.errors import UsageError
+from qnnmem.results.doctor import IncidentGroup
+from qnnmem.results.incident import Incident
 
 BY = ("cause", "stage", "entry", "device", "build", "file")
 UNKNOWN = "unknown"
@@ -17,23 +18,11 @@ UNKNOWN = "unknown"
 _FACTS = {"device": ("device", "soc"), "build": ("build", "version")}
 
 
-class FleetRow(msgspec.Struct, frozen=True):
-    """Incidents that have one thing in common; `first_seen` is the place of the first of them."""
-
-    key: str
-    incidents: int
-    memory: int  # of which are a shortage of memory
-    logs: int
-    first_seen: str
-    shortage_min_bytes: int | None
-    shortage_max_bytes: int | None
-
-
 class FleetSummary(msgspec.Struct, frozen=True):
     """Incidents of many logs, counted by one of `BY`; the rows with most incidents first."""
 
     by: str
-    rows: tuple[FleetRow, ...]
+    rows: tuple[IncidentGroup, ...]
 
 
 class _Count:
@@ -52,9 +41,11 @@ class _Count:
             self.least = shortage if self.least is None else min(self.least, shortage)
             self.most = shortage if self.most is None else max(self.most, shortage)
 
-    def row(self, key: str) -> FleetRow:
+    def row(self, key: str) -> IncidentGroup:
         logs = len(self.logs)
-        return FleetRow(key, self.incidents, self.memory, logs, self.first, self.least, self.most)
+        return IncidentGroup(
+            key, self.incidents, self.memory, logs, self.first, self.least, self.most
+        )
 
 
 def group(diagnosis: Diagnosis, by: str) -> FleetSummary:

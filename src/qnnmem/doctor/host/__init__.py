@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from qnnmem.doctor.host.check import HostReport
 from qnnmem.doctor.host.devices import find_machine
 from qnnmem.doctor.host.look import Look
+from qnnmem.results.host import HostResult
 
 
-def examine(look: Look) -> HostReport:
+def examine(look: Look) -> HostResult:
     """Every check of a machine, in a fixed order."""
     from qnnmem.doctor.host.judge import judge
     from qnnmem.doctor.host.survey import survey
@@ -18,4 +18,4 @@ def examine(look: Look) -> HostReport:
     return judge(survey(look))
 
 
-__all__ = ["HostReport", "Look", "examine", "find_machine"]
+__all__ = ["HostResult", "Look", "examine", "find_machine"]

@@ -56,12 +56,11 @@ def ask(command: Sequence[str], seconds: float, most: int) -> CommandAnswer:
         code = process.returncode if in_time else None
         return CommandAnswer(0 if said.is_full else code, text, errors)
     except RuntimeError as exc:  # no thread to be had
+        if process.stderr is not None:
+            process.stderr.close()
         raise OSError(str(exc)) from exc
     finally:
         kill_group(process)
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
 
 
 class _Kept:
@@ -72,7 +71,11 @@ class _Kept:
         self._process, self._pipe, self._most = process, pipe, most
         self._data = bytearray()
         self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._close()
+            raise
 
     def rest(self, until: float) -> str:
         """All there is, once the process has ended."""
@@ -80,8 +83,14 @@ class _Kept:
         text = bytes(self._data[: self._most or _MOST_ERRORS]).decode("utf-8", "replace")
         return text.replace("\r\n", "\n")
 
+    def _close(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+
     def _read(self) -> None:
-        with suppress(OSError, ValueError):  # closed meanwhile
+        # The reader closes the pipe. Closed by another thread, its number would soon be that of
+        # another pipe, and a reader that still waits would take what comes there.
+        try:
             while self._pipe is not None and (piece := self._pipe.read(_PIECE)):
                 if len(self._data) <= (self._most or _MOST_ERRORS):
                     self._data += piece
@@ -90,3 +99,7 @@ class _Kept:
                     self.is_full = True
                     kill_group(self._process)
                     return
+        except OSError:
+            pass  # what came before counts
+        finally:
+            self._close()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
 
 from qnnmem.doctor.host import dsp, libraries, memory, system
-from qnnmem.doctor.host.check import HostCheck, HostReport, Outcome, Subject
+from qnnmem.doctor.host.check import Outcome, Subject
 from qnnmem.doctor.host.look import Unseen
 from qnnmem.doctor.host.survey import Survey
+from qnnmem.results.host import HostCheck, HostResult, HostVerdict
+from qnnmem.text import shorten
 
+_WIDE = 400  # characters of what was found
 _SHORT = ("mem_system_ram", "mem_unknown", "mem_leak", "mem_concurrency")
 _BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_buffer_cap")
 
@@ -142,9 +147,50 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
 )
 
 
-def judge(seen: Survey) -> HostReport:
-    """What the checks say about what was read."""
-    checks = tuple(HostCheck(subject, check(seen)) for subject, check in CHECKS)
-    blindness = seen.nodes.reason if isinstance(seen.nodes, Unseen) else ""
-    system_words = system.describe(seen)
-    return HostReport(seen.place, system_words, seen.has_dsp, checks, blindness=blindness)
+def judge(seen: Survey) -> HostResult:
+    """Judge what was read of a machine."""
+    checks = tuple(_checked(subject, check(seen)) for subject, check in CHECKS)
+    return HostResult(
+        place=seen.place,
+        system=system.describe(seen),
+        has_dsp=seen.has_dsp,
+        problems=sum(check.verdict is HostVerdict.PROBLEM for check in checks),
+        checks=checks,
+        blindness=seen.nodes.reason if isinstance(seen.nodes, Unseen) else "",
+    )
+
+
+def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
+    return HostCheck(
+        subject.id,
+        subject.name,
+        outcome.verdict,
+        shorten(outcome.found, _WIDE),
+        subject.why,
+        shorten(outcome.action, _WIDE),
+        outcome.origin,
+    )
+
+
+def with_causes(report: HostResult, causes: Iterable[str]) -> HostResult:
+    """The result for what a log says: what concerns its first cause comes first.
+
+    Among the checks of one cause a problem comes first, then what is not known.
+    """
+    every = tuple(dict.fromkeys(causes))
+    if not every:
+        return report
+    concerned = {subject.id: subject.causes for subject, _ in CHECKS}
+
+    def rank(check: HostCheck) -> tuple[int, int]:
+        ranks = [at for at, cause in enumerate(every) if cause in concerned[check.id]]
+        return min(ranks, default=len(every)), _ORDER.index(check.verdict)
+
+    checks = tuple(
+        replace(check, concerns_cause=not set(every).isdisjoint(concerned[check.id]))
+        for check in sorted(report.checks, key=rank)
+    )
+    return replace(report, checks=checks, causes=every)
+
+
+_ORDER = (HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN, HostVerdict.GOOD)

@@ -14,8 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.files import read_files
@@ -24,36 +22,13 @@ from qnnmem.doctor.kb.sections import own_lines, typical_lines
 from qnnmem.doctor.kb.stored import cases, healthy
 from qnnmem.doctor.logs.line import Found, bare_line, match, read_failure
 from qnnmem.errors import UsageError
+from qnnmem.results.kb import EntryFinding, KbCheckResult
 
 # An anchor that more than one in so many healthy lines hold makes large logs slow.
 _RARE = 50
 
 
-class EntryFinding(msgspec.Struct, frozen=True):
-    """Something wrong with an entry."""
-
-    entry: str
-    sentence: str
-
-
-class KbCheck(msgspec.Struct, frozen=True):
-    """What a check found, and what it looked at."""
-
-    entries: int
-    templates: int
-    cases: int
-    healthy: int
-    documented: int  # entries without a stored log, which say so
-    findings: tuple[EntryFinding, ...]
-    notes: tuple[EntryFinding, ...]  # worth knowing, but not wrong
-
-    @property
-    def passes(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.findings
-
-
-def check(own: Sequence[Path] = ()) -> KbCheck:
+def check(own: Sequence[Path] = ()) -> KbCheckResult:
     """Checks the built-in entries, or those of a team in the company of the built-in ones."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries))
@@ -65,14 +40,15 @@ def check(own: Sequence[Path] = ()) -> KbCheck:
         *([] if own else _answers(knowledge)),
         *([] if own else _real_logs(asked, spoken(knowledge))),
     ]
-    return KbCheck(
-        len(asked),
-        sum(len(entry.lines) for entry in asked),
-        len(cases()),
-        len(healthy()),
-        sum(entry.documented for entry in asked),
-        tuple(findings),
-        (*_left_out(own), *_unseen_signs(asked, knowledge), *_common_anchors(asked)),
+    return KbCheckResult(
+        passes=not findings,
+        entries=len(asked),
+        templates=sum(len(entry.lines) for entry in asked),
+        cases=len(cases()),
+        healthy=len(healthy()),
+        documented=sum(entry.documented for entry in asked),
+        findings=tuple(findings),
+        notes=(*_left_out(own), *_unseen_signs(asked, knowledge), *_common_anchors(asked)),
     )
 
 

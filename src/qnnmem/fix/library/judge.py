@@ -17,8 +17,9 @@ from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
 from qnnmem.fix.parts.part_needs import library_need
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge
 from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
-from qnnmem.htp.fit import Check, Fit
+from qnnmem.htp.fit import Fit
 from qnnmem.htp.place import DOMAINS, Placement, Resident, place
+from qnnmem.results.fit import FitCheck
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 
@@ -167,7 +168,7 @@ class CompileJudge:
             total=trial.needs.get("ram"),
         )
 
-    def _deciding(self, fit: Fit, broken: Sequence[Check]) -> Check | None:
+    def _deciding(self, fit: Fit, broken: Sequence[FitCheck]) -> FitCheck | None:
         if broken and self._pool not in {check.pool for check in broken}:
             return fit.worst
         mine = next((check for check in fit.checks if check.pool == self._pool), None)

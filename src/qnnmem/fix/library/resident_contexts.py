@@ -11,12 +11,12 @@ from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
 from qnnmem.fix.parts.remedy import Rounds
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.htp.bill.loading import load_binaries
-from qnnmem.htp.bill.source import last_estimate
+from qnnmem.htp.bill.numbers import last_estimate
 from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.place import Resident, best_order, resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import Soc
 from qnnmem.text import quote
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from qnnmem.cache import ResultCache
-from qnnmem.errors import CannotTell, Setting, Words
+from qnnmem.errors import CannotTell
 from qnnmem.htp.bill.measure import measure
-from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
@@ -25,15 +26,17 @@ from qnnmem.htp.compile import (
     compile_model,
     no_progress,
 )
-from qnnmem.htp.fit import POOLS, Check, Fit, fit_failure
+from qnnmem.htp.fit import POOLS, Fit, fit_failure
+from qnnmem.htp.fit.check_bill import why_not
 from qnnmem.htp.fit.model import fit_measured
-from qnnmem.htp.fit.of_bill import why_not
-from qnnmem.htp.kept_values import read_words
+from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.place import Resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.fit import FitCheck
+from qnnmem.results.footprint import Bill, SizeRange
+from qnnmem.results.result import MAX_COUNT, Count
 from qnnmem.targets.socs import Soc
-from qnnmem.units import MAX_BYTES
 from qnnmem.version import __version__
 
 
@@ -44,10 +47,10 @@ class LibraryTrial:
     fit: Fit
     is_taken: bool = True  # False: the library does not support an op, whatever its size
     pd: SizeRange | None = None
-    spill_fill: int = 0
-    vtcm: int = 0
-    fixed: int = 0  # bytes of weights and IO, which no setting changes
-    measured: tuple[Check, ...] = ()  # of every pool, whether or not it has a limit
+    spill_fill: Count = 0
+    vtcm: Count = 0
+    fixed: Count = 0  # bytes of weights and IO, which no setting changes
+    measured: tuple[FitCheck, ...] = ()  # of every pool, whether or not it has a limit
 
     def resident(self, name: str) -> Resident | None:
         """Return its resident size for placement; None without a binary."""
@@ -69,13 +72,13 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
     fixed = [part.value for part in (bill.weights, bill.io) if part is not None]
     vtcm = 0 if bill.vtcm is None else bill.vtcm.value
-    return LibraryTrial(fit, True, bill.pd, max(spills, default=0), vtcm, sum(fixed))
+    return LibraryTrial(fit, True, bill.process_domain, max(spills, default=0), vtcm, sum(fixed))
 
 
 def every_pool() -> dict[str, Sourced]:
     """Return limits that nothing exceeds, so that every pool is measured for later questions."""
     of_soc = ("compile", "pd", "vtcm")
-    endless = Sourced(MAX_BYTES, Origin.GIVEN, "no limit")
+    endless = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: endless for pool in POOLS if pool not in of_soc}
 
 
@@ -84,113 +87,27 @@ def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> Library
     fit, endless = trial.fit, every_pool()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(
-        replace(one, limit=budgets[one.pool], accepted=False) if one.pool in budgets else one
+        FitCheck.of(one.pool, one.need, budgets[one.pool], refused=one.refused)
+        if one.pool in budgets
+        else one
         for one in fit.checks
         if one.pool in budgets or one.pool not in endless
     )
     if not trial.is_taken or any(one.refused for one in checks):
-        return replace(trial, fit=replace(fit, checks=checks))
+        return replace(trial, fit=structs.replace(fit, checks=checks))
     answers = [one.fits for one in checks]
     fits = False if False in answers else None if None in (*answers, fit.fits) else True
     why = why_not(checks, fits) if fits is not None or fit.fits is not None else fit.why
-    return replace(trial, fit=replace(fit, checks=checks, fits=fits, why=why))
+    return replace(trial, fit=structs.replace(fit, checks=checks, fits=fits, why=why))
 
 
-def to_kept(trial: LibraryTrial) -> dict[str, Any]:
-    """Return a trial as JSON values."""
-    fit = trial.fit
-    return {
-        "fits": fit.fits,
-        "why": _words(fit.why),
-        "code": fit.code,
-        "operator": fit.operator,
-        "seconds": fit.seconds,
-        "checks": [
-            [one.pool, _sizes(one.need), _number(one.limit), one.refused, one.accepted]
-            for one in fit.checks
-        ],
-        "is_taken": trial.is_taken,
-        "pd": _sizes(trial.pd),
-        "numbers": [trial.spill_fill, trial.vtcm, trial.fixed],
-    }
-
-
-def from_kept(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
+def kept_trial(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
     """Return a kept trial; None if missing or invalid."""
-    if values is None:
+    trial = from_kept(LibraryTrial, values)
+    if trial is None or trial.fit.soc != soc:
         return None
-    try:
-        checks = tuple(_check(*one) for one in values["checks"])
-        why = read_words(values["why"])
-        seconds = values["seconds"]
-        if why is None or not (seconds is None or 0 <= float(seconds) < 1e9):
-            return None
-        code = values["code"]
-        fit = Fit(
-            soc=soc,
-            fits=None if values["fits"] is None else _flag(values["fits"]),
-            checks=checks,
-            why=why,
-            code=None if code is None else _size(code),
-            operator=str(values["operator"]),
-            seconds=seconds,
-        )
-        spill_fill, vtcm, fixed = map(_size, values["numbers"])
-        taken = _flag(values["is_taken"])
-        return LibraryTrial(fit, taken, _range(values["pd"]), spill_fill, vtcm, fixed)
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _words(words: Words) -> str | list[Any]:
-    if isinstance(words, str):
-        return words
-    return [
-        {"name": part.name, "value": part.value} if isinstance(part, Setting) else part
-        for part in words
-    ]
-
-
-def _number(part: Sourced | None) -> list[Any] | None:
-    return None if part is None else [part.value, part.origin.value, part.source]
-
-
-def _sizes(need: SizeRange | None) -> list[Any] | None:
-    return None if need is None else [_number(need.low), _number(need.high)]
-
-
-def _check(pool: object, need: Any, limit: Any, refused: object, accepted: object) -> Check:
-    if pool not in POOLS:
-        raise ValueError(pool)
-    return Check(str(pool), _range(need), _sourced(limit), _flag(refused), _flag(accepted))
-
-
-def _range(values: Any) -> SizeRange | None:
-    if values is None:
-        return None
-    low, high = map(_sourced, values)
-    if low is None or high is None:
-        raise ValueError(values)
-    return SizeRange(low, high)
-
-
-def _sourced(values: Any) -> Sourced | None:
-    if values is None:
-        return None
-    value, origin, source = values
-    return Sourced(_size(value), Origin(origin), str(source))
-
-
-def _size(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_BYTES:
-        raise ValueError(value)
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(value)
-    return value
+    known = all(check.pool in POOLS for check in trial.fit.checks)
+    return trial if known else None
 
 
 @dataclass(frozen=True)
@@ -223,7 +140,7 @@ class LibraryTrials:
         key = self._key(source, options)
         if key not in self.known:
             kept = None if self.memory is None else self.memory.get(key)
-            self.known[key] = from_kept(kept, self.soc) or self._tried(key, source, options)
+            self.known[key] = kept_trial(kept, self.soc) or self._tried(key, source, options)
         return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:

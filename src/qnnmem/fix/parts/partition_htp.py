@@ -19,8 +19,9 @@ from qnnmem.fix.parts.part_needs import library_need
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, partition
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.fit import TITLES, Check, Fit
+from qnnmem.htp.fit import TITLES, Fit
 from qnnmem.htp.place import Residency, plan_residency
+from qnnmem.results.fit import FitCheck
 from qnnmem.targets.socs import Soc, pd_budget
 from qnnmem.text import counted
 from qnnmem.units import MAX_BYTES
@@ -144,7 +145,7 @@ def _source(sequence: OpSequence, stretch: Stretch) -> HtpSource:
     return HtpSource(write_part(sequence, stretch, 1))
 
 
-def _is_inside(broken: Check, stretch: Stretch) -> bool:
+def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
     """Whether a limit is broken without inputs and outputs, so that more ops cannot mend it."""
     if broken.pool == "vtcm":  # of one op that is in everything around it
         return True

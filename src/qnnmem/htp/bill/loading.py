@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.deadline import Deadline
-from qnnmem.htp.bill.source import last_estimate
+from qnnmem.htp.bill.numbers import last_estimate
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Worker

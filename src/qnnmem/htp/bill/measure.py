@@ -12,13 +12,13 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec.structs import replace as replaced
+
 from qnnmem.deadline import Deadline
 from qnnmem.errors import CannotTell, LoadError, OutOfTime, Setting, UsageError
-from qnnmem.htp.bill import Bill, bill_of
-from qnnmem.htp.bill.kept_load import keep_loads
+from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
-from qnnmem.htp.bill.target import load_target
-from qnnmem.htp.bill.value import Item, Trap
+from qnnmem.htp.bill.stored import keep_loads, load_target
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import (
@@ -34,7 +34,7 @@ from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.library import library_or
 from qnnmem.htp.log import CompileLog
 from qnnmem.htp.worker import Worker
-from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import Bill, BillItem, PreparedContext, Trap
 from qnnmem.targets.socs import Soc
 
 LARGEST_WEIGHTS = 5
@@ -87,16 +87,35 @@ def measure(
             keep_loads([output], soc.model_id, loaded.log)
     weights = largest_weights(path, options, made.context, ends) if name_weights else ()
     log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
-    bill = bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
-    bill = _with_trap(replace(bill, missing=made.missing), loaded.no_estimate)
+    peak = made.outcome.peak_rss
+    bill = bill_of(made.context, soc, log, host_ram=peak, weights=weights, file=str(path))
+    bill = replaced(bill, missing_outputs=made.missing_outputs, model_outputs=made.model_outputs)
+    bill = _with_trap(bill, loaded.no_estimate)
     return MeasuredModel(made, bill, loaded.no_estimate)
+
+
+def prepared_bill(
+    made: MeasuredModel, model: str, binary: Path, epcontext: Path | None = None
+) -> Bill:
+    """The bill as `footprint` gives it, and what was written."""
+    compiled = made.compiled
+    written = PreparedContext(
+        path=str(binary),
+        epcontext=None if epcontext is None else str(epcontext),
+        library=compiled.library,
+        seconds=round(compiled.outcome.seconds, 3),
+        on_cpu=compiled.on_cpu,
+        run=None if compiled.run is None else compiled.run.check,
+        notes=compiled.notes,
+    )
+    return replaced(made.bill, file=model, prepared=written)
 
 
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:
     if not no_estimate:
         return bill
     sentence = f"{no_estimate}; the process domain is a range that follows from the file"
-    return replace(bill, traps=(*bill.traps, Trap("not-loaded", sentence)))
+    return replaced(bill, traps=(*bill.traps, Trap("not-loaded", sentence)))
 
 
 def bill_of_model(
@@ -112,7 +131,7 @@ def bill_of_model(
 
 def largest_weights(
     path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
-) -> tuple[Item, ...]:
+) -> tuple[BillItem, ...]:
     """The largest constants of a model by name, as its file stores them.
 
     There are none for a model that the compiler reads and our own loader does not, or not in time.
@@ -135,11 +154,8 @@ def largest_weights(
         return ()
     found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
     graph = context.graphs[0].name if context.graphs else ""
-    source = "in the model file, before the compiler packs it"
-    return tuple(
-        Item(graph, name, "weights", Sourced(-size, Origin.COMPUTED, source))
-        for size, name in found[:LARGEST_WEIGHTS]
-    )
+    # Sizes as in the model file, before the compiler packs the weights.
+    return tuple(BillItem(graph, name, "weights", -size) for size, name in found[:LARGEST_WEIGHTS])
 
 
 def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
@@ -166,4 +182,5 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
         context,
         soc,
         CompileLog(log.library_version or context.build_id, pd_estimates=log.pd_estimates),
+        file=str(path),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from qnnmem.htp.bill.source import last_estimate, loaded_graphs, log_source
-from qnnmem.htp.bill.value import GraphBill, SizeRange, least_vtcm
+from qnnmem.htp.bill.numbers import last_estimate, loaded_graphs, log_source
 from qnnmem.htp.log import CompileLog
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import GraphBill, SizeRange, least_vtcm
 from qnnmem.targets.socs import htp_constant
 from qnnmem.units import round_up
 
@@ -68,7 +68,7 @@ def context_pd(
     if last is not None and last.total is not None:
         exact = Sourced(last.total, Origin.MEASURED, log_source(log))
         return SizeRange(exact, exact)
-    known = [graph.pd for graph in graphs if graph.pd is not None]
+    known = [g.process_domain for g in graphs if g.process_domain is not None]
     if not known or len(known) < len(graphs):
         return None
     once = _in_units(shared.value) if shared else 0

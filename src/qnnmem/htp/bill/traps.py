@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.errors import Setting
-from qnnmem.htp.bill.value import Trap
-from qnnmem.htp.bill.vtcm import logged_vtcm, may_be_unset
+from qnnmem.flags import flag
+from qnnmem.htp.bill.numbers import logged_vtcm, may_be_unset
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.log import CompileLog
 from qnnmem.provenance import Sourced
 from qnnmem.qnn.enums import DataType
+from qnnmem.results.footprint import Trap
 from qnnmem.targets.socs import Soc, htp_constant
+from qnnmem.text import quote
 from qnnmem.units import format_size
+
+NO_OUTPUTS = "no-outputs"
 
 
 def find_traps(
@@ -27,14 +31,15 @@ def find_traps(
     `vtcm` is what the graph that needs most of it really uses.
     """
     if soc is None:
-        what = "the file names no SoC known here; "
-        yield Trap("no-soc", (what, Setting("soc"), " says which one is meant"))
+        option = flag(Setting("soc"))
+        what = f"the file names no SoC known here; {option} says which one is meant"
+        yield Trap("no-soc", what)
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
             f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
         )
-    if soc is not None and (older := wrong_architecture(context, soc)):
+    if soc is not None and (older := wrong_architecture(context.dsp_arch, soc)):
         yield Trap("older-hexagon", f"{older}; the library for x86 loads it all the same")
     if any(graph.const is None for graph in context.graphs):
         yield Trap(
@@ -44,6 +49,9 @@ def find_traps(
         )
     if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
         yield Trap("unknown-type", "an input or output has a data type that is not known here")
+    silent = next((graph.name for graph in context.graphs if not graph.outputs), None)
+    if silent is not None:
+        yield Trap(NO_OUTPUTS, f"graph {quote(silent)} states no outputs")
     yield from _vtcm_traps(context, made_for or soc, log)
     yield from _vtcm_over(soc, 0 if vtcm is None else vtcm.value)
     if len(context.graphs) > 1:
@@ -79,9 +87,8 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
         )
 
 
-def wrong_architecture(context: HtpContext, soc: Soc) -> str:
-    """Why a binary cannot run on a SoC with an older Hexagon than it was made for."""
-    made = context.dsp_arch
+def wrong_architecture(made: int | None, soc: Soc) -> str:
+    """Why a binary cannot run on a SoC with an older Hexagon than the one it was made for."""
     if made is None or soc.arch is None or made <= soc.arch:
         return ""
     return (

@@ -32,14 +32,13 @@ from qnnmem.htp.compile.value import (
     CompileFailure,
     CompileOptions,
     HtpPrecision,
-    OnnxNode,
     Progress,
     no_progress,
 )
 from qnnmem.htp.log import CompileLog, parse_log
-from qnnmem.htp.missing_outputs import MissingOutput, MissingOutputs
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
+from qnnmem.results.footprint import MissingOutput
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
 
@@ -48,7 +47,6 @@ __all__ = [
     "CompileOptions",
     "Compiled",
     "HtpPrecision",
-    "OnnxNode",
     "Progress",
     "RefusedNode",
     "check_options",
@@ -352,6 +350,8 @@ class _Job:
         binary = made.read_bytes() if output is None else None
         if output is not None:
             put_in_place(made, output)
+        composed = reply.get("outputs", ())
+        missing, outputs = self._missing(epcontext, made.name, context, composed)
         return Compiled(
             model=self.path,
             soc=self.soc,
@@ -367,14 +367,15 @@ class _Job:
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
-            missing=self._missing(epcontext, made.name, context, reply.get("outputs", ())),
+            missing_outputs=missing,
+            model_outputs=outputs,
             run=done.run,
         )
 
     def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
-    ) -> MissingOutputs | None:
-        """Outputs of the user's model that the binary does not give."""
+    ) -> tuple[tuple[MissingOutput, ...], int]:
+        """Outputs of the user's model that the binary lacks, and how many the model has."""
         if epcontext is None:
             outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}
@@ -384,7 +385,7 @@ class _Job:
 
             outputs = [item.name for item in read_guarded(self.path).proto.graph.output]
             missing = tuple(missing_in_epcontext(outputs, epcontext, binary))
-        return MissingOutputs(missing, len(outputs)) if missing else None
+        return missing, len(outputs) if missing else 0
 
 
 def _untried() -> Words:

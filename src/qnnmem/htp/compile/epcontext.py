@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from qnnmem.htp.missing_outputs import MissingOutput
+from qnnmem.results.footprint import MissingOutput
 
 if TYPE_CHECKING:
     import onnx

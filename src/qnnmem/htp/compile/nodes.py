@@ -17,7 +17,7 @@ from qnnmem.htp.compile.reason import (
     unknown_tensors,
 )
 from qnnmem.htp.compile.refused import RefusedNode
-from qnnmem.htp.compile.value import OnnxNode
+from qnnmem.results.footprint import OnnxNode
 from qnnmem.targets.socs import Soc
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from typing import Any
 
 from qnnmem.deadline import Deadline
 from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.results.footprint import PartitionCheck
+from qnnmem.text import quote
 
 TOLERANCE = 0.02  # of the largest value of an output: what FP16 explains
 _MOST_S = 60.0  # HTP is emulated here, which takes minutes for a large model
@@ -27,6 +29,25 @@ class PartitionRun:
     def is_verified(self) -> bool:
         """Whether all outputs are those of the CPU."""
         return self.difference is not None and self.difference <= TOLERANCE
+
+    @property
+    def sentence(self) -> str:
+        """Whether the EPContext model was seen to give the results of the CPU."""
+        if self.difference is None:
+            why = self.unknown
+            return f"not verified: the EPContext model was not compared with the CPU: {why}"
+        share = f"{self.difference:.2%}" if self.difference < 1 else "100% and more"
+        if self.is_verified:
+            return f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
+        return (
+            f"not verified: ran in ONNX Runtime, and output {quote(self.output)} is {share} off "
+            f"the model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+        )
+
+    @property
+    def check(self) -> PartitionCheck:
+        """The same as a part of a result."""
+        return PartitionCheck(self.is_verified, self.difference, self.sentence)
 
 
 def run_partition(

@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
 
 from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.partition_run import PartitionRun
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
-from qnnmem.htp.missing_outputs import MissingOutputs
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.qnn.codes import code_name
+from qnnmem.results.footprint import MissingOutput, OnnxNode
 from qnnmem.targets.socs import Soc
 
 Progress = Callable[[str], None]  # takes what is being done, in a few words
@@ -26,14 +25,6 @@ _EVIDENCE = 6  # lines
 
 def no_progress(_text: str) -> None:
     """Progress that is not shown."""
-
-
-class OnnxNode(NamedTuple):
-    """A node of the model; where exporters left its name empty, by that of its output."""
-
-    name: str
-    operator: str
-    reason: str = ""  # why QNN does not take it, in words
 
 
 class HtpPrecision(Enum):
@@ -84,7 +75,8 @@ class Compiled:
     path: Path | None = None  # of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
-    missing: MissingOutputs | None = None  # outputs of the model that the binary does not give
+    missing_outputs: tuple[MissingOutput, ...] = ()  # of the model, not in the binary
+    model_outputs: int = 0  # how many the model has, where some are missing
     run: PartitionRun | None = None  # where nodes stay on the CPU
 
 

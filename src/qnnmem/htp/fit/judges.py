@@ -12,9 +12,9 @@ from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.compile.value import for_a_cluster
 from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
+from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.fit.model import fit_made
-from qnnmem.htp.fit.value import Fit
-from qnnmem.htp.kept_values import from_values, to_values
+from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc, find_soc
@@ -74,7 +74,7 @@ class FitCluster:
         """Have it judged somewhere."""
         wish = (soc.name, for_a_cluster(options), dict(self._budgets))
         answer = self._model.ask(judge_there, *wish)
-        fit = from_values(Fit, answer["fit"])
+        fit = from_kept(Fit, answer["fit"])
         if fit is None or fit.soc != soc:
             raise WorkerError("a worker of the cluster sends what cannot be understood")
         return JudgedModel(fit, answer["final"] is True)
@@ -102,4 +102,4 @@ def judge_there(
             found = worker.judge(find_soc(soc), wanted)
         finally:
             worker.close()
-        return {"fit": to_values(found.fit), "final": found.is_final, "model": str(model)}
+        return {"fit": to_kept(found.fit), "final": found.is_final, "model": str(model)}

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from msgspec import structs
+
 from qnnmem.deadline import Deadline
 from qnnmem.errors import Setting
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.fit.value import Check, Fit, Suggestion
+from qnnmem.htp.fit.fit import Fit, Suggestion
 from qnnmem.provenance import Origin
+from qnnmem.results.fit import FitCheck
 from qnnmem.targets.socs import Soc, socs
 from qnnmem.text import counted
 
@@ -77,7 +80,7 @@ def with_suggestions(
             bad.append(Suggestion(near.setting, False, late, unfinished=True))
         else:
             bad.append(Suggestion(near.setting, False, answer.why))
-    return replace(fit, suggestions=tuple(good), tried=tuple(bad))
+    return structs.replace(fit, suggestions=tuple(good), tried=tuple(bad))
 
 
 def _spare(fit: Fit) -> str:
@@ -108,7 +111,7 @@ def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
         yield Nearby(Setting("precision", int8.precision.value), reason, soc, int8)
 
 
-def _is_budget(check: Check | None) -> bool:
+def _is_budget(check: FitCheck | None) -> bool:
     return check is not None and check.limit is not None and check.limit.origin is Origin.GIVEN
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import Bill, SizeRange
 
 EXACT_UP_TO = 12  # contexts whose best grouping is searched for
 DOMAINS = Sourced(
@@ -73,10 +73,10 @@ class Residency:
 
 def resident(name: str, bill: Bill) -> Resident | None:
     """What placing needs of a bill; None when the file does not hold it."""
-    if bill.pd is None:
+    if bill.process_domain is None:
         return None
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
-    return Resident(name, bill.pd, max(spills, default=0))
+    return Resident(name, bill.process_domain, max(spills, default=0))
 
 
 def plan_residency(residents: Sequence[Resident], budget: Sourced) -> Residency:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.bill.kept_load import keep_loads
 from qnnmem.htp.bill.loading import load_binaries
-from qnnmem.htp.bill.value import SizeRange
+from qnnmem.htp.bill.stored import keep_loads
 from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.place import Resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import SizeRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.bill import Bill
 from qnnmem.htp.binary.context import HtpContext, HtpTensor
 from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
+from qnnmem.results.footprint import Bill
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
@@ -141,11 +141,12 @@ def shared_bytes(context: HtpContext) -> int:
 
 def _room(bill: Bill, io: int) -> Sourced | None:
     """The loader counts IO whatever its type; what is mapped in the end differs."""
-    if bill.pd is None or bill.io is None:
+    if bill.process_domain is None or bill.io is None:
         return None
-    left = bill.pd_budget.value - (bill.pd.high.value - bill.io.value + io)
+    domain = bill.process_domain
+    left = bill.process_domain_budget.value - (domain.high.value - bill.io.value + io)
     source = "budget - loader's estimate, in which IO is what is mapped"
-    return _computed(left, source if bill.pd.is_exact else f"{source}; at least")
+    return _computed(left, source if domain.is_exact else f"{source}; at least")
 
 
 def _computed(value: int, source: str) -> Sourced:

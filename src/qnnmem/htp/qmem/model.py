@@ -9,8 +9,7 @@ from pathlib import Path
 from qnnmem.deadline import Deadline
 from qnnmem.errors import NotCompiled, Setting, UsageError, Words, chain_words
 from qnnmem.htp.bill.measure import measure
-from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.bill.target import compile_target, load_target
+from qnnmem.htp.bill.stored import compile_target, load_target, stored_bill
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from qnnmem.htp.sweep.axes import options_of, parse_axis, points_of
-from qnnmem.htp.sweep.run import Identity, PointCompiler, Sweep
-from qnnmem.htp.sweep.value import (
+from qnnmem.htp.sweep.rows import (
     Axis,
     Largest,
     Question,
@@ -12,7 +11,9 @@ from qnnmem.htp.sweep.value import (
     SweepPoint,
     SweepRow,
     show,
+    sweep_result,
 )
+from qnnmem.htp.sweep.run import Identity, PointCompiler, Sweep
 
 __all__ = [
     "Axis",
@@ -28,4 +29,5 @@ __all__ = [
     "parse_axis",
     "points_of",
     "show",
+    "sweep_result",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.sweep.value import Axis, SweepPoint
+from qnnmem.htp.sweep.rows import Axis, SweepPoint
 from qnnmem.text import nearest, quote
 
 MAX_ROWS = 10_000

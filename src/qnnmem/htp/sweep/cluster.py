@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import QnnMemError
+from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.value import for_a_cluster
 from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
-from qnnmem.htp.sweep.value import SweepOutcome, SweepPoint
+from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.sweep.rows import SweepOutcome, SweepPoint
 from qnnmem.targets.socs import Soc, find_soc
 
 
@@ -33,7 +33,10 @@ class ClusterCompiler:
     def run(self, point: SweepPoint) -> SweepOutcome:
         """Compile a point somewhere."""
         answer = self._model.ask(compile_there, self._soc.name, self._base, dict(point))
-        return SweepOutcome(**answer["result"])
+        outcome = from_kept(SweepOutcome, answer["result"])
+        if outcome is None:
+            raise WorkerError("a worker of the cluster sends what cannot be understood")
+        return outcome
 
     def close(self) -> None:
         """Do nothing: the cluster is the caller's."""
@@ -58,7 +61,6 @@ def compile_there(
             return {"error": str(exc)}
         try:
             result = compiler.run(point)
-            values = {one.name: getattr(result, one.name) for one in fields(result)}
-            return {"result": values, "model": str(model)}
+            return {"result": to_kept(result), "model": str(model)}
         finally:
             compiler.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from qnnmem.errors import (
     FreeDimensions,
@@ -15,16 +18,18 @@ from qnnmem.errors import (
     chain_words,
 )
 from qnnmem.htp.bill.measure import MeasuredModel, measure
-from qnnmem.htp.bill.value import Bill
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
 from qnnmem.htp.fit import Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
 from qnnmem.htp.sweep.axes import options_of
-from qnnmem.htp.sweep.value import SweepOutcome, SweepPoint
+from qnnmem.htp.sweep.rows import SweepOutcome, SweepPoint
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import Bill
+from qnnmem.results.sweep import SweepState
 from qnnmem.targets.socs import Soc
 
+_STATES: Mapping[bool | None, SweepState] = {True: "fits", False: "over", None: "refused"}
 _BROKEN = ("crashed", "timeout", "memory")
 
 
@@ -89,7 +94,7 @@ def _failed(failure: CompileFailure) -> SweepOutcome:
             "failed", failure.why, host_ram=peak, seconds=outcome.seconds, timed_out=late
         )
     result = result_of(fit_failure(failure))
-    return replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
+    return structs.replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
 
 
 def _compiled(made: MeasuredModel) -> SweepOutcome:
@@ -97,7 +102,7 @@ def _compiled(made: MeasuredModel) -> SweepOutcome:
     fit = fit_measured(made)
     result = _with_bill(result_of(fit), made.bill)
     if made.no_estimate and fit.fits is None:
-        return replace(result, state="failed")
+        return structs.replace(result, state="failed")
     return result
 
 
@@ -105,9 +110,8 @@ def result_of(fit: Fit) -> SweepOutcome:
     """What a sweep keeps of an answer for one SoC."""
     ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
     needs = {pool: need.high.value for pool, need in ranges.items()}
-    state = {True: "fits", False: "over", None: "refused"}[fit.fits]
     return SweepOutcome(
-        state=state,
+        state=_STATES[fit.fits],
         reason=fit.why,
         code=fit.code,
         compile_need=needs.get("compile"),
@@ -119,16 +123,16 @@ def result_of(fit: Fit) -> SweepOutcome:
 
 
 def _with_bill(result: SweepOutcome, bill: Bill) -> SweepOutcome:
-    return replace(
+    return structs.replace(
         result,
-        ram=_bytes(bill.ram),
+        ram=_bytes(bill.total),
         weights=_bytes(bill.all_weights),
         io=_bytes(bill.io),
         spill_fill=_bytes(bill.spill_fill),
-        ddr_read=_bytes(bill.ddr_read),
-        ddr_written=_bytes(bill.ddr_written),
+        ddr_read=_bytes(bill.ddr_read_per_inference),
+        ddr_written=_bytes(bill.ddr_written_per_inference),
         host_ram=_bytes(bill.host_ram),
-        file_bytes=bill.context.file_bytes,
+        file_bytes=bill.file_bytes,
     )
 
 

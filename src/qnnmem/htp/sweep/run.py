@@ -11,19 +11,18 @@ from typing import Protocol
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, UsageError, WorkerError
 from qnnmem.htp.compile import Progress, no_progress
-from qnnmem.htp.kept import key_of
-from qnnmem.htp.kept_values import to_values
-from qnnmem.htp.sweep.kept import from_kept
-from qnnmem.htp.sweep.search import last_that_meets
-from qnnmem.htp.sweep.value import (
+from qnnmem.htp.kept import key_of, to_kept
+from qnnmem.htp.sweep.rows import (
     Axis,
     Largest,
     Question,
     SweepOutcome,
     SweepPoint,
     SweepRow,
+    kept_outcome,
     show,
 )
+from qnnmem.htp.sweep.search import last_that_meets
 from qnnmem.htp.worker.slots import Slots
 
 
@@ -123,7 +122,7 @@ class Sweep:
             value=values[place] if place >= 0 else None,
             next_value=None if over is None else values[over],
             next_reason="" if over is None else rows[over].result.reason,
-            until=until,
+            until=until.value,
             predicted=None if found.predicted is None else values[found.predicted],
             halved=found.halved,
             is_open=found.is_open,
@@ -132,13 +131,13 @@ class Sweep:
 
     def _row(self, point: SweepPoint, total: int | None) -> SweepRow:
         key = self._identity.key(point)
-        kept = from_kept(self._cache.get(key))
+        kept = kept_outcome(self._cache.get(key))
         if kept is None:
             of = "" if total is None else f" of {total}"
             self._progress(f"{len(self.rows) + 1}{of}: {show(point)}")
             result = self._compile(point)
             if result.is_final:
-                self._cache.put(key, to_values(result))
+                self._cache.put(key, to_kept(result))
         row = SweepRow(point, kept or result, kept is not None)
         with self._lock:
             self.rows.append(row)

@@ -6,13 +6,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from qnnmem.htp.sweep.value import SweepOutcome, Value
+from qnnmem.htp.sweep.rows import SweepOutcome
+from qnnmem.results.sweep import SettingValue
 
 _SMALL = (0, 1, 3)  # places of the first compiles; with them a line is known
 _CONFIRMED = 4  # compiles that may follow predictions before the search halves the gap
 
 
-class SearchEnd(NamedTuple):
+class SearchPlace(NamedTuple):
     """Where the search ended."""
 
     place: int  # of the last value that meets the question, -1 for none
@@ -22,11 +23,11 @@ class SearchEnd(NamedTuple):
 
 
 def last_that_meets(
-    values: Sequence[Value],
+    values: Sequence[SettingValue],
     compiled: Callable[[int], SweepOutcome],
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
-) -> SearchEnd:
+) -> SearchPlace:
     """The last value that meets a question, if all smaller ones do."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
@@ -42,9 +43,9 @@ def last_that_meets(
             at, left = min(max(guess, good + 1), bad - 1), left - 1
         known[at] = compiled(at)
         if known[at].timed_out:  # neither yes nor no, and halving would wait as long again
-            return SearchEnd(good, first, halved, is_open=True)
+            return SearchPlace(good, first, halved, is_open=True)
         good, bad = (at, bad) if meets(known[at]) else (good, at)
-    return SearchEnd(good, first, halved)
+    return SearchPlace(good, first, halved)
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
@@ -53,7 +54,7 @@ def _halfway(good: int, bad: int, count: int) -> int:
 
 
 def predicted(
-    values: Sequence[Value],
+    values: Sequence[SettingValue],
     known: Mapping[int, SweepOutcome],
     good: int,
     bad: int,

@@ -9,7 +9,9 @@ from pathlib import PurePath
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, command, details, lines, table, tag, text
-from qnnmem.report.page.values import DoctorValues, LogEvidence, LogIncident
+from qnnmem.results.doctor import DoctorResult
+from qnnmem.results.incident import Evidence, Incident
+from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted
 
 _MOST = 50  # incidents that are shown in full
@@ -17,7 +19,7 @@ _WIDE, _ROW = 1000, 26  # of the timeline
 _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
 
 
-def doctor_section(found: DoctorValues) -> PageSection:
+def doctor_section(found: DoctorResult) -> PageSection:
     """All incidents of a log."""
     files = ", ".join(PurePath(file).name for file in found.files[:3]) or "a log"
     title = f"Diagnosis of {files}"
@@ -30,13 +32,14 @@ def doctor_section(found: DoctorValues) -> PageSection:
     return PageSection(title, lines([*shown, *more, *notes, _read(found)]))
 
 
-def _read(found: DoctorValues) -> Html:
-    amount = [f"{found.stats[name]:,} {name}" for name in ("lines", "bytes") if name in found.stats]
+def _read(found: DoctorResult) -> Html:
+    numbers = (("lines", found.stats.lines), ("bytes", found.stats.bytes))
+    amount = [f"{number:,} {name}" for name, number in numbers if number]
     said = f", {', '.join(amount)}" if amount else ""
     return tag("p", f"Read {counted(len(found.files), 'file')}{said}; {found.tool}", class_="faint")
 
 
-def _incident(one: LogIncident, why: dict[str, str]) -> Html:
+def _incident(one: Incident, why: dict[str, str]) -> Html:
     memory = "memory or not is open"
     if isinstance(one.is_memory, bool):
         memory = "memory" if one.is_memory else "not memory"
@@ -59,7 +62,7 @@ def _incident(one: LogIncident, why: dict[str, str]) -> Html:
     )
 
 
-def _timeline(evidence: Sequence[LogEvidence]) -> Iterator[Html]:
+def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
     """Where in the log the lines stand, the deciding one marked."""
     if len(evidence) < 2 or len({one.file for one in evidence}) > 1:
         return
@@ -85,7 +88,7 @@ def _timeline(evidence: Sequence[LogEvidence]) -> Iterator[Html]:
     )
 
 
-def _line(shown: LogEvidence) -> Html:
+def _line(shown: Evidence) -> Html:
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(
         "li",
@@ -97,10 +100,10 @@ def _line(shown: LogEvidence) -> Html:
     )
 
 
-def _shortage(one: LogIncident) -> Iterator[Html]:
-    need, limit = one.quantities.get("needed_bytes"), one.quantities.get("limit_bytes")
-    if isinstance(need, int) and isinstance(limit, int):
-        bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin, _NEED))
+def _shortage(one: Incident) -> Iterator[Html]:
+    need, limit = (_size(one.quantities.get(name)) for name in _NEED)
+    if need is not None and limit is not None:
+        bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin_of, _NEED))
         yield bars([bar], "Needed against the limit")
     if one.shortage_bytes is not None:
         yield tag("p", f"Missing: {one.shortage_bytes:,} bytes")
@@ -109,14 +112,19 @@ def _shortage(one: LogIncident) -> Iterator[Html]:
 _NEED = ("needed_bytes", "limit_bytes")
 
 
-def _candidates(one: LogIncident) -> Iterator[Html]:
+def _size(number: int | str | None) -> int | None:
+    """A number that can be drawn: a log may print any."""
+    return number if isinstance(number, int) and 0 <= number <= MAX_COUNT else None
+
+
+def _candidates(one: Incident) -> Iterator[Html]:
     """Where the lines leave it open: causes, the likeliest first."""
     if len(one.candidates) > 1:
         rows = [(each.cause, f"{each.score:.0%}") for each in one.candidates]
         yield details("Causes that it may be", table(("cause", "likely"), rows))
 
 
-def _remedies(one: LogIncident) -> Iterator[Html]:
+def _remedies(one: Incident) -> Iterator[Html]:
     if one.remedies:
         yield tag("h4", "What to change")
     for remedy in one.remedies:
@@ -127,19 +135,18 @@ def _remedies(one: LogIncident) -> Iterator[Html]:
         yield table(("what",), [(item,) for item in one.collect_next])
 
 
-def _numbers(one: LogIncident) -> Iterator[Html]:
+def _numbers(one: Incident) -> Iterator[Html]:
     """Every number of the incident, and where it comes from."""
     rows: list[tuple[str, str, str]] = [
-        (name, f"{value:,}" if isinstance(value, int) else str(value), one.origin(name))
+        (name, f"{value:,}" if isinstance(value, int) else str(value), one.origin_of(name))
         for name, value in one.quantities.items()
-        if value is not None
     ]
-    if one.own_numbers is not None:
+    if one.model_numbers is not None:
         rows += [
             (part.name, f"{part.bytes:,}", f"{part.origin}: {part.source}")
-            for part in one.own_numbers.parts
+            for part in one.model_numbers.parts
         ]
-        yield from (tag("p", sentence) for sentence in one.own_numbers.sentences)
+        yield from (tag("p", sentence) for sentence in one.model_numbers.sentences)
     facts = (("entry", one.entry), ("process", one.process), ("written by", one.producer))
     rows += [(name, str(value), "") for name, value in facts if value is not None]
     if rows:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from qnnmem.provenance import Sourced
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, table, tag
-from qnnmem.report.page.values import BillValues, FitCheck, FitSoc, FitValues, ReadSourcedBytes
+from qnnmem.results.fit import FitCheck, FitResult, SocFit
+from qnnmem.results.footprint import Bill
 
 _KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
-ANSWERS = {"fits": True, "does-not-fit": False, "cannot-tell": None}
 
 
 def file_name(file: str) -> str:
@@ -20,7 +21,7 @@ def file_name(file: str) -> str:
     return PurePath(file).name or file
 
 
-def bill_section(bill: BillValues) -> PageSection:
+def bill_section(bill: Bill) -> PageSection:
     """A bill as a waterfall, and against each limit."""
     body = [
         *_missing(bill),
@@ -34,7 +35,7 @@ def bill_section(bill: BillValues) -> PageSection:
     return PageSection(f"HTP bill of {file_name(bill.file)}", lines(body))
 
 
-def _missing(bill: BillValues) -> Iterator[Html]:
+def _missing(bill: Bill) -> Iterator[Html]:
     """Outputs that are not in the context: the bill is of a part of the model."""
     if bill.missing_outputs:
         rows = [(one.name, one.reason) for one in bill.missing_outputs]
@@ -43,28 +44,28 @@ def _missing(bill: BillValues) -> Iterator[Html]:
         yield table(("output", "reason"), rows)
 
 
-def _waterfall(bill: BillValues) -> Iterator[Bar]:
+def _waterfall(bill: Bill) -> Iterator[Bar]:
     """Each part begins where the one before it ends."""
     start = 0
-    for name, part in bill.parts.items():
+    for name, part in bill.named_parts:
         if part is None:
             yield Bar(name, [], start=start)
             continue
         kind = _KINDS.get(name, "other")
-        yield Bar(name, [(kind, part.bytes)], start=start, origin=part.origin)
-        start += part.bytes
+        yield Bar(name, [(kind, part.value)], start=start, origin=part.origin.value)
+        start += part.value
     if bill.total is not None:
-        yield Bar("all together", [("total", bill.total.bytes)], origin=bill.total.origin)
+        yield Bar("all together", [("total", bill.total.value)], origin=bill.total.origin.value)
 
 
-def _limits(bill: BillValues) -> Iterator[Html]:
+def _limits(bill: Bill) -> Iterator[Html]:
     high = None if bill.process_domain is None else bill.process_domain.high
     pairs = [
         ("compile limit", bill.compile_estimate, bill.compile_limit),
         ("process domain", high, bill.process_domain_budget),
     ]
     found = [
-        Bar(name, [("total", need.bytes)], limit.bytes, 0, need.origin, limit.origin)
+        Bar(name, [("total", need.value)], limit.value, 0, need.origin.value, limit.origin.value)
         for name, need, limit in pairs
         if need is not None and limit is not None
     ]
@@ -73,17 +74,17 @@ def _limits(bill: BillValues) -> Iterator[Html]:
         yield bars(found, "Need against each limit")
 
 
-def _largest(bill: BillValues) -> Iterator[Html]:
+def _largest(bill: Bill) -> Iterator[Html]:
     items = [*bill.largest_weights, *bill.largest_io]
     if items:
         rows = [(one.name, one.kind, one.bytes) for one in items]
         yield details("Largest tensors", table(("tensor", "kind", "bytes"), rows))
 
 
-def _sources(bill: BillValues) -> Html:
+def _sources(bill: Bill) -> Html:
     domain = bill.process_domain
-    numbers: dict[str, ReadSourcedBytes | None] = {
-        **bill.parts,
+    numbers: dict[str, Sourced | None] = {
+        **dict(bill.named_parts),
         "all together": bill.total,
         "IO without pads": bill.io_exact,
         "VTCM as stored": bill.vtcm_stored,
@@ -96,7 +97,7 @@ def _sources(bill: BillValues) -> Html:
         "RAM of the compiling host": bill.host_ram,
     }
     rows: list[tuple[str, int | None, str, str]] = [
-        (name, one.bytes, one.origin, one.source)
+        (name, one.value, one.origin.value, one.source)
         for name, one in numbers.items()
         if one is not None
     ]
@@ -106,7 +107,7 @@ def _sources(bill: BillValues) -> Html:
     return details("Where the numbers come from", table(head, rows))
 
 
-def fit_section(fit: FitValues) -> PageSection:
+def fit_section(fit: FitResult) -> PageSection:
     """Every SoC with its checks."""
     tool = tag("p", f"{fit.file}, {fit.tool}", class_="faint")
     return PageSection(
@@ -114,10 +115,10 @@ def fit_section(fit: FitValues) -> PageSection:
     )
 
 
-def _soc(soc: FitSoc) -> Html:
+def _soc(soc: SocFit) -> Html:
     checks = [bar for one in soc.checks if (bar := _check(one)) is not None]
     sources = [
-        (_POOLS.get(one.pool, one.pool), f"{number.origin}: {number.source}")
+        (_POOLS.get(one.pool, one.pool), f"{number.origin.value}: {number.source}")
         for one in soc.checks
         for number in (one.need_high, one.limit)
         if number is not None
@@ -130,7 +131,7 @@ def _soc(soc: FitSoc) -> Html:
     origins = details(f"Where the numbers of {soc.soc} come from", table(("what", "from"), sources))
     return lines(
         [
-            tag("h3", soc.soc, Html(" "), badge(ANSWERS.get(soc.answer))),
+            tag("h3", soc.soc, Html(" "), badge(soc.fits)),
             tag("p", soc.why) if soc.why else Html(""),
             bars(checks, f"Need against each limit of {soc.soc}") if checks else Html(""),
             table(head, rows) if rows else Html(""),
@@ -143,7 +144,7 @@ def _check(one: FitCheck) -> Bar | None:
     name, need, limit = _POOLS.get(one.pool, one.pool), one.need_high, one.limit
     if need is None and limit is None:
         return None
-    there, source = (None, "") if limit is None else (limit.bytes, limit.origin)
+    there, source = (None, "") if limit is None else (limit.value, limit.origin.value)
     if need is None:
         return Bar(name, [], there, 0, "", source)
-    return Bar(name, [("total", need.bytes)], there, 0, need.origin, source)
+    return Bar(name, [("total", need.value)], there, 0, need.origin.value, source)

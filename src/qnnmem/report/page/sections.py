@@ -28,16 +28,20 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
+from qnnmem.results.doctor import DoctorResult
+from qnnmem.results.fit import FitResult
+from qnnmem.results.footprint import Bill
+from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
-    "qnnmem.footprint/1": (values.BillValues, htp.bill_section),
-    "qnnmem.fit/1": (values.FitValues, htp.fit_section),
-    "qnnmem.sweep/1": (values.SweepValues, settings.sweep_section),
+    "qnnmem.footprint/1": (Bill, htp.bill_section),
+    "qnnmem.fit/1": (FitResult, htp.fit_section),
+    "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
-    "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
+    "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
     "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
     "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.report.page.charts import Bar, bars, curves, mark
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.htp import ANSWERS, file_name
+from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
 from qnnmem.report.page.values import (
     PlaceValues,
@@ -14,9 +14,9 @@ from qnnmem.report.page.values import (
     QmemValues,
     QmemWay,
     ReadSourcedBytes,
-    SweepValues,
-    SweptSetting,
 )
+from qnnmem.results.fit import answer_of
+from qnnmem.results.sweep import SweepResult, SweptSetting
 
 _DRAWN = (
     ("Process domain", "pd_need"),
@@ -27,7 +27,7 @@ _MOST_LINES = 12  # of a chart, and reasons under it
 _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
-def sweep_section(sweep: SweepValues) -> PageSection:
+def sweep_section(sweep: SweepResult) -> PageSection:
     """The table, and a line for each number that changes with the setting."""
     names = list(dict.fromkeys(name for row in sweep.rows for name in row.setting))
     head = (*names, "state", "compile", "process domain", "VTCM", "weights", "IO", "spill/fill")
@@ -73,7 +73,7 @@ def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator
 def place_section(place: PlaceValues) -> PageSection:
     """Process domains as filled bars, in the order given and in the best."""
     body = [
-        tag("p", badge(ANSWERS.get(place.answer)), class_="answer"),
+        tag("p", badge(answer_of(place.answer)), class_="answer"),
         tag("h3", "In the order given"),
         _domains(place, place.given),
         tag("h3", "In the best order"),

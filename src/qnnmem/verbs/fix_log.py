@@ -1,4 +1,4 @@
-"""`qnnmem fix --log`: from a failing log to a model that works."""
+"""`fix --log`: from a failing log to what a model has to fit."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from msgspec.structs import replace
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
-    from qnnmem.cli.fix_task import FixTask
-    from qnnmem.doctor.incident import Incident
     from qnnmem.fix.from_log import LogWish
+    from qnnmem.results.incident import Incident
+    from qnnmem.verbs.fix import FixTask
 
 _MOST = 10_000  # incidents that are looked at
 _NO_CHANGE_HELPS = "no change of the model helps that"
@@ -53,13 +53,12 @@ def _wished(logs: Sequence[str]) -> LogWish:
 def _incidents(logs: Sequence[str]) -> list[Incident]:
     from itertools import islice
 
-    from qnnmem.cli.log_names import log_names
     from qnnmem.doctor.diagnose import diagnose
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
 
-    found = without_other_kinds(find_logs(log_names(logs)))
+    found = without_other_kinds(find_logs(logs))
     if found.unread:
         raise found.unread[0]
     diagnosis = diagnose(found.streams, with_own(()))
@@ -69,10 +68,9 @@ def _incidents(logs: Sequence[str]) -> list[Incident]:
         diagnosis.close()
 
 
-def backend_for(wish: LogWish, given: str) -> str:
-    """Whose memory it is: as the user says, else as the lines do."""
-    context = click.get_current_context()
-    if context.get_parameter_source("backend") is click.core.ParameterSource.COMMANDLINE:
+def backend_for(wish: LogWish, given: str | None) -> str:
+    """Return whose memory it is: as the user says, else as the lines do."""
+    if given is not None:
         return given
     if not wish.backend:
         raise UsageError("the log does not tell whose memory is short; --backend lpai or htp does")
@@ -81,12 +79,10 @@ def backend_for(wish: LogWish, given: str) -> str:
 
 def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
     """The task with what the log says; what the user says goes before."""
-    mine = [pair for budgets in task.wish.budgets for pair in budgets]
-    known = wish.with_given(task.backend, mine)
-    budgets = (known.budget,) if known.budget else ()
+    known = wish.with_given(task.options.backend, list(task.options.budgets))
     return task._replace(
         model=models[0] if models else _found(wish),
-        wish=task.wish._replace(budgets=budgets),
+        options=replace(task.options, budgets=tuple(known.budget)),
         chain=known.sentences(),
         first=wish.first,
     )

@@ -78,11 +78,10 @@ def _is_same(path: Path, content: bytes) -> bool:
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
     """Make the folder for the time of the work; what could not be written after it is refused."""
-    from qnnmem.atomic_file import folder_for_output
-    from qnnmem.cli.output import check_free
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
 
     with folder_for_output(place.folder):
         if not place.is_unfinished:
             for name in names:
-                check_free(place.folder / name, place.force)
+                check_replaceable(place.folder / name, force=place.force)
         yield

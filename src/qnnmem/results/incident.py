@@ -1,16 +1,20 @@
-"""What the doctor hands out: incidents with their evidence, and how much was read for them.
+"""Incidents of the doctor with their evidence, and how much was read for them.
 
 Fields are in the order in which JSON shows them (schema `qnnmem.doctor/1`). `gc=False` is for
 values of which a log may hold a hundred thousand: they cannot be part of a cycle.
+
+A log may print any number, so quantities have no bounds here: check one before computing with it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
+from qnnmem.results.result import Count, describe, one_of
 from qnnmem.struct_types import ready
 
 _ENCODER = msgspec.json.Encoder()
@@ -19,21 +23,32 @@ _DELETE = "\x7f"  # the one control character that JSON does not escape
 _DELETE_BYTE = b"\x7f"
 
 
+Share = Annotated[float, Meta(ge=0, le=1)]
+STAGES = ("init", "graph", "context", "memreg", "execute")
+Stage = Annotated[str, describe("The stage that fails."), one_of(*STAGES)]
+Confidence = Annotated[str, describe("How sure it is."), one_of("high", "medium", "low")]
+Verdict = Annotated[
+    str,
+    describe("How much is decided: the cause, only that memory is short, or nothing."),
+    one_of("cause", "memory", "undecided"),
+]
+
+
 class Candidate(msgspec.Struct, frozen=True):
     """A cause and how likely it is, from 0 to 1."""
 
     cause: str
-    score: float
+    score: Share
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
     """A line that matters, where it is first seen and how often."""
 
     file: str
-    line: int
+    line: Count
     text: str
-    count: int
-    decides: bool
+    count: Count
+    decides: Annotated[bool, describe("Whether it decides the diagnosis.")]
 
 
 class Resemblance(msgspec.Struct, frozen=True):
@@ -42,15 +57,15 @@ class Resemblance(msgspec.Struct, frozen=True):
     entry: str
     title: str
     score: float
-    shared: tuple[str, ...]
+    shared: Annotated[tuple[str, ...], describe("Words that both have.")]
 
 
 class ModelPart(msgspec.Struct, frozen=True):
     """One number of the model or the SoC, and where it comes from."""
 
     name: str
-    bytes: int
-    origin: str
+    bytes: Count
+    origin: Annotated[str, one_of("measured", "computed", "documented", "reported")]
     source: str
 
 
@@ -64,38 +79,65 @@ class ModelNumbers(msgspec.Struct, frozen=True):
 class Conclusion(msgspec.Struct, frozen=True):
     """What the lines of an incident mean; the same for all incidents that are judged alike."""
 
-    stage: str
-    cause: str
-    cause_meaning: str
-    is_memory: bool | Literal["unknown"]
-    confidence: str
-    verdict: str
-    entry: str | None
-    title: str
-    remedies: tuple[str, ...]
-    collect_next: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
+    stage: Stage
+    cause: Annotated[str, describe("The cause, one of a closed set.")]
+    cause_meaning: Annotated[str, describe("The cause in words.")]
+    is_memory: Annotated[
+        bool | Literal["unknown"],
+        describe("Whether memory is short."),
+        one_of(True, False, "unknown"),
+    ]
+    confidence: Confidence
+    verdict: Verdict
+    entry: Annotated[str | None, describe("Entry of the knowledge base; null where none knows it.")]
+    title: Annotated[str, describe("The diagnosis in one line.")]
+    remedies: Annotated[tuple[str, ...], describe("What to do, the first thing first.")]
+    collect_next: Annotated[tuple[str, ...], describe("What to collect to know more.")]
+    candidates: Annotated[tuple[Candidate, ...], describe("Causes, the likeliest first.")]
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     """One failure in a log: what it means, where it stands, which lines say so."""
 
     file: str
-    first_line: int
-    last_line: int
+    first_line: Count
+    last_line: Count
     last_file: str
-    process: int | None
-    producer: str | None
-    count: int
+    process: Annotated[int | None, describe("Number of the process, where a line tells it.")]
+    producer: Annotated[str | None, describe("The program or library that wrote the line.")]
+    count: Annotated[Count, describe("How often it happened.")]
     evidence: tuple[Evidence, ...]
-    quantities: dict[str, int | str]
-    shortage_bytes: int | None
-    similar: tuple[Resemblance, ...] | None = None  # where no entry knows the deciding line
-    # Of quantities that no line prints: how they were come by.
-    origins: dict[str, str] = {}
-    model_numbers: ModelNumbers | None = msgspec.field(default=None, name="own_numbers")
-    stage_told: bool = True  # whether a line tells the stage, or it is where this mostly happens
-    unknown_error: Evidence | None = None  # before the deciding line: why confidence is lowered
+    quantities: Annotated[dict[str, int | str], describe("Numbers and names in the lines.")]
+    shortage_bytes: Annotated[int | None, describe("Bytes that are missing.")]
+    similar: Annotated[
+        tuple[Resemblance, ...] | None,
+        describe("Entries like it, where no entry knows the deciding line.", is_omitted=True),
+    ] = None
+    origins: Annotated[
+        dict[str, str],
+        describe("Of quantities that no line prints: where they come from.", is_omitted=True),
+    ] = {}
+    model_numbers: Annotated[
+        ModelNumbers | None,
+        describe("What the failing model itself needs.", is_omitted=True),
+    ] = msgspec.field(default=None, name="own_numbers")
+    stage_told: Annotated[
+        bool,
+        describe(
+            "False where no line tells the stage: it is where this mostly happens.", is_omitted=True
+        ),
+    ] = True
+    unknown_error: Annotated[
+        Evidence | None,
+        describe(
+            "An unknown error before the deciding line, which lowers the confidence.",
+            is_omitted=True,
+        ),
+    ] = None
+
+    def origin_of(self, quantity: str) -> str:
+        """Where a quantity comes from."""
+        return self.origins.get(quantity, "reported: by the log")
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

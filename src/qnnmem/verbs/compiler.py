@@ -1,8 +1,7 @@
-"""The HTP compiler, asked for by every verb that compiles: the last thing that may be missing."""
+"""The HTP compiler, required by every verb that compiles; checked after everything else."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import Library
     from qnnmem.targets.socs import Soc
+    from qnnmem.verbs.listener import ProgressListener, VerbCall
 
 
 def need_soc(path: Path, soc: str | None) -> None:
@@ -23,7 +23,7 @@ def need_soc(path: Path, soc: str | None) -> None:
 
 
 def _may_hold_context(path: Path) -> bool:
-    """Whether an ONNX file may have a node with a context binary, which names its SoC."""
+    """Return whether an ONNX file may hold a context binary, which names its SoC."""
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -31,12 +31,12 @@ def _may_hold_context(path: Path) -> bool:
 
 
 def need_compiler(
-    path: Path, socs: Sequence[Soc], options: CompileOptions, at: str = ""
+    path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, at: str = ""
 ) -> Library:
-    """The library; where it is missing, everything else is checked before that is said.
+    """Return the library; NoCompiler is raised after everything else was checked.
 
-    What is known all the same, and where the compiler is, are notes of the error. `at` names the
-    settings that the numbers are for, where there are several.
+    What is known without a compile, and where the compiler can be had, are notes of the error.
+    `at` names the settings that the numbers are for, where there are several.
     """
     from qnnmem.errors import NoCompiler
     from qnnmem.htp.library import find_library
@@ -49,31 +49,30 @@ def need_compiler(
 
         for line in report.facts(known_uncompiled(path, socs, options), at):
             missing.add_note(line)
-        for line in _ways(path):
+        for line in _ways(path, call.words):
             missing.add_note(line)
         raise
-    warn(path, options)
+    warn(path, options, call.listener)
     return found
 
 
-def warn(path: Path, options: CompileOptions) -> None:
-    """Says on the side what the file tells before a compile that may take long."""
-    from qnnmem.cli.stderr import note
+def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
+    """Note what the file tells before a compile that may take long."""
     from qnnmem.htp.compile.foresight import foreseen
     from qnnmem.loader.onnx.backend_mark import other_backend_note
 
     if other := other_backend_note(path, "htp"):
-        note(f"note: {other}")
+        listener.note(f"note: {other}")
     for sentence in foreseen(path, options):
-        note(f"warning: {sentence}")
+        listener.note(f"warning: {sentence}")
 
 
-def _ways(path: Path) -> tuple[str, ...]:
+def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
     from qnnmem.htp.library import compiler_exists
     from qnnmem.installation import sources
     from qnnmem.report import uncompiled as report
 
     # A container sees the folder it is started in, and what is below.
     is_below = not path.is_absolute() and ".." not in path.parts
-    words = sys.argv[1:] if is_below else []
+    words = list(typed) if is_below else []
     return tuple(report.ways(sources(), words, elsewhere=not compiler_exists()))

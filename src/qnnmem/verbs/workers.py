@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.library import Library
+    from qnnmem.verbs.listener import ProgressListener
 
 
-def libraries_of_workers(first: Library) -> list[Library]:
+def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Library]:
     """The library of each worker that answers; those that do not are noted.
 
     Workers with another version of it would make a table of two kinds of rows: they are refused.
     """
-    from qnnmem.cli.stderr import note
     from qnnmem.errors import QnnMemError, UsageError
     from qnnmem.htp.library import find_libraries
 
     refused: list[QnnMemError] = []
     found = list(find_libraries(refused)) or [first]
     for why in refused:
-        note(f"{why}; going on without it")
+        listener.note(f"{why}; going on without it")
     others = sorted({one.name for one in found} - {first.name})
     if others:
         raise UsageError(f"the workers have different libraries: {first.name} and {others[0]}")

@@ -1,4 +1,4 @@
-"""One model that is to be fixed: what is wanted of it, the work, and the files that come of it."""
+"""`fix`: change one model until it fits, and write what it became."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import UsageError
+from qnnmem.options.fix import LPAI_ONLY, FixOptions
+from qnnmem.options.option import refuse_foreign
 from qnnmem.text import quote
 from qnnmem.units import Bytes
+from qnnmem.verbs.fix_htp import find_target, htp_compile
 
 if TYPE_CHECKING:
     from qnnmem.cache import ResultCache
     from qnnmem.calibration import Sample
-    from qnnmem.cli.fix_htp import HtpWish
-    from qnnmem.cli.fix_output import FixFolder
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.proof.validate import Validation
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix_next import Command
+    from qnnmem.verbs.fix_folder import FixFolder
+    from qnnmem.verbs.listener import ProgressListener, VerbCall
 
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 Budgets = tuple[tuple[str, Bytes], ...]
@@ -33,19 +34,12 @@ class FixTask(NamedTuple):
     """One model, what is wanted of it, and where the result goes; can be sent to a worker."""
 
     model: str
-    backend: str
-    wish: FixWish
-    htp: HtpWish | None
-    recipe: str | None
-    output: str
-    force: bool
-    cache: str | None
+    options: FixOptions
     given: tuple[str, ...] = ()  # options that `prepare` takes, too
     typed: tuple[str, ...] = ()
     chain: tuple[str, ...] = ()  # from a log to what is wanted
     first: tuple[str, ...] = ()  # remedies to begin with
     place: str = ""  # of the model, where its name is not enough to find it
-    validate: bool = False
     stem: str = ""  # of the files, where that of the model is not enough
     always: bool = False  # write a model that did not have to be changed, too
 
@@ -67,37 +61,31 @@ class FixOutcome(NamedTuple):
         return self.result.exit_code or int(is_wrong)
 
 
-def show_fixed(task: FixTask, as_json: bool) -> int:
-    """Fix one model and print what came of it."""
-    from qnnmem.cli.output import write
-    from qnnmem.report import fix as report
-
-    done = fix_file(task)
-    render = report.render_json if as_json else report.render_text
-    text = render(done.result, done.files, done.commands, task.chain, done.validation)
-    write(text, None, task.force)
-    return done.exit_code
+def check_fix(options: FixOptions) -> None:
+    """Refuse options of the other backend, and SoCs that do not exist."""
+    refuse_foreign(options, options.backend, lpai_only=LPAI_ONLY)
+    if options.is_htp:
+        for soc in options.socs or (None,):  # before anything is read
+            find_target(soc)
 
 
-def fix_file(task: FixTask) -> FixOutcome:
+def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     """Fix one model, and write what it became."""
-    from qnnmem.cli.fix_output import FixFolder, fix_folder
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.outputs import outputs_of
     from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
     from qnnmem.report.fix_next import next_commands
     from qnnmem.temporary_folder import temporary_folder
+    from qnnmem.verbs.fix_folder import FixFolder, fix_folder
 
     path = Path(task.place or task.model)
     stem = task.stem or path.stem
-    place = FixFolder(Path(task.output), stem, task.force)
+    place = FixFolder(Path(task.options.output), stem, task.options.force)
     names = [f"{stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
-    names += [f"{stem}.bin"] if task.htp else []
+    names += [f"{stem}.bin"] if task.options.is_htp else []
     _keep_source(path, [place.folder / name for name in names])
     with fix_folder(place, names), temporary_folder() as scratch:
-        with ProgressBar(f"reading {path.name}") as bar:
-            result = _fixed(path, task, bar, Path(scratch))
-            found = _validated(result, bar) if task.validate else None
+        result = _fixed(path, task, call, Path(scratch))
+        found = _validated(result, call.listener) if task.options.validate else None
         if found is not None and not found.holds:
             return FixOutcome(result, [], (), found)
         contents = outputs_of(result, stem, always=task.always)
@@ -117,58 +105,39 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
     """The same command with what loses least of what would fit allowed."""
     from qnnmem.report.fix_next import allow_command
 
-    where = ["-o", task.output, *["--force"] * bool(contents or task.force)]
+    where = ["-o", task.options.output, *["--force"] * bool(contents or task.options.force)]
     return allow_command(result, task.model, task.typed, where)
 
 
-def _validated(result: FixResult, bar: ProgressBar) -> Validation:
+def _validated(result: FixResult, listener: ProgressListener) -> Validation:
     """The result run once more, output by output."""
     from qnnmem.fix.proof.validate import validate
 
-    bar.say("validating")
+    listener.say("validating")
     return validate(result.case, result.best.change)
 
 
-class FixWish(NamedTuple):
-    """What the model is to fit, and how it is planned and compared."""
-
-    budgets: tuple[Budgets, ...]
-    dims: tuple[tuple[str, int], ...]
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    values: tuple[tuple[str, InputValue], ...]
-    states: tuple[tuple[str, str], ...]
-    io: str
-    align: int | None
-    bits: str | None
-    keep: tuple[str, ...]
-    allow: tuple[tuple[str, ...], ...]
-    data: str | None
-    seed: int
-    time_limit: float
-
-
-def _fixed(path: Path, task: FixTask, bar: ProgressBar, scratch: Path) -> FixResult:
+def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResult:
     """The result of a search, or of a recipe."""
-    from qnnmem.cli.fix_htp import HtpWork, fixed_for_htp
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
+    from qnnmem.verbs.fix_htp import HtpWork, fixed_for_htp
 
-    wish, recipe, htp = task.wish, task.recipe, task.htp
+    options, recipe = task.options, task.options.recipe
     said = None if recipe is None else read_recipe(Path(recipe))
     pair = None if said is None or recipe is None else (said, Path(recipe))
-    if said is not None and said.backend != ("lpai" if htp is None else "htp"):
+    if said is not None and said.backend != options.backend:
         raise UsageError(f"the recipe is for --backend {said.backend}")
-    case = _case(path, wish, said, htp)
+    case = _case(path, options, said)
     if pair is not None:
-        _check_allowed(case, *pair, task.backend)
-    watch, memory = _Watcher(bar), memory_of(task.cache)
-    if htp is not None:
-        limits = [pair for budgets in wish.budgets for pair in budgets]
-        work = HtpWork(scratch, memory, watch, bar.say, task.first)
-        return fixed_for_htp(case, htp, limits, work, recipe=pair)
-    bar.say("planning")
-    budget = _limits(wish.budgets)
+        _check_allowed(case, *pair, options.backend)
+    watch, memory = _Watcher(call.listener), memory_of(options.cache)
+    if options.is_htp:
+        work = HtpWork(scratch, memory, watch, call, task.first)
+        return fixed_for_htp(case, options, work, recipe=pair)
+    call.listener.say("planning")
+    budget = _limits(options.budgets)
     if pair is None:
         remedies = ordered(REMEDIES, task.first)
         return fix_for_lpai(case, budget, watch=watch, remedies=remedies, memory=memory)
@@ -213,7 +182,7 @@ def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> N
         raise UsageError(f"{path} changes results; --allow {','.join(refused)} lets it")
 
 
-def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
+def _case(path: Path, wish: FixOptions, recipe: Recipe | None) -> FixCase:
     from time import monotonic
 
     from qnnmem.fix.remedy import FixCase
@@ -227,20 +196,18 @@ def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None)
     if recipe is not None and not (wish.dims or wish.shapes):
         shapes = dict(recipe.shapes)
     model = read_shaped(path, dims=dict(wish.dims), shapes=shapes, values=dict(wish.values))
-    bits = None if wish.bits is None else int(wish.bits)
     options: PoolOptions | CompileOptions
-    if htp is None:
-        options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    if wish.is_htp:
+        options = htp_compile(wish, {**wish.sizes, "shapes": shapes})
     else:
-        shaping = {"dims": dict(wish.dims), "shapes": shapes, "values": dict(wish.values)}
-        options = htp.compile_options(**shaping)
+        options = PoolOptions(io=wish.io, align=wish.align, bits=wish.bits, states=wish.states)
     samples = () if wish.data is None else _samples(Path(wish.data), model)
     return FixCase(
         path,
         model,
         options,
         keep=frozenset(wish.keep),
-        allow=_allowed(wish.allow, "lpai" if htp is None else "htp"),
+        allow=_allowed(wish.allow, wish.backend),
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
@@ -260,11 +227,10 @@ def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
     return found
 
 
-def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]:
+def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
     """What may change results; a word that means nothing here is refused."""
     from qnnmem.fix.lossy.remedies import lossy_words
 
-    words = [word for several in given for word in several]
     known = lossy_words(backend)
     for word in words:
         if word not in (*known, "all"):
@@ -274,12 +240,12 @@ def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]
     return frozenset(known if "all" in words else words)
 
 
-def _limits(given: tuple[Budgets, ...]) -> dict[str, Bytes] | None:
+def _limits(given: Budgets) -> dict[str, Bytes] | None:
     """Budgets by pool; which pools there are, the planner says."""
     from qnnmem.planner.pools import as_limits
 
     found: dict[str, Bytes] = {}
-    for name, size in (pair for budgets in given for pair in budgets):
+    for name, size in given:
         if name.lower() in found:
             raise UsageError("a pool has two budgets; give one")
         found[name.lower()] = size
@@ -290,21 +256,20 @@ def _limits(given: tuple[Budgets, ...]) -> dict[str, Bytes] | None:
 class _Watcher:
     """Shows what was tried as soon as it is known, where somebody watches."""
 
-    def __init__(self, bar: ProgressBar) -> None:
-        self._bar, self._begun = bar, False
+    def __init__(self, listener: ProgressListener) -> None:
+        self._listener, self._begun = listener, False
 
     def __call__(self, change: JudgedChange) -> None:
         import sys
 
-        from qnnmem.cli.stderr import note
         from qnnmem.report.fix import HEADER, row
 
         if sys.stderr.isatty():
             if not self._begun:
-                note(HEADER)
-            note(row(change))
+                self._listener.note(HEADER)
+            self._listener.note(row(change))
         self._begun = True
-        self._bar.say("looking for changes")
+        self._listener.say("looking for changes")
 
 
 def _written(
@@ -322,7 +287,7 @@ def _written(
 
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
     report = render_report(result, facts, str(place.recipe), commands)
-    recipe = write_json(recipe_of(result.case, result.best, task.backend))
+    recipe = write_json(recipe_of(result.case, result.best, task.options.backend))
     words = {
         place.report.name: report.encode("utf-8", "backslashreplace"),
         place.recipe.name: recipe.encode(),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -17,59 +15,71 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.targets.socs import Soc
 
+Flags = frozenset[str] | None  # options of the verb; None: settings stay data
 TIMED_OUT = 4  # exit code
 _REFUSED = 1
 _WITHOUT_VALUE = ("--partition",)  # options of `prepare` that are whole by themselves
 
 
-def say_failure(failure: CompileFailure, missing: str, *, as_json: bool = False) -> str:
-    """Why there is no bill, binary or table, whichever is `missing`."""
+def say_failure(
+    failure: CompileFailure, missing: str, flags: Flags, *, as_json: bool = False
+) -> str:
+    """Return why there is no bill, binary or table, whichever is `missing`."""
     from dataclasses import replace
 
     from qnnmem.report.compiled import render_failure
 
     asked = Asked(failure.model, failure.soc, failure.options)
-    said = replace(failure, why=own_words(failure.why, asked))
+    said = replace(failure, why=own_words(failure.why, flags, asked))
     reading = reading_of(failure.evidence) if failure.line else ""
     code = failure_code(failure)
     return render_failure(said, missing, reading=reading, code=code, as_json=as_json)
 
 
-def explained(fit: Fit, path: Path, options: CompileOptions) -> Fit:
-    """An answer of `qnnmem fit` with the doctor's reading, and with options that the verb has."""
-    from dataclasses import replace
+def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fit:
+    """Return a fit with the doctor's reading, and with remedies as options of the verb."""
+    from msgspec.structs import replace
 
     from qnnmem.htp.fit.nearby import nearby
 
     reading = reading_of(fit.evidence) if fit.evidence else ""
-    why = own_words(fit.why, Asked(path, fit.soc, options))
+    why = own_words(fit.why, flags, Asked(path, fit.soc, options))
     near = {one.setting: Asked(path, one.soc, one.options) for one in nearby(fit, options)}
     tried = tuple(
-        replace(one, reason=own_words(one.reason, near.get(one.setting))) for one in fit.tried
+        replace(one, reason=own_words(one.reason, flags, near.get(one.setting)))
+        for one in fit.tried
     )
     return replace(fit, why=why, reading=reading, tried=tried)
 
 
-def explained_row(row: SweepRow, path: Path, soc: Soc, base: CompileOptions) -> SweepRow:
-    """A row of `qnnmem sweep` with options that the verb has."""
+def explained_row(
+    row: SweepRow, path: Path, soc: Soc, base: CompileOptions, flags: Flags
+) -> SweepRow:
+    """Return a row of a sweep with remedies as options of the verb."""
     from dataclasses import replace
+
+    from msgspec import structs
 
     from qnnmem.htp.sweep import options_of
 
     asked = Asked(path, soc, options_of(row.point, base))
-    return replace(row, result=replace(row.result, reason=own_words(row.result.reason, asked)))
+    return replace(
+        row, result=structs.replace(row.result, reason=own_words(row.result.reason, flags, asked))
+    )
 
 
-def explained_largest(one: Largest, path: Path, soc: Soc, base: CompileOptions) -> Largest:
-    """What a search of `qnnmem sweep` ended with, with options that the verb has."""
-    from dataclasses import replace
+def explained_largest(
+    one: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
+) -> Largest:
+    """Return the end of a search of a sweep with remedies as options of the verb."""
+    from msgspec.structs import replace
 
     from qnnmem.htp.sweep import options_of
 
     if one.next_value is None:
         return one
     asked = Asked(path, soc, options_of({**one.point, one.name: one.next_value}, base))
-    return replace(one, next_reason=own_words(one.next_reason, asked))
+    return replace(one, next_reason=own_words(one.next_reason, flags, asked))
 
 
 def failure_code(failure: CompileFailure) -> int:
@@ -85,20 +95,18 @@ class Asked(NamedTuple):
     options: CompileOptions
 
 
-def own_words(words: Words, asked: Asked | None = None) -> Words:
-    """The text with settings that this verb cannot take written as the command that can."""
+def own_words(words: Words, flags: Flags, asked: Asked | None = None) -> Words:
+    """Return the text with settings that the verb cannot take as the command that can."""
     from qnnmem.errors import Setting
 
-    context = click.get_current_context(silent=True)
-    if context is None or isinstance(words, str):
+    if flags is None or isinstance(words, str):
         return words
-    mine = {spelling for option in context.command.params for spelling in option.opts}
     return tuple(
-        _elsewhere(part, mine, asked) if isinstance(part, Setting) else part for part in words
+        _elsewhere(part, flags, asked) if isinstance(part, Setting) else part for part in words
     )
 
 
-def _elsewhere(setting: Setting, mine: set[str], asked: Asked | None) -> Setting | str:
+def _elsewhere(setting: Setting, mine: frozenset[str], asked: Asked | None) -> Setting | str:
     from qnnmem.flags import flag, flag_word
 
     word = flag(setting)

@@ -1,0 +1,39 @@
+"""Entries of the knowledge base as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.similar import FoundEntry
+from qnnmem.results.kb import KbEntry, KbResult
+
+
+def list_entries(entries: Sequence[Entry], notes: Sequence[str] = ()) -> KbResult:
+    """A list of entries, and which files were left out."""
+    return KbResult(entries=tuple(map(_listed, entries)), notes=tuple(notes) or UNSET)
+
+
+def list_found(found: Sequence[FoundEntry]) -> KbResult:
+    """Entries that were searched for, each with its score and best line."""
+    rows = (replace(_listed(one.entry), score=one.score, best_line=one.line) for one in found)
+    return KbResult(entries=tuple(rows))
+
+
+def _listed(entry: Entry) -> KbEntry:
+    return KbEntry(
+        entry.id,
+        entry.title,
+        entry.stage,
+        entry.cause,
+        entry.verdict,
+        entry.confidence,
+        entry.own,
+        entry.documented,
+        entry.remedies,
+        entry.sources,
+        tuple(line.text for line in entry.lines),
+    )

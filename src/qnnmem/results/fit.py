@@ -1,0 +1,236 @@
+"""Whether a file fits SoCs: each limit in bytes, what is in the way, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+from msgspec import Struct, field
+
+from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import BillItem, SizeRange
+from qnnmem.results.result import Difference, Result, describe
+from qnnmem.results.several import FileCounts, RefusedFile, SeveralFiles, worst_code
+
+FitAnswer = Literal["fits", "does-not-fit", "cannot-tell"]
+_NAMES: Mapping[bool | None, FitAnswer] = {
+    True: "fits",
+    False: "does-not-fit",
+    None: "cannot-tell",
+}
+_ANSWERS: Mapping[str, bool | None] = {name: answer for answer, name in _NAMES.items()}
+_NAMED = 6  # SoCs in a summary
+
+
+def answer_name(fits: bool | None) -> FitAnswer:
+    """The word for an answer in results."""
+    return _NAMES[fits]
+
+
+def answer_of(name: str) -> bool | None:
+    """Whether it fits, by the word in results."""
+    return _ANSWERS.get(name)
+
+
+def worst_answer(answers: Iterable[bool | None]) -> bool | None:
+    """False if one answer is no; None if one is open."""
+    found = set(answers)
+    return False if False in found else None if None in found else True
+
+
+class FitCheck(Struct, frozen=True, kw_only=True):
+    """What one pool needs against its limit; null is not known."""
+
+    pool: str
+    fits: bool | None
+    need_low: Annotated[Sourced | None, describe("At least this is needed.")] = None
+    need_high: Annotated[Sourced | None, describe("At most this is needed.")] = None
+    limit: Sourced | None = None
+    spare: Annotated[
+        Difference | None, describe("Bytes left at the worst; negative where some are missing.")
+    ] = None
+    refused: Annotated[bool, describe("Whether the library said no, with or without a number.")] = (
+        False
+    )
+
+    @classmethod
+    def of(
+        cls,
+        pool: str,
+        need: SizeRange | None,
+        limit: Sourced | None,
+        *,
+        refused: bool = False,
+        accepted: bool = False,
+    ) -> FitCheck:
+        """Compare a need with a limit.
+
+        A yes or no of the library counts more than our own sum. Bounds on both sides of the limit
+        decide nothing.
+        """
+        fits = None
+        if refused or accepted:
+            fits = accepted
+        elif need is not None and limit is not None:
+            over = need.low.value > limit.value
+            fits = True if need.high.value <= limit.value else False if over else None
+        spare = None
+        if need is not None and limit is not None:
+            # Bytes that are missing for sure are the claim when it does not fit.
+            bound = need.low if fits is False else need.high
+            spare = limit.value - bound.value
+        return cls(
+            pool=pool,
+            fits=fits,
+            need_low=None if need is None else need.low,
+            need_high=None if need is None else need.high,
+            limit=limit,
+            spare=spare,
+            refused=refused,
+        )
+
+    @property
+    def need(self) -> SizeRange | None:
+        """Both bounds of the need."""
+        if self.need_low is None or self.need_high is None:
+            return None
+        return SizeRange(self.need_low, self.need_high)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the need is only known to be at most `need_high`."""
+        return self.need_low is not None and self.need_low != self.need_high
+
+    @property
+    def is_between(self) -> bool:
+        """Whether both numbers are known and do not decide."""
+        return self.fits is None and self.need is not None and self.limit is not None
+
+
+class FitFacts(Struct, frozen=True, kw_only=True):
+    """What an answer for one SoC holds besides its words."""
+
+    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+    line: Annotated[str, describe("The line of the library's log that decides.")] = ""
+    reading: Annotated[str, describe("What the doctor makes of that line.")] = ""
+    timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
+        False
+    )
+    operator: Annotated[str, describe("The operator that does not fit VTCM.")] = ""
+    same_as: Annotated[str, describe("The SoC that was compiled for, if it has equal limits.")] = ""
+    needs_int8: Annotated[
+        bool, describe("A float model, and the SoC does not compute in FP16.")
+    ] = False
+    wrong_arch: Annotated[
+        bool, describe("A binary for a newer Hexagon: sizes do not matter then.")
+    ] = False
+    checks: tuple[FitCheck, ...] = ()
+    total: Annotated[Sourced | None, describe("All memory; null where a part is not known.")] = None
+    parts: Annotated[
+        dict[str, Sourced], describe("What the total is made of, by name, as far as known.")
+    ] = field(default_factory=dict)
+    largest: tuple[BillItem, ...] = ()
+
+    @property
+    def worst(self) -> FitCheck | None:
+        """The check that decides: one that fails, else the tightest."""
+        return _tightest([check for check in self.checks if check.fits is False] or self.checks)
+
+    @property
+    def beside_vtcm(self) -> FitCheck | None:
+        """The tightest but VTCM, of which a graph mostly takes all that it is given."""
+        return _tightest(check for check in self.checks if check.pool != "vtcm")
+
+    @property
+    def tightest(self) -> FitCheck | None:
+        """The check that says most: VTCM that is taken whole tells neither files nor SoCs apart."""
+        worst = self.worst
+        whole = worst is not None and worst.fits and (worst.pool, worst.spare) == ("vtcm", 0)
+        return self.beside_vtcm or worst if whole else worst
+
+
+def _tightest(checks: Iterable[FitCheck]) -> FitCheck | None:
+    known = (check for check in checks if check.spare is not None or check.refused)
+    return min(known, key=_tightness, default=None)
+
+
+def _tightness(check: FitCheck) -> float:
+    if check.spare is None or check.limit is None:
+        return 0.0
+    return check.spare / max(1, check.limit.value)
+
+
+class FitSuggestion(Struct, frozen=True):
+    """A nearby setting."""
+
+    setting: Annotated[str, describe("An option to paste.")]
+    verified: Annotated[bool, describe("Whether it was compiled and fits.")]
+    reason: str
+    unfinished: Annotated[bool, describe("Whether its compile ran out of time.")] = False
+
+
+class SocFit(FitFacts, frozen=True):
+    """The answer for one SoC."""
+
+    soc: str
+    answer: FitAnswer
+    why: Annotated[str, describe("The reason for any answer but yes.")] = ""
+    suggestions: tuple[FitSuggestion, ...] = ()
+    tried: Annotated[
+        tuple[FitSuggestion, ...], describe("Settings that were compiled without success.")
+    ] = ()
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None where that cannot be told."""
+        return answer_of(self.answer)
+
+
+class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
+    """Whether a model or context binary fits SoCs."""
+
+    file: str
+    answer: Annotated[FitAnswer, describe("The answer for all SoCs together.")] = "cannot-tell"
+    socs: tuple[SocFit, ...]
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits all SoCs."""
+        return answer_of(self.answer)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all fit, 1 one does not, 3 it cannot be told, 4 that took too long."""
+        if self.fits is not None:
+            return 0 if self.fits else 1
+        late = any(soc.timed_out and soc.answer == "cannot-tell" for soc in self.socs)
+        return 4 if late else 3
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return ", ".join(f"{one.soc} {one.answer.replace('-', ' ')}" for one in self.socs[:_NAMED])
+
+
+class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
+    """Whether several files fit, each as it would be alone."""
+
+    answers: Annotated[
+        tuple[FitResult, ...], describe("The result of each file with an answer, in order.")
+    ]
+    refused: tuple[RefusedFile, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[FitResult | RefusedFile]) -> FitsResult:
+        """Join the results of several files."""
+        listed = tuple(rows)
+        answers = tuple(row for row in listed if isinstance(row, FitResult))
+        refused = tuple(row for row in listed if isinstance(row, RefusedFile))
+        counts = FileCounts.of([one.fits for one in answers], len(refused))
+        return cls(
+            fits=counts.all_fit,
+            exit_code=worst_code(row.exit_code for row in listed),
+            counts=counts,
+            answers=answers,
+            refused=refused,
+        )

@@ -1,0 +1,285 @@
+"""The memory bill of a model on HTP: every part in bytes, each with its origin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
+
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.result import Count, Result, describe
+from qnnmem.text import quote
+
+_NAMED = 6  # missing outputs that a sentence names
+
+
+class SizeRange(Struct, frozen=True):
+    """A number between two bounds, which are equal where it is known exactly."""
+
+    low: Sourced
+    high: Sourced
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both bounds are the same."""
+        return self.low.value == self.high.value
+
+
+class BillItem(Struct, frozen=True):
+    """One tensor and its bytes."""
+
+    graph: str
+    name: str
+    kind: Annotated[str, describe("input, output or weights; in a fit also part.")]
+    bytes: Count
+
+
+class Trap(Struct, frozen=True):
+    """A number that misleads, and why."""
+
+    id: str
+    sentence: str
+
+
+class MissingOutput(Struct, frozen=True):
+    """An output of the model that is not in the context binary."""
+
+    name: str
+    reason: Annotated[str, describe("What computes it instead, where that is known.")] = ""
+
+
+class GraphBill(Struct, frozen=True, kw_only=True):
+    """The bill of one graph; null is a number that the file does not hold."""
+
+    name: str
+    weights: Sourced | None = None
+    io: Annotated[Sourced | None, describe("Each tensor rounded up, as the file stores it.")] = None
+    io_exact: Annotated[Sourced | None, describe("Sum of the tensors as they are.")] = None
+    op_data: Sourced | None = None
+    ddr_tensors: Sourced | None = None
+    spill_fill: Sourced | None = None
+    vtcm_stored: Annotated[Sourced | None, describe("VTCM as the file states it.")] = None
+    vtcm: Annotated[Sourced | None, describe("VTCM that the graph really uses.")] = None
+    total: Sourced | None = None
+    compile_estimate: Sourced | None = None
+    process_domain: SizeRange | None = None
+
+
+# The parts that the total is made of, by the names that every report shows.
+BillParts = TypedDict(
+    "BillParts",
+    {
+        "weights": Sourced | None,
+        "shared weights": Sourced | None,
+        "IO": Sourced | None,
+        "op data": Sourced | None,
+        "DDR tensors": Sourced | None,
+        "spill/fill": Sourced | None,
+        "VTCM": Sourced | None,
+    },
+    total=False,
+)
+PartName = Literal[
+    "weights", "shared weights", "IO", "op data", "DDR tensors", "spill/fill", "VTCM"
+]
+PART_NAMES: tuple[PartName, ...] = (
+    *("weights", "shared weights", "IO", "op data", "DDR tensors"),
+    *("spill/fill", "VTCM"),
+)
+
+
+class OnnxNode(Struct, frozen=True):
+    """A node of the model."""
+
+    name: Annotated[str, describe("Its name, or the name of its first output.")]
+    operator: str
+    reason: Annotated[str, describe("Why QNN does not take it, where that is known.")] = ""
+
+
+class PartitionCheck(Struct, frozen=True):
+    """One run of the EPContext model in ONNX Runtime, compared with the model on the CPU."""
+
+    verified: Annotated[bool, describe("Whether all outputs are those of the CPU.")]
+    difference: Annotated[
+        float | None,
+        describe(
+            "The largest difference, as a share of the largest value of its output; null where "
+            "nothing was compared."
+        ),
+    ]
+    why: Annotated[str, describe("The same in a sentence.")]
+
+
+class PreparedContext(Struct, frozen=True, kw_only=True):
+    """What `qnnmem prepare` wrote."""
+
+    path: str
+    epcontext: Annotated[
+        str | None, describe("The model for ONNX Runtime beside the binary, if one was asked for.")
+    ] = None
+    library: str
+    seconds: Annotated[float, describe("How long the compile took.")]
+    on_cpu: Annotated[tuple[OnnxNode, ...], describe("Nodes that are left to the CPU.")] = ()
+    run: Annotated[
+        PartitionCheck | None, describe("Partitioned models only: the outputs were compared.")
+    ] = None
+    notes: tuple[str, ...] = ()
+
+
+class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
+    """The memory bill of a context binary: sums over its graphs, shared weights and VTCM once."""
+
+    file: str
+    file_bytes: Annotated[int, Meta(ge=0), describe("Size of the context binary.")] = 0
+    build_id: Annotated[str, describe("Version of QAIRT that made the binary.")] = ""
+    soc: Annotated[str | None, describe("The SoC that the bill is for.")] = None
+    made_for_soc_model: Annotated[
+        int | None, describe("Id of the SoC that the binary was compiled for.")
+    ] = None
+    dsp_arch: Annotated[int | None, describe("Version of Hexagon, such as 75.")] = None
+    total: Sourced | None = None
+    dominant: Annotated[PartName | None, describe("The largest part that is known.")] = None
+    parts: BillParts
+    io_exact: Annotated[Sourced | None, describe("IO without padding.")] = None
+    vtcm_stored: Annotated[
+        Sourced | None, describe("VTCM as the file states it, of the graph that asks for most.")
+    ] = None
+    compile_estimate: Annotated[
+        Sourced | None, describe("Of the largest graph: the limit holds for each graph.")
+    ] = None
+    compile_limit: Sourced | None = None
+    process_domain: SizeRange | None = None
+    process_domain_budget: Sourced
+    spilled_per_inference: Annotated[
+        Sourced | None, describe("Bytes moved from VTCM to DDR in one inference.")
+    ] = None
+    filled_per_inference: Annotated[
+        Sourced | None, describe("Bytes moved back to VTCM in one inference.")
+    ] = None
+    ddr_read_per_inference: Sourced | None = None
+    ddr_written_per_inference: Sourced | None = None
+    host_ram: Annotated[Sourced | None, describe("Peak memory of the compiling process.")] = None
+    graphs: tuple[GraphBill, ...] = ()
+    missing_outputs: Annotated[
+        tuple[MissingOutput, ...],
+        describe("Outputs of the model that are not in the binary: the bill is of a part of it."),
+    ] = ()
+    model_outputs: Annotated[
+        Count, describe("How many outputs the model has, where some are missing; else 0.")
+    ] = 0
+    largest_io: tuple[BillItem, ...] = ()
+    largest_weights: tuple[BillItem, ...] = ()
+    traps: tuple[Trap, ...] = ()
+    from_cache: Annotated[
+        bool | UnsetType,
+        describe("Whether an earlier run kept the bill, and nothing was compiled."),
+    ] = UNSET
+    prepared: Annotated[
+        PreparedContext | UnsetType, describe("What was written; only of `qnnmem prepare`.")
+    ] = UNSET
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from qnnmem.notebook import shown
+
+        return shown(self)
+
+    @property
+    def weights(self) -> Sourced | None:
+        """Weights of all graphs, without shared ones."""
+        return self.parts.get("weights")
+
+    @property
+    def shared_weights(self) -> Sourced | None:
+        """Weights that graphs share."""
+        return self.parts.get("shared weights")
+
+    @property
+    def io(self) -> Sourced | None:
+        """Inputs and outputs, each rounded up as the file stores it."""
+        return self.parts.get("IO")
+
+    @property
+    def op_data(self) -> Sourced | None:
+        """Data of operators."""
+        return self.parts.get("op data")
+
+    @property
+    def ddr_tensors(self) -> Sourced | None:
+        """Tensors that the compiler keeps in DDR."""
+        return self.parts.get("DDR tensors")
+
+    @property
+    def spill_fill(self) -> Sourced | None:
+        """Buffers for tensors that VTCM has no room for."""
+        return self.parts.get("spill/fill")
+
+    @property
+    def vtcm(self) -> Sourced | None:
+        """VTCM of the graph that uses most; graphs use it in turn."""
+        return self.parts.get("VTCM")
+
+    @property
+    def named_parts(self) -> tuple[tuple[PartName, Sourced | None], ...]:
+        """All parts that the total is made of, by name."""
+        return named_parts(self.parts)
+
+    @property
+    def vtcm_range(self) -> SizeRange | None:
+        """VTCM that is used: a file states 4 MiB also where no size was set."""
+        vtcm = self.vtcm
+        return None if vtcm is None else SizeRange(least_vtcm(vtcm, self.vtcm_stored), vtcm)
+
+    @property
+    def total_range(self) -> SizeRange | None:
+        """All memory, with the least and the most VTCM that may be used."""
+        vtcm = self.vtcm_range
+        if self.total is None or vtcm is None:
+            return None
+        less = vtcm.high.value - vtcm.low.value
+        return SizeRange(replace(self.total, value=self.total.value - less), self.total)
+
+    @property
+    def all_weights(self) -> Sourced | None:
+        """Weights of every graph, and those that graphs share."""
+        weights, shared = self.weights, self.shared_weights
+        if weights is None or shared is None or not shared.value:
+            return weights
+        size = weights.value + shared.value
+        return Sourced(size, Origin.COMPUTED, "weights of all graphs, shared ones once")
+
+    @property
+    def missing_sentence(self) -> str:
+        """Which outputs of the model the binary lacks; empty where it has all."""
+        return missing_words(self.missing_outputs, self.model_outputs)
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        size = "total not known" if self.total is None else f"{self.total.value:,} bytes"
+        return f"{size} on {self.soc or 'an unnamed SoC'}"
+
+
+def named_parts(parts: BillParts) -> tuple[tuple[PartName, Sourced | None], ...]:
+    """All parts, known or not, in the order of the report."""
+    return tuple((name, parts.get(name)) for name in PART_NAMES)
+
+
+def least_vtcm(used: Sourced, stored: Sourced | None) -> Sourced:
+    """The stored size, where a larger one was only assumed to be used."""
+    if stored is None or used.origin is not Origin.COMPUTED:
+        return used
+    return min(stored, used, key=lambda size: size.value)
+
+
+def missing_words(outputs: tuple[MissingOutput, ...], total: int) -> str:
+    """The sentence about outputs that a context binary lacks; empty where it has all."""
+    if not outputs:
+        return ""
+    named = [quote(one.name) + f" ({one.reason})" * bool(one.reason) for one in outputs[:_NAMED]]
+    more = len(outputs) - len(named)
+    named += [f"{more} more"] if more else []
+    verb = "is" if len(outputs) == 1 else "are"
+    count = f"{len(outputs):,} of {total:,} outputs"
+    return f"not the whole model: {count} {verb} not in the context binary: {', '.join(named)}"

@@ -1,0 +1,61 @@
+"""Checks of a machine: what can be in the way of a DSP."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from qnnmem.provenance import Origin
+from qnnmem.results.result import Count, Result, describe
+
+
+class HostVerdict(Enum):
+    """How one thing stands."""
+
+    GOOD = "good"
+    PROBLEM = "problem"
+    NOT_KNOWN = "not_known"
+
+
+class HostCheck(Struct, frozen=True):
+    """One thing that can be in the way."""
+
+    id: Annotated[str, Meta(pattern="^[a-z]+$")]
+    name: str
+    verdict: HostVerdict
+    found: Annotated[str, Meta(min_length=1)]
+    why: Annotated[str, Meta(min_length=1), describe("Why it matters.")]
+    action: Annotated[str, describe("What to do; empty where nothing is.")]
+    origin: Origin
+    concerns_cause: Annotated[bool, describe("Whether it is about a cause in `causes`.")] = False
+
+
+class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
+    """Checks of a Linux machine or an Android device: what can be in the way of a DSP."""
+
+    place: Annotated[str, Meta(min_length=1), describe("The machine.")]
+    system: Annotated[str, describe("Kernel and SoC.")]
+    has_dsp: Annotated[bool, describe("Whether anything of QNN or a DSP was seen.")]
+    problems: Annotated[Count, describe("How many checks found a problem.")]
+    causes: Annotated[
+        tuple[str, ...],
+        describe("What logs beside it were diagnosed with; checks about these come first."),
+    ] = ()
+    checks: Annotated[tuple[HostCheck, ...], Meta(min_length=1)]
+    blindness: Annotated[
+        str, describe("Why no device node of a DSP could be seen; empty where that was possible.")
+    ] = ""
+
+    @property
+    def problem_checks(self) -> tuple[HostCheck, ...]:
+        """The checks that found a problem."""
+        return tuple(check for check in self.checks if check.verdict is HostVerdict.PROBLEM)
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a problem, 3 for a machine without anything of QNN or a DSP."""
+        if not self.has_dsp:
+            return 3
+        return 1 if self.problems else 0

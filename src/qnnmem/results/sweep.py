@@ -1,0 +1,102 @@
+"""Many compiles of one model: a row for each setting, and the largest value that will do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from qnnmem.results.result import Count, Difference, Result, describe
+from qnnmem.text import counted
+
+SettingValue = int | str
+SweepState = Literal["fits", "over", "refused", "failed"]
+
+
+class CompileNumbers(Struct, frozen=True, kw_only=True):
+    """What one compile needs in bytes; null is not known."""
+
+    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+    compile_need: Annotated[Count | None, describe("Estimate against the compile limit.")] = None
+    pd_need: Annotated[Count | None, describe("Bytes of the process domain.")] = None
+    pd_low: Annotated[
+        Count | None, describe("Less than pd_need where that is only an upper bound.")
+    ] = None
+    vtcm: Count | None = None
+    ram: Annotated[Count | None, describe("All memory together.")] = None
+    weights: Count | None = None
+    io: Count | None = None
+    spill_fill: Count | None = None
+    ddr_read: Annotated[Count | None, describe("Bytes read from DDR in one inference.")] = None
+    ddr_written: Annotated[Count | None, describe("Bytes written to DDR in one inference.")] = None
+    host_ram: Annotated[Count | None, describe("Peak memory of the compiling process.")] = None
+    file_bytes: Annotated[Count | None, describe("Size of the context binary.")] = None
+    seconds: Annotated[float, Meta(ge=0, lt=1e9), describe("How long the compile took.")] = 0.0
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a binary, whatever became of it."""
+        return self.file_bytes is not None
+
+
+class SweptSetting(CompileNumbers, frozen=True):
+    """One row: a setting and what became of its compile."""
+
+    setting: Annotated[dict[str, SettingValue], describe("The value of each name that is varied.")]
+    state: Annotated[
+        SweepState,
+        describe("over: does not fit; refused: no question of memory; failed: may be tried again."),
+    ]
+    from_cache: Annotated[bool, describe("Whether an earlier run compiled it.")] = False
+    reason: Annotated[str, describe("The reason for any state but fits.")] = ""
+
+
+class SearchEnd(Struct, frozen=True, kw_only=True):
+    """How the search for the largest value ended."""
+
+    value: Annotated[
+        SettingValue | None, describe("The largest value that will do; null: not even the smallest")
+    ]
+    next_value: Annotated[
+        SettingValue | None, describe("The smallest value that was seen not to do.")
+    ]
+    until: Annotated[
+        Literal["fits", "compiles"], describe("What the largest value was asked for.")
+    ] = "fits"
+    predicted: Annotated[
+        SettingValue | None, describe("The first prediction, from small values.")
+    ] = None
+    halved: Annotated[
+        bool, describe("Whether halving the gap found the value, not the prediction.")
+    ] = False
+    is_open: Annotated[
+        bool,
+        describe("Whether the compile of the next value ran out of time: a larger one may do."),
+    ] = False
+
+
+class LargestValue(SearchEnd, frozen=True):
+    """The largest value of a name that will do, with the other names set as in `setting`."""
+
+    name: str
+    setting: dict[str, SettingValue]
+    next_reason: Annotated[str, describe("Why the next value does not do.")] = ""
+
+
+class SweepResult(Result, frozen=True, kw_only=True, tag="qnnmem.sweep/1"):
+    """The table of a sweep; a library measured its numbers."""
+
+    file: str
+    soc: str
+    library: Annotated[str, describe("Package and version of the library.")] = ""
+    rows: tuple[SweptSetting, ...]
+    largest: tuple[LargestValue, ...] = ()
+    interrupted: Annotated[
+        bool, describe("Whether Ctrl-C ended the sweep before all rows were known.")
+    ] = False
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        fits = sum(row.state == "fits" for row in self.rows)
+        return f"{fits} of {counted(len(self.rows), 'setting')} fit on {self.soc}"

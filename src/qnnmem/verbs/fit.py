@@ -1,0 +1,232 @@
+"""`fit`: whether a model or binary fits SoCs; compiled by one worker or several, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.fit import Fit
+    from qnnmem.htp.fit.judges import FitWorker, JudgedModel
+    from qnnmem.htp.library import Library
+    from qnnmem.options.htp import FitOptions
+    from qnnmem.provenance import Sourced
+    from qnnmem.targets.socs import Soc
+    from qnnmem.verbs.listener import ProgressListener, VerbCall
+
+
+class FitJudge(Protocol):
+    """Judges a model for one SoC after another."""
+
+    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
+        """The answer for a SoC."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+def judges_of_workers(
+    path: Path,
+    first: Library,
+    budgets: Mapping[str, Sourced],
+    listener: ProgressListener,
+    *,
+    many: bool,
+) -> list[Callable[[], FitJudge]]:
+    """A judge for each worker that answers; for one SoC the first will do."""
+    from qnnmem.htp.fit.judges import FitWorker
+    from qnnmem.htp.worker import Worker
+    from qnnmem.verbs.workers import libraries_of_workers
+
+    def make(library: Library) -> FitWorker:
+        return FitWorker(path, budgets, Worker.ready(library), listener.say)
+
+    return [
+        partial(make, one) for one in (libraries_of_workers(first, listener) if many else [first])
+    ]
+
+
+def judges_of_cluster(
+    path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
+) -> tuple[str, list[Callable[[], FitJudge]]]:
+    """The library of a cluster, and a judge for each of its workers."""
+    from qnnmem.htp.fit.judges import FitCluster
+    from qnnmem.verbs.workers import cluster_library
+
+    cluster = cluster_library(address, stack)
+    there = FitCluster(path, budgets, cluster.executor, cluster.answers)
+    return cluster.library, [lambda: there] * cluster.width
+
+
+class WorkerJudge:
+    """Judges a model for one SoC after another, or for many by all workers at once.
+
+    Of many, finished answers are kept: what was broken off goes on where it was.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        library: str,
+        judges: Sequence[Callable[[], FitJudge]],
+        budgets: Mapping[str, Sourced],
+        *,
+        many: bool,
+    ) -> None:
+        from qnnmem.htp.fit import Fit
+        from qnnmem.htp.kept import KeptAnswers
+        from qnnmem.htp.worker.slots import Slots
+
+        self._limits = {f"budget {pool}": limit.value for pool, limit in budgets.items()}
+        self._many, self._done = many, 0
+        self._slots = Slots(judges)
+        self._kept = KeptAnswers(Fit, path, library, "fit")
+
+    def __enter__(self) -> WorkerJudge:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._slots.close()
+
+    def __call__(self, soc: Soc, options: CompileOptions) -> Fit:
+        """The answer for a SoC, kept or made."""
+        key = self._kept.key(soc, options, self._limits) if self._many else ""
+        kept = self._kept.get(key)
+        if kept is not None and kept.soc == soc:
+            return kept
+        found = self._judged(soc, options)
+        if key and found.is_final:
+            self._kept.put(key, found.fit)
+            self._done += 1
+        return found.fit
+
+    def _judged(self, soc: Soc, options: CompileOptions) -> JudgedModel:
+        from qnnmem.errors import WorkerError
+
+        try:
+            return self._slots.use(lambda judge: judge.judge(soc, options))
+        except WorkerError as exc:
+            if not self._many:
+                raise
+            kept = f"{counted(self._done, 'new answer')} kept"
+            raise WorkerError(f"{exc}; {kept}, and the same command goes on from there") from exc
+
+    def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
+        """Answers in the order of SoCs, as many at a time as there are workers."""
+        if self._slots.count == 1:
+            return map(judge, socs)
+        with ThreadPoolExecutor(self._slots.count) as pool:
+            jobs = [pool.submit(judge, soc) for soc in socs]
+            try:
+                return [job.result() for job in jobs]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._slots.close()  # ends compiles whose answers are not wanted any more
+                raise
+
+
+class FitRequest(NamedTuple):
+    """For what a file is judged, and how."""
+
+    targets: tuple[Soc, ...]
+    budgets: Mapping[str, Sourced]
+    load: bool
+    options: CompileOptions
+    tries: int
+    cluster: str | None
+
+
+def fit_request(options: FitOptions) -> FitRequest:
+    """Return what the options ask for; UsageError for pools and SoCs that do not exist."""
+    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.fit import check_pools
+    from qnnmem.provenance import Origin, Sourced
+
+    check_pools(pool for pool, _size in options.budgets)
+    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in options.budgets}
+    return FitRequest(
+        _targets(options.soc, options.all_socs),
+        limits,
+        options.load,
+        compile_options(options),
+        options.tries,
+        options.cluster,
+    )
+
+
+def fit_file(
+    path: Path, wish: FitRequest, call: VerbCall, *, one_of_many: bool = False
+) -> tuple[Fit, ...]:
+    """Return the answer for each SoC; a binary is read, a model is compiled."""
+    from dataclasses import replace
+
+    from qnnmem.htp.fit.model import fit_stored
+    from qnnmem.loader import dims_in
+    from qnnmem.loader.file_kind import check_kind
+
+    check_kind(path, "fit")
+    limit = wish.options.time_limit_s
+    answers = fit_stored(path, wish.targets, wish.budgets, load=wish.load, time_limit_s=limit)
+    if answers is not None:
+        return answers
+    options = wish.options
+    if one_of_many and options.dims:
+        options = replace(options, dims=dict(dims_in(path, options.dims.items())))
+    return _model_fits(path, wish._replace(options=options), call)
+
+
+def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
+    from qnnmem.errors import UsageError
+    from qnnmem.targets.socs import find_soc, socs
+
+    if all_socs and names:
+        raise UsageError("--all-socs and --soc exclude each other")
+    if all_socs:
+        return tuple(soc for soc in socs() if soc.has_htp)
+    return tuple(dict.fromkeys(find_soc(name) for name in names))
+
+
+def _model_fits(path: Path, wish: FitRequest, call: VerbCall) -> tuple[Fit, ...]:
+    from contextlib import ExitStack
+
+    from qnnmem.deadline import Deadline
+    from qnnmem.htp.bill.stored import compile_target
+    from qnnmem.htp.compile.model import is_composed
+    from qnnmem.htp.fit.model import fit_all
+    from qnnmem.htp.fit.nearby import with_suggestions
+    from qnnmem.verbs.compiler import need_compiler
+    from qnnmem.verbs.refusal import explained
+
+    targets, options, budgets, tries = wish.targets, wish.options, wish.budgets, wish.tries
+    compile_target(path, targets[0] if targets else None)
+    many = len(targets) > 1
+    with ExitStack() as stack:
+        if wish.cluster is None:
+            library = need_compiler(path, targets, options, call)
+            call.listener.say(f"compiling {path.name}")
+            name = library.name
+            judges = judges_of_workers(path, library, budgets, call.listener, many=many)
+        else:
+            name, judges = judges_of_cluster(path, wish.cluster, budgets, stack)
+            call.listener.say(f"compiling {path.name} on {wish.cluster}")
+        judge = stack.enter_context(WorkerJudge(path, name, judges, budgets, many=many))
+        ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
+        answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
+        found = (
+            with_suggestions(
+                *(one, options, judge, tries if len(answers) == 1 else 0, ends),
+                converts=not is_composed(path),
+            )
+            for one in answers
+        )
+        return tuple(explained(one, path, options, call.flags) for one in found)

@@ -1,0 +1,60 @@
+"""`inspect`: what a context binary or a DLC holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LARGEST = 16 << 30  # bytes of a binary
+
+
+def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
+    """Return what a file holds, as text or JSON, and the exit code."""
+    from qnnmem.loader.file_kind import check_kind, kind_of_file, kinds_for
+
+    # A context may stand far behind other nodes of a model: only reading it tells.
+    check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
+    show = {"lpai": _ours, "dlc": _dlc}.get(kind_of_file(path).name, _real)
+    return show(path, as_json)
+
+
+def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
+    from qnnmem.loader.dlc import compose
+    from qnnmem.report import dlc as report
+
+    graphs = compose(path)
+    show = report.render_json if as_json else report.render_text
+    return show(graphs, str(path)), 0
+
+
+def _real(path: Path, as_json: bool) -> tuple[str, int]:
+    from qnnmem.errors import NotCompiled
+    from qnnmem.htp.binary.read import read_context
+    from qnnmem.loader.file_kind import KINDS, wrong_kind
+    from qnnmem.report import context as report
+
+    try:
+        context = read_context(path)
+    except NotCompiled as exc:
+        raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
+    return report.render_json(context) if as_json else report.render_text(context, str(path)), 0
+
+
+def _ours(path: Path, as_json: bool) -> tuple[str, int]:
+    from qnnmem.bounded_file import read_bytes
+    from qnnmem.errors import LoadError, QnnError
+    from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+    from qnnmem.lpai.inspect import binary_info
+    from qnnmem.lpai.tcm import judge_binary
+    from qnnmem.report.inspect import render_json, render_text
+
+    # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
+    data = read_bytes(path, _LARGEST)
+    try:
+        context = unpack(data, MALFORMED_BINARY)
+    except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
+        raise LoadError(path, str(exc)) from exc
+    tcm = judge_binary(context, len(data))
+    info = binary_info(context, len(data), tcm)
+    # Too many bytes are refused with a code; too many allocations end the system of the device.
+    is_fatal = any(verdict is not None and verdict.is_crowded for verdict in tcm.graphs)
+    return render_json(info) if as_json else render_text(info, tcm, str(path)), int(is_fatal)

@@ -1,0 +1,198 @@
+"""`sweep`: many real compiles of one model, spread over workers and kept between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.library import Library
+    from qnnmem.htp.sweep import (
+        Axis,
+        Largest,
+        PointCompiler,
+        Question,
+        SweepPoint,
+        SweepRow,
+    )
+    from qnnmem.options.htp import SweepOptions
+    from qnnmem.targets.socs import Soc
+    from qnnmem.verbs.listener import VerbCall
+
+
+def sweep_task(model: str, options: SweepOptions) -> SweepTask:
+    """Return what the options ask for; UsageError where they do not go together."""
+    from qnnmem.errors import MissingSoc
+    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.sweep import Question
+    from qnnmem.targets.socs import find_soc
+
+    if options.soc is None:
+        raise MissingSoc(model)
+    axes, question = _axes(options.vary), Question(options.until or "fits")
+    searched = _split(axes, options.searched, options.until)
+    _check_file(Path(model), axes)
+    cache = None if options.cache is None else Path(options.cache)
+    places = _Places(options.jobs, options.cluster, cache)
+    base = compile_options(options)
+    return SweepTask(model, find_soc(options.soc), axes, *searched, question, base, places)
+
+
+def _axes(varied: Sequence[str]) -> list[Axis]:
+    """What is varied; what is no setting of one SoC is refused."""
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.sweep import parse_axis
+
+    if any(text.partition("=")[0].strip().lower() in ("soc", "socs") for text in varied):
+        raise UsageError(
+            "a sweep is for one SoC; several are asked with "
+            "`qnnmem fit MODEL --soc SM8650 --soc SM8750`"
+        )
+    return [parse_axis(text) for text in varied]
+
+
+def _check_file(path: Path, axes: Sequence[Axis]) -> None:
+    """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
+    from qnnmem.htp.compile.model import is_composed
+    from qnnmem.htp.sweep.axes import check_settings
+    from qnnmem.loader.file_kind import check_kind
+
+    check_kind(path, "sweep")
+    if is_composed(path):
+        check_settings(path, axes)
+
+
+class _Places(NamedTuple):
+    """Where compiles happen, so many at a time on each worker or on a cluster, and are kept."""
+
+    jobs: int
+    cluster: str | None
+    kept: Path | None
+
+
+class SweepTask(NamedTuple):
+    """What is compiled, what is asked of it, and where."""
+
+    model: str
+    soc: Soc
+    axes: Sequence[Axis]
+    searched: Axis | None
+    points: Sequence[SweepPoint]  # of the other axes
+    question: Question
+    base: CompileOptions
+    places: _Places
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.model)
+
+
+class SweepRun(NamedTuple):
+    """What became of a sweep, and the signal that broke it off."""
+
+    rows: tuple[SweepRow, ...]
+    largest: tuple[Largest, ...]
+    library: str
+    interrupted: KeyboardInterrupt | None = None
+
+
+def sweep_exit_code(rows: Sequence[SweepRow], question: Question) -> int:
+    """Return 0 where a setting meets the question, 1 where none does."""
+    from qnnmem.verbs.refusal import TIMED_OUT
+
+    states = {row.result.state for row in rows}
+    if any(question.is_met(row.result) for row in rows):
+        return 0
+    if all(row.result.timed_out for row in rows):
+        return TIMED_OUT
+    return 1 if states == {"over"} else 3
+
+
+def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
+    """Compile every point; Ctrl-C keeps the rows so far."""
+    from contextlib import ExitStack
+
+    from qnnmem.cache import ResultCache
+    from qnnmem.htp.kept import default_folder, model_digest, settings_of
+    from qnnmem.htp.sweep import Identity, Sweep
+    from qnnmem.verbs.refusal import explained_largest
+
+    path, soc, folder = task.path, task.soc, task.places.kept
+    with ExitStack() as stack:
+        library, compilers = _compilers(task, stack, call)
+        identity = Identity(model_digest(path), soc.model_id, library, settings_of(task.base))
+        results = ResultCache(folder or default_folder(), must_keep=folder is not None)
+        run = stack.enter_context(Sweep(compilers, results, identity, progress=call.listener.say))
+        try:
+            if task.searched is None:
+                return SweepRun(run.table(task.points), (), library)
+            limits = _limits(soc, task.question)
+            found = [
+                run.largest(task.searched, point, task.question, limits) for point in task.points
+            ]
+        except KeyboardInterrupt as exc:
+            return SweepRun(tuple(run.rows), (), library, exc)
+        rows = tuple(row for _, seen in found for row in seen)
+        largest = (explained_largest(one, path, soc, task.base, call.flags) for one, _ in found)
+        return SweepRun(rows, tuple(largest), library)
+
+
+def _limits(soc: Soc, question: Question) -> dict[str, int]:
+    """The limits by which the largest value is predicted."""
+    from qnnmem.htp.sweep import Question
+    from qnnmem.targets.socs import pd_budget
+
+    found = {} if soc.compile_limit is None else {"compile": soc.compile_limit.value}
+    return found if question is Question.COMPILES else {**found, "pd": pd_budget().value}
+
+
+def _compilers(
+    task: SweepTask, stack: ExitStack, call: VerbCall
+) -> tuple[str, list[Callable[[], PointCompiler]]]:
+    """The name of the library, and a maker for each compile that may happen at the same time."""
+    from functools import partial
+
+    from qnnmem.htp.sweep import options_of, show
+    from qnnmem.htp.sweep.cluster import ClusterCompiler
+    from qnnmem.htp.sweep.compiler import LibraryCompiler
+    from qnnmem.htp.worker import Worker
+    from qnnmem.verbs.compiler import need_compiler
+    from qnnmem.verbs.workers import cluster_library, libraries_of_workers
+
+    path, soc, base, places = task.path, task.soc, task.base, task.places
+    if places.cluster is not None:
+        cluster = cluster_library(places.cluster, stack)
+        there = ClusterCompiler(path, soc, base, cluster.executor, cluster.answers)
+        return cluster.library, [lambda: there] * cluster.width
+    last = {one.name: one.values[-1] for one in task.axes if one.name != "vtcm_mb"}
+    at = show(last) if last else ""
+    first = need_compiler(path, (soc,), options_of(last, base), call, at)
+
+    def make(library: Library) -> LibraryCompiler:
+        worker = Worker.ready(library)
+        return LibraryCompiler(path, soc, base, share=places.jobs, worker=worker)
+
+    found = libraries_of_workers(first, call.listener)
+    return first.name, [partial(make, one) for one in found for _ in range(places.jobs)]
+
+
+def _split(
+    axes: Sequence[Axis], searched: str | None, until: str | None
+) -> tuple[Axis | None, list[SweepPoint]]:
+    """The axis whose largest value is searched, and every combination of the others."""
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.sweep import points_of
+
+    if until is not None and searched is None:
+        raise UsageError("--until says when a search ends; name what is searched with --max")
+    if searched is None:
+        return None, list(points_of(axes))
+    found = [axis for axis in axes if axis.name == searched]
+    if len(found) != 1 or searched == "precision":
+        raise UsageError(f"--max {searched[:40]} needs one --vary {searched[:40]}=LOW..HIGH")
+    return found[0], list(points_of([axis for axis in axes if axis.name != searched]))

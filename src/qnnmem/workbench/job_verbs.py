@@ -1,0 +1,169 @@
+"""The verb of a job: options in, JSON and exit code out, by the functions of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from qnnmem.results.result import TOOL
+from qnnmem.verbs.listener import VerbCall
+
+Answer = tuple[str, int]  # a result in JSON, and the exit code of the verb
+
+
+def run_verb(verb: str, file: str, options: Any, call: VerbCall) -> Answer:
+    """Do a verb on a file of the current folder."""
+    call.listener.say("reading")
+    return _VERBS[verb](file, options, call)
+
+
+def _plan(file: str, options: Any, call: VerbCall) -> Answer:
+    from msgspec.structs import asdict
+
+    from qnnmem.options.plan import PlanFileOptions
+    from qnnmem.report import plan_table
+    from qnnmem.report.plan_json import render_json
+    from qnnmem.verbs.plan import PlanRequest, plan_file
+
+    wanted = PlanFileOptions(**asdict(options))
+    given = tuple(call.words[1:-1])
+    reports = plan_file(PlanRequest(Path(file), file, wanted, given), call.listener)
+    if len(reports) == 1:
+        return render_json(reports[0]), reports[0].exit_code
+    return plan_table.render_json(reports, TOOL), plan_table.exit_code(reports)
+
+
+def _footprint(file: str, options: Any, call: VerbCall) -> Answer:
+    from msgspec.structs import replace
+
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.compiler import need_soc
+    from qnnmem.verbs.footprint import bill_exit_code, bill_file
+
+    need_soc(Path(file), options.soc)
+    found = bill_file(Path(file), options, call)
+    if isinstance(found.bill, CompileFailure):
+        return _failed(found.bill, "bill", call)
+    bill = replace(found.bill, file=file, from_cache=found.is_kept)
+    return encode(bill), bill_exit_code(bill)
+
+
+def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
+    from qnnmem.verbs.refusal import failure_code, say_failure
+
+    return say_failure(failure, missing, call.flags, as_json=True), failure_code(failure)
+
+
+def _fit(file: str, options: Any, call: VerbCall) -> Answer:
+    from qnnmem.htp.fit import fit_result
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.compiler import need_soc
+    from qnnmem.verbs.fit import fit_file, fit_request
+
+    need_soc(Path(file), next(iter(options.soc), None))
+    result = fit_result(fit_file(Path(file), fit_request(options), call), file)
+    return encode(result), result.exit_code
+
+
+def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.report.qmem import render_json
+    from qnnmem.verbs.compiler import need_soc
+    from qnnmem.verbs.qmem import compare_io, qmem_exit_code
+
+    need_soc(Path(file), options.soc)
+    result = compare_io(Path(file), options, call)
+    if isinstance(result, CompileFailure):
+        return _failed(result, "table", call)
+    return render_json(result, file, TOOL), qmem_exit_code(result)
+
+
+def _sweep(file: str, options: Any, call: VerbCall) -> Answer:
+    from qnnmem.htp.sweep import sweep_result
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.refusal import explained_row
+    from qnnmem.verbs.sweep import run_sweep, sweep_exit_code, sweep_task
+
+    task = sweep_task(file, options)
+    ran = run_sweep(task, call)
+    rows = tuple(explained_row(row, task.path, task.soc, task.base, call.flags) for row in ran.rows)
+    result = sweep_result(
+        rows,
+        ran.largest,
+        file=task.model,
+        soc=task.soc.name,
+        library=ran.library,
+        interrupted=False,
+    )
+    return encode(result), sweep_exit_code(ran.rows, task.question)
+
+
+def _fix(file: str, options: Any, call: VerbCall) -> Answer:
+    from qnnmem.options.option import flags_of
+    from qnnmem.options.prepare import PreparationOptions
+    from qnnmem.report.fix import render_json
+    from qnnmem.verbs.fix import FixTask, check_fix, fix_file
+
+    check_fix(options)
+    typed = tuple(word for word in call.words[1:-1] if not word.startswith("--output"))
+    shared = flags_of(PreparationOptions)
+    given = tuple(word for word in typed if word.partition("=")[0] in shared)
+    done = fix_file(FixTask(file, options, given, typed), call)
+    text = render_json(done.result, done.files, done.commands, (), done.validation)
+    return text, done.exit_code
+
+
+def _inspect(file: str, _options: Any, _call: VerbCall) -> Answer:
+    from qnnmem.verbs.inspect import inspect_file
+
+    return inspect_file(Path(file), as_json=True)
+
+
+def _lint(file: str, options: Any, _call: VerbCall) -> Answer:
+    from qnnmem.lpai.config.lint import lint_files
+    from qnnmem.report.lint import render_json
+    from qnnmem.verbs.lint import lint_exit_code
+
+    report = lint_files([Path(file)], options.strict)
+    return render_json(report, TOOL), lint_exit_code(report)
+
+
+def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
+    from qnnmem.report.doctor import render_json
+    from qnnmem.report.doctor_remedies import Guide
+    from qnnmem.verbs.doctor import diagnose_streams, known_causes, read_logs
+
+    logs, guide = read_logs((file,)), Guide()
+    with known_causes(logs.knowledge, guide):
+        diagnosis = diagnose_streams(logs.found.streams, logs.knowledge)
+        try:
+            logs.complete(diagnosis)
+            stats = diagnosis.stats(logs.found.streams)
+            text = "".join(render_json(diagnosis.rows(), stats, guide=guide))
+            return text, diagnosis.exit_code
+        finally:
+            diagnosis.close()
+
+
+def _watch(file: str, _options: Any, _call: VerbCall) -> Answer:
+    from qnnmem.report.watch import render_json
+    from qnnmem.verbs.watch import read_watched, watch_exit_code
+
+    report = read_watched(Path(file))
+    return render_json(report), watch_exit_code(report, is_run=False)
+
+
+_VERBS: Mapping[str, Callable[[str, Any, VerbCall], Answer]] = {
+    "plan": _plan,
+    "footprint": _footprint,
+    "fit": _fit,
+    "qmem": _qmem,
+    "sweep": _sweep,
+    "fix": _fix,
+    "inspect": _inspect,
+    "lint": _lint,
+    "doctor": _doctor,
+    "watch": _watch,
+}
