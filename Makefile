@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # wait for programs that they start.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test ready browser fuzz mutants lint docs coverage bench models wheels clean
+.PHONY: install demo test quick ready browser fuzz mutants lint docs coverage bench models wheels clean
 
 install: $(STAMP)
 
@@ -28,7 +28,11 @@ demo: install
 	@$(BIN)/python tools/demo.py
 
 test: install models browser
-	$(BIN)/python -m pytest $(SPREAD)
+	$(BIN)/python -m pytest $(SPREAD) $(if $(CI),--durations=20)
+
+# Everything that computes in this process alone: under a minute of one processor.
+quick: install
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
 
 # What each process of the tests would do for itself, half a minute long: assertions are rewritten,
 # and, by one test of any text, Hypothesis learns all characters and the constants of the package. It

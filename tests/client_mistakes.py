@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.lpai.profiles import profile
-from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
+from qnnmem.programs.check.client_run import ClientOptions, check_client
+from qnnmem.results.programs import ClientResult
 
 SOURCE = Path(__file__).resolve().parents[1] / "examples" / "lpai_client.c"
 
@@ -96,7 +97,7 @@ def one_graph(name: str = "counter") -> bytes:
     return b"".join(pack(replace(context(), graphs=graphs)))
 
 
-def run(program: Path, binary: Path, *words: str) -> ClientReport:
+def run(program: Path, binary: Path, *words: str) -> ClientResult:
     """One run of the client."""
     command = (str(program), str(binary), *words)
     return check_client(ClientOptions(command, profile(), time_limit_s=600))
@@ -112,15 +113,15 @@ def lines() -> dict[str, int]:
     return found
 
 
-def problems(report: ClientReport, wanted: Expected) -> Iterator[str]:
+def problems(report: ClientResult, wanted: Expected) -> Iterator[str]:
     """What a run did not find as it should."""
     places = lines()
-    same = [one for one in report.findings if one.finding.rule == wanted.rule]
+    same = [one for one in report.findings if one.rule == wanted.rule]
     if not same:
-        said = ", ".join(one.finding.rule for one in report.findings) or "nothing"
+        said = ", ".join(one.rule for one in report.findings) or "nothing"
         yield f"found {said}, not {wanted.rule}"
         return
-    seen = [(_line(one.place), _line(one.other_place)) for one in same]
+    seen = [(_line(one.place), _line(one.other.place if one.other else "")) for one in same]
     first, second = places.get(wanted.line, 0), places.get(wanted.other, 0)
     if not any(a == first and (not second or b == second) for a, b in seen):
         yield f"{wanted.rule} at lines {seen}, not at {first} and {second}"

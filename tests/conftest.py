@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,10 +38,63 @@ LONG = {
     *("test_workers.py", "test_kb_check.py", "test_fix_command.py", "test_cases.py"),
 }
 
+# Folders and files that `make quick` leaves out: they start programs, compilers, browsers or the
+# HTP library, run models, or take more than two seconds of a processor (`--durations=20`).
+SLOW = {
+    *("client", "doctor/fleet", "fix", "judge", "models", "watch", "workbench"),
+    *("cli/test_context_binary_generator.py", "cli/test_fix_command.py", "cli/test_fix_log.py"),
+    "cli/test_fix_many.py",
+    *("cli/test_low_resources.py", "cli/test_many_for_htp.py", "cli/test_net_run_limits.py"),
+    *("cli/test_prepare_command.py", "cli/test_prepare_htp.py", "cli/test_provoke_command.py"),
+    *("cli/test_serve.py", "cli/test_signals.py", "cli/test_sweep_command.py"),
+    *("doctor/test_archives.py", "doctor/test_cases.py", "doctor/test_closed_loop.py"),
+    *("doctor/test_cost.py", "doctor/test_fresh_logs.py", "doctor/test_kb_check.py"),
+    *("doctor/test_log_formats.py", "doctor/test_robust_logs.py"),
+    *("gate/test_action.py", "gate/test_pytest_plugin.py"),
+    *("htp/test_compose.py", "htp/test_composing.py", "htp/test_context_read.py"),
+    *("htp/test_context_real.py", "htp/test_far_command.py", "htp/test_far_connection.py"),
+    *("htp/test_far_hostile.py", "htp/test_far_real.py", "htp/test_far_server.py"),
+    *("htp/test_far_slots.py", "htp/test_foresight.py", "htp/test_fp16.py", "htp/test_measure.py"),
+    *("htp/test_missing_outputs.py", "htp/test_place.py", "htp/test_prepare.py"),
+    *("htp/test_provoke.py", "htp/test_qmem_client.py", "htp/test_refusals.py"),
+    *("htp/test_refusals_each.py", "htp/test_shaping_limit.py", "htp/test_sweep.py"),
+    *("htp/test_sweep_kept.py", "htp/test_worker.py"),
+    *("loader/test_dlc.py", "loader/test_large_inputs.py", "loader/test_model_library.py"),
+    *("loader/test_onnx_foreign.py", "loader/test_onnx_hostile.py"),
+    *("loader/test_slow_machine.py", "loader/test_tflite_shapes.py"),
+    *("lpai/test_arena.py", "lpai/test_c_to_python.py", "lpai/test_config_mutations.py"),
+    *("lpai/test_execution.py", "lpai/test_leaks.py", "lpai/test_native.py"),
+    *("lpai/test_prepare_limits.py", "lpai/test_program_files.py", "lpai/test_program_state.py"),
+    *("lpai/test_quantize.py", "lpai/test_quantize_precision.py", "lpai/test_selftest.py"),
+    *("planner/test_against_brute_force.py", "planner/test_plain_search.py"),
+    *("planner/test_pools_executed.py", "planner/test_time_limit.py"),
+    *("report/test_c_client.py", "report/test_page_in_browser.py"),
+    *("test_child.py", "test_consoles.py", "test_damaged_files.py", "test_fail_calls.py"),
+    *("test_fuzz.py", "test_installation.py", "test_lifeline.py", "test_limits.py"),
+    *("test_side_by_side.py", "test_snippet_types.py", "test_warm_start.py", "test_wheel.py"),
+    "test_wheel_objects.py",
+}
+TESTS = Path(__file__).parent
+
+
+def is_slow(path: Path) -> bool:
+    """True for a file in the table, or in a folder of it."""
+    name = path.relative_to(TESTS)
+    return any(part.as_posix() in SLOW for part in (name, *name.parents))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import slow files where they would not run."""
+    unwanted = config.getoption("markexpr") == "not slow" and collection_path.is_relative_to(TESTS)
+    return True if unwanted and is_slow(collection_path) else None
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests of these files before the others, which stay in the order that was drawn."""
+    """Mark the slow tests, and put those of long files before the others."""
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path.name not in LONG)
 
 

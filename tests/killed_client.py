@@ -19,7 +19,8 @@ from pathlib import Path
 from client_mistakes import one_graph
 
 from qnnmem.lpai.profiles import profile
-from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
+from qnnmem.programs.check.client_run import ClientOptions, check_client
+from qnnmem.results.programs import ClientResult
 
 WAYS = ((), ("async",), ("threads=3",), ("threads=3", "async"), ("memory-not-deregistered",))
 _SLOWEST_S = 1.0  # until the kill
@@ -67,7 +68,7 @@ def _name(pid: int) -> str:
         return ""
 
 
-def one_run(program: Path, binary: Path, way: tuple[str, ...], delay_s: float) -> ClientReport:
+def one_run(program: Path, binary: Path, way: tuple[str, ...], delay_s: float) -> ClientResult:
     """A client that would go on for long, and is not let."""
     killer = kill_later(program.name, delay_s)
     command = (str(program), str(binary), "runs=100000000", *way)

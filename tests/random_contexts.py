@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.planner import Io, PoolOptions, plan_model
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Bytes, Offset
 
 

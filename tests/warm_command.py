@@ -29,7 +29,7 @@ from qnnmem import child, cli
 from qnnmem.quiet_onnxruntime import SILENCE
 
 HERE = Path(__file__).parent
-_LINE = 500  # the descriptor through which a command has its children forked
+_LINE = 200  # the descriptor of the line to the server; below the limit of a frugal machine
 _SHELL = re.compile(r"[|&;<>()$`*?\[\]{}#~!]")
 _LIBRARIES = ("numpy", "rich.console", "rich.table", "tflite", "ssl", "urllib.request")
 _OTHERS = ("__main__", "pytest_plugin", "workbench")

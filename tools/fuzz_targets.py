@@ -134,9 +134,9 @@ def _guard(path: Path) -> None:
 def _plan(path: Path) -> None:
     """Load, plan, verify and render."""
     import qnnmem
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import render_text
-    from qnnmem.report.plan_json import render_json
-    from qnnmem.report.planned import PlanReport
+    from qnnmem.results.schema import encode
 
     model = qnnmem.load(path)
     rng = random.Random(len(model.tensors))  # noqa: S311  wanted: the same again
@@ -150,9 +150,9 @@ def _plan(path: Path) -> None:
         )
     result = qnnmem.plan(model, _PLAN_S, options=options)
     _require(qnnmem.verify(result.scratch) is None, "the plan does not hold")
-    report = PlanReport(result, None, str(path), "fuzz", 0.0)
+    report = PlannedFile(result, str(path))
     _require_printable(render_text(report))
-    json.loads(render_json(report))
+    json.loads(encode(report.result))
 
 
 def _bill(path: Path) -> None:
@@ -177,16 +177,15 @@ def _inspect(path: Path) -> None:
     from qnnmem.errors import QnnError
     from qnnmem.lpai.binary import check_device, pack, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.lpai.tcm import judge_binary
     from qnnmem.report.inspect import render_text
+    from qnnmem.results.schema import encode
 
     data = path.read_bytes()
     try:
         context = unpack(data, 30010 if len(data) % 3 else 5005)
-        tcm = judge_binary(context, len(data))
-        info = binary_info(context, len(data), tcm)
-        json.loads(json.dumps(info))
-        _require_printable(render_text(info, tcm, "context"))
+        info = binary_info(context, len(data))
+        json.loads(encode(info))
+        _require_printable(render_text(info.qnnmem, "context"))
         _require(unpack(b"".join(pack(context))) == context, "another binary is written")
         check_device(context, "v5_1", strict=len(data) % 4 == 0)
     except QnnError as exc:

@@ -32,9 +32,14 @@ import qnnmem
 from qnnmem import errors
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
+from qnnmem.gate.keys import KEYS as BUDGET_KEYS
+from qnnmem.gate.pools import HTP
 from qnnmem.loader.file_kind import KINDS
+from qnnmem.options.htp import FitOptions
+from qnnmem.options.option import option_fields
+from qnnmem.options.plan import PlanOptions
 from qnnmem.qnn.codes import codes
-from qnnmem.results.read import result_types
+from qnnmem.results.read import document_type, result_types
 from qnnmem.results.schema import schema_file, schema_name, schema_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,7 +83,8 @@ def stale() -> Iterator[tuple[Path, str]]:
             yield page, wanted
     for kind in result_types():
         file = SCHEMAS / schema_file(schema_name(kind))
-        wanted = json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+        schema = schema_of(kind, document_type(schema_name(kind)))
+        wanted = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
         if not file.exists() or file.read_text("utf-8") != wanted:
             yield file, wanted
 
@@ -329,9 +335,22 @@ def _row(cells: Sequence[str]) -> str:
     return re.sub(r"(?<=\|) +(?=\|)", " ", f"| {joined} |")
 
 
+def _budget_keys() -> str:
+    """Keys of a budget file that are options, with the option that each one is."""
+    rows = []
+    for key, (target, _read) in BUDGET_KEYS.items():
+        group = FitOptions if target == HTP else PlanOptions
+        fields = [one for one in option_fields(group) if one.key == key]
+        if fields:
+            said = "LPAI, HTP" if target is None else target.upper()
+            rows.append((f"`{key}`", said, f"`{fields[0].opt.flag}`", fields[0].opt.help))
+    return "\n".join(_table(("key", "for", "option", "meaning"), rows))
+
+
 PARTS: dict[str, Callable[..., str]] = {
     "file-kinds": _file_kinds,
     "options": _options,
+    "budget-keys": _budget_keys,
     "commands": _command_table,
     "exit-codes": _exit_codes,
     "errors": _errors,

@@ -16,7 +16,7 @@ from fix_samples import wide_picture
 from qnnmem.cli import fix_many
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.options.fix import FixOptions
-from qnnmem.report.fix_table import FixedFile
+from qnnmem.results.fix import FixedModel, RemedyTrial
 from qnnmem.results.schema import load_schema
 from qnnmem.results.several import RefusedFile
 from qnnmem.verbs.fix import FixTask, memory_of
@@ -78,11 +78,12 @@ class _Losing(Executor):
             self._deaths -= 1
             job.set_exception(BrokenExecutor())
         else:
-            job.set_result(FixedFile(words[0].model, {"fits": True}, 0))
+            tried = RemedyTrial(remedy="none", change="", bytes=1, fits=True, identical=True)
+            job.set_result(FixedModel(input=words[0].model, fits=True, best=0, tried=(tried,)))
         return job
 
 
-@pytest.mark.parametrize(("deaths", "kind"), [(1, FixedFile), (2, RefusedFile)])
+@pytest.mark.parametrize(("deaths", "kind"), [(1, FixedModel), (2, RefusedFile)])
 def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> None:
     """What was lost is tried once more; a model that kills its worker is a row without answer."""
     tasks = [FixTask(name, FixOptions()) for name in "abc"]

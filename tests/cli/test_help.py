@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from command_line import every_verb, exit_code, run
@@ -112,6 +113,21 @@ def test_an_example_can_be_pasted(example: str) -> None:
 def test_an_example_for_the_library_can_be_pasted(example: str) -> None:
     """So does every example that compiles."""
     works(example)
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_no_verb_lists_more_than_twenty_options(words: str) -> None:
+    """The rarer ones stand under --help-all, which lists every option."""
+    command: click.Command = qnnmem
+    for name in words.split():
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    spelled = {max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
+    usual = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", page(*words.split()), re.MULTILINE))
+    assert len((usual & spelled) | {"--help"}) <= 20
+    if "--help-all" in spelled:
+        every = CliRunner().invoke(qnnmem, [*words.split(), "--help-all"]).stdout
+        assert spelled <= set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", every, re.MULTILINE))
 
 
 def test_the_list_of_verbs_imports_none_of_them() -> None:

@@ -12,9 +12,11 @@ from command_line import exit_code, verb
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.lpai.inspect import binary_info
 from qnnmem.planner import PoolOptions, plan_model
+from qnnmem.results.inspect import FrameWindow
+from qnnmem.results.schema import encode
 from qnnmem.units import Bytes, Offset
 
 run = verb("inspect")
@@ -131,8 +133,8 @@ def test_json_is_the_binary_info(tmp_path: Path) -> None:
     path = binary(tmp_path)
     data = path.read_bytes()
     values = json.loads(run(path, "--json").output)
-    assert values["qnnmem"].pop("tool").startswith("qnnmem ")
-    assert values == binary_info(unpack(data), len(data))
+    assert values["qnnmem"]["tool"].startswith("qnnmem ")
+    assert values == json.loads(encode(binary_info(unpack(data), len(data))))
 
 
 def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from command_line import run as command
 
 from qnnmem.loader.csv import read as read_csv
 from qnnmem.report.page.sections import section_of
-from qnnmem.report.plan_json import SCHEMA
 from qnnmem.results.schema import load_schema
 from qnnmem.units import Bytes
 
@@ -74,7 +73,7 @@ def test_json_satisfies_the_schema(tmp_path: Path) -> None:
     """What the command prints as JSON is what the schema describes."""
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
-        jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+        jsonschema.Draft202012Validator(load_schema("qnnmem.plan/1")).validate(values)
         assert values["input"] == str(path)
 
 
@@ -626,7 +625,7 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     for text in (done.stdout, judged, small, run(path, "--bits", "8", "--format", "c").stdout):
         assert "minimal" not in text
     found = json.loads(run(path, "--bits", "8", "--format", "json").stdout)
-    jsonschema.validate(found, load_schema(SCHEMA))
+    jsonschema.validate(found, load_schema("qnnmem.plan/1"))
     assert found["proof"] == "estimate before quantization"
     page = str(section_of(found, "plan.json").body)
     assert page.count("estimate before quantization") >= 2  # of scratch, and of TCM

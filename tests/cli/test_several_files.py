@@ -18,7 +18,6 @@ from command_line import exit_code, run, sentence
 
 from qnnmem.cli import files as cli_files
 from qnnmem.cli.verbs import qnnmem
-from qnnmem.report.plan_table import SCHEMA
 from qnnmem.results.schema import load_schema
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -112,7 +111,7 @@ def test_the_json_of_several_has_a_verdict(
         (lists / "models" / "a.csv").write_text("nonsense")
     done = run("plan", "models/*.csv", *budget, "--json")
     values = json.loads(done.stdout)
-    jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.plans/1")).validate(values)
     assert (exit_code(done), values["exit_code"], values["fits"]) == (code, code, fits)
     assert sum(values["counts"].values()) == 2 * values["counts"]["files"] == 4
     assert values["counts"]["refused"] == damaged
@@ -183,7 +182,7 @@ def test_json_of_several_satisfies_its_schema(lists: Path) -> None:
     (lists / "models" / "b.csv").write_text("nonsense")
     done = run("plan", "models/a.csv", "models/b.csv", "--format", "json")
     values = json.loads(done.stdout)
-    jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.plans/1")).validate(values)
     jsonschema.Draft202012Validator(load_schema("qnnmem.plan/1")).validate(values["plans"][0])
     (refused,) = values["refused"]
     assert (exit_code(done), refused["input"]) == (2, "models/b.csv")
@@ -234,7 +233,7 @@ def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
     """A program that reads the result does not depend on how many files there are."""
     for word in ("models/a*", "models/below"):
         values = json.loads(run("plan", word, "--format", "json").stdout)
-        assert (values["schema"], len(values["plans"])) == (SCHEMA, 1)
+        assert (values["schema"], len(values["plans"])) == ("qnnmem.plans/1", 1)
     assert run("plan", "models/a*", "--format", "c").stdout.startswith("/* Memory plan of models/a")
 
 

@@ -43,6 +43,7 @@ from qnnmem.programs.check.suppressions import Suppression, read_suppressions
 from qnnmem.programs.functions import NAMES
 from qnnmem.programs.process_memory import SHARED_BYTES, ProcessMemory, Unreadable
 from qnnmem.programs.shims import shim_folder
+from qnnmem.results.programs import Frame
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -292,9 +293,9 @@ def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
     """Tabs are spaces, and the place of what a compiler's own library does is its caller's."""
     source = tmp_path / "pool.s"
     source.write_text("\tCALL\tAX\n", "utf-8")
-    assert stacks._with_source(stacks.Frame("f", str(source), 1, "", 0)).source == "CALL AX"
-    inner = stacks.Frame("dealloc", "/rustc/0123/library/alloc/src/alloc.rs", 115, "/a", 0)
-    outer = stacks.Frame("drop", "client.rs", 18, "/a", 0)
+    assert stacks._with_source(Frame("f", str(source), 1, "", 0)).source == "CALL AX"
+    inner = Frame("dealloc", "/rustc/0123/library/alloc/src/alloc.rs", 115, "/a", 0)
+    outer = Frame("drop", "client.rs", 18, "/a", 0)
     assert stacks.of_program((inner, outer), "/a") is outer
 
 
@@ -372,8 +373,8 @@ def test_an_execution_has_limits_as_in_net_run(client: Path, binary: Path) -> No
     late = ExecutionLimits(time_s=1e-5)
     report = check_client(ClientOptions(command, profile(), time_limit_s=600, limits=late))
     assert report.timed_out
-    assert [one.finding.rule for one in report.findings] == ["B1"]
-    assert "an execution did not finish within 1e-05 s" in report.findings[0].finding.sentence
+    assert [one.rule for one in report.findings] == ["B1"]
+    assert "an execution did not finish within 1e-05 s" in report.findings[0].sentence
 
 
 def test_memory_is_limited_while_a_program_runs() -> None:
@@ -394,7 +395,7 @@ def test_a_program_in_a_binary_is_rehearsed(client: Path, tmp_path: Path) -> Non
     graph = replace(context().graphs[0], program=b"no program")
     path = tmp_path / "broken.bin"
     path.write_bytes(b"".join(pack(replace(context(), graphs=(graph,)))))
-    found = [(one.finding.rule, one.code) for one in run(client, path).findings]
+    found = [(one.rule, one.code) for one in run(client, path).findings]
     assert found == [("B1", 5005)]
 
 
@@ -466,7 +467,7 @@ def test_no_program_is_blamed_for_what_this_machine_lacks(
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(program_trial, "_known", {})  # another test may have had it tried
-    found = {one.finding.rule for one in run(client, binary).findings}
+    found = {one.rule for one in run(client, binary).findings}
     assert "H1" in found
     assert "C4" not in found
 

@@ -21,9 +21,10 @@ from command_line import exit_code, verb
 
 from qnnmem.lpai.profiles import profile
 from qnnmem.programs import ledger, process_memory, socket_server
-from qnnmem.programs.check.client_run import ClientOptions, ClientReport, check_client
-from qnnmem.programs.ledger import LEDGER_BYTES, Ledger, NotChecked, in_words
+from qnnmem.programs.check.client_run import ClientOptions, check_client
+from qnnmem.programs.ledger import LEDGER_BYTES, Ledger, in_words
 from qnnmem.programs.process_memory import ProcessMemory
+from qnnmem.results.programs import ClientResult, NotChecked
 from qnnmem.results.schema import load_schema
 
 check, watch, report_page = verb("check-client"), verb("watch"), verb("report")
@@ -72,7 +73,7 @@ def _compiled(target: Path, source: Path, *flags: str) -> Path:
     return target
 
 
-def missed(*command: str | Path) -> ClientReport:
+def missed(*command: str | Path) -> ClientResult:
     """The report of a run that is not clean, and that accuses nobody."""
     words = tuple(map(str, command))
     report = check_client(ClientOptions(words, profile(), time_limit_s=600))
@@ -94,7 +95,7 @@ def test_a_call_is_checked_or_said_to_be_missing(escapes: Path, way: str) -> Non
 def test_a_program_that_unmaps_the_count_ends(escapes: Path, binary: Path) -> None:
     """Its next call crashes, which is a finding."""
     report = check_client(ClientOptions((str(escapes), "unmaps"), profile(), time_limit_s=600))
-    assert [one.finding.rule for one in report.findings] == ["C7"]
+    assert [one.rule for one in report.findings] == ["C7"]
 
 
 def test_a_missing_call_accuses_nobody_of_a_leak(escapes: Path) -> None:

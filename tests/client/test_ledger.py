@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from qnnmem.programs import ledger as module
-from qnnmem.programs.ledger import LEDGER_BYTES, Ledger, NotChecked, in_words, listed
+from qnnmem.programs.ledger import LEDGER_BYTES, Ledger, in_words, listed
 from qnnmem.programs.wire import Hangup
+from qnnmem.results.programs import NotChecked
 
 HEAD, PROCESSES, ROWS, FUNCTIONS = 0, 40, 40 + 1024 * 8, 40 + 1024 * 8 + 4097 * 32
 DAMAGED = "the program has overwritten or removed the count of its calls"

@@ -16,8 +16,9 @@ from client_mistakes import run
 from qnnmem.programs import process_memory
 from qnnmem.programs.check import calls_graph
 from qnnmem.programs.check.client_session import ClientProcess, ClientSession
-from qnnmem.programs.stacks import Frame, Symbols
+from qnnmem.programs.stacks import Symbols
 from qnnmem.programs.wire import Message
+from qnnmem.results.programs import Frame
 
 PROGRAMS = Path(__file__).parent / "programs"
 # By program: mistake, rule, the marked line of the call, that of another place.
@@ -135,7 +136,7 @@ def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: s
     """A child that closes its library, the program that follows one, two with equal addresses."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, way)
-    assert (report.findings, report.exit_code, report.failed) == ((), 0, {})
+    assert (report.findings, report.exit_code, report.failed_calls) == ((), 0, {})
 
 
 def test_a_child_that_comes_back_out_of_a_callback_leaves_the_line_alone(
@@ -144,8 +145,8 @@ def test_a_child_that_comes_back_out_of_a_callback_leaves_the_line_alone(
     """The answer is for its parent, whose next calls are answered, too."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "child-comes-back")
-    assert [one.finding.rule for one in report.findings] == ["R12"]  # what is logged
-    assert (report.exit_code, report.failed) == (0, {"QnnGraph_retrieve": 1})
+    assert [one.rule for one in report.findings] == ["R12"]  # what is logged
+    assert (report.exit_code, report.failed_calls) == (0, {"QnnGraph_retrieve": 1})
 
 
 def test_processes_that_are_not_checked_are_not_called_clean(
@@ -182,7 +183,7 @@ def test_an_execution_whose_output_went_fails_and_that_is_said(
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "output-lost")
     line = program.lines["async"]
-    found = [(one.finding.rule, one.place.rpartition("/")[2]) for one in report.findings]
+    found = [(one.rule, one.place.rpartition("/")[2]) for one in report.findings]
     assert (found, report.exit_code) == ([("C4", f"sloppy.c:{line}")], 0)
 
 
@@ -207,9 +208,7 @@ def test_a_finding_of_the_queue_names_the_call_that_was_made(
     """The program called `QnnGraph_executeAsync`, and looks for that."""
     program = programs["raii.cpp"]
     report = run(program.path, program.binary, "buffer-out-of-scope")
-    assert {one.finding.call for one in report.findings if one.finding.rule == "R9"} == {
-        "QnnGraph_executeAsync"
-    }
+    assert {one.call for one in report.findings if one.rule == "R9"} == {"QnnGraph_executeAsync"}
 
 
 @pytest.mark.parametrize("mistake", ["worker-fails", "no-place"])
@@ -218,7 +217,7 @@ def test_only_the_mistake_itself_is_told(programs: dict[str, Program], mistake: 
     program = programs["pipeline.c"]
     report = run(program.path, program.binary, mistake)
     wanted = {"worker-fails": ("R4",), "no-place": ("C4",)}[mistake]
-    assert tuple(one.finding.rule for one in report.findings) == wanted
+    assert tuple(one.rule for one in report.findings) == wanted
 
 
 @pytest.mark.parametrize(
@@ -231,9 +230,12 @@ def test_a_mistake_is_found(
     """The rule, the line of the call, and where the memory went."""
     program = programs[name]
     places = {
-        (one.place.rpartition("/")[2], one.other_place.rpartition("/")[2] if other else "")
+        (
+            one.place.rpartition("/")[2],
+            one.other.place.rpartition("/")[2] if other and one.other else "",
+        )
         for one in run(program.path, program.binary, mistake).findings
-        if one.finding.rule == rule
+        if one.rule == rule
     }
     second = f"{name}:{program.lines[other]}" if other else ""
     assert (f"{name}:{program.lines[line]}", second) in places

@@ -17,13 +17,13 @@ from qnnmem.fix.parts.chain import check_parts, prove_partition, run_chain
 from qnnmem.fix.parts.manifest import (
     MANIFEST,
     SCHEMA,
-    Chain,
     part_models,
     read_chain,
     write_chain,
 )
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
+from qnnmem.results.chain import Chain
 from qnnmem.results.schema import load_schema
 
 

@@ -25,8 +25,8 @@ from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
 from qnnmem.fix.library import settings as htp_settings
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
-from qnnmem.fix.recipe import Recipe, apply_recipe
-from qnnmem.fix.remedy import Change, FixCase
+from qnnmem.fix.recipe import apply_recipe
+from qnnmem.fix.remedy import Change, FixCase, Step
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.kept import to_kept
 from qnnmem.htp.library import INSTALL, library_there
@@ -158,10 +158,9 @@ def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -
     """Contexts that it loads must be there, and the model among them."""
     for names in (["other.bin", "model"], ["other.bin"]):
         step = {"remedy": "placement", "rounds": [names]}
-        recipe = Recipe("htp", {}, (step,))
 
-        def repeat(own: FixCase, recipe: Recipe = recipe) -> Change:
-            return apply_recipe(own, recipe, tmp_path, REMEDIES)
+        def repeat(own: FixCase, step: Step = step) -> Change:
+            return apply_recipe(own, (step,), tmp_path, REMEDIES)
 
         with pytest.raises(UsageError, match="other contexts beside the model"):
             repeat_for_htp(case, target(Told(6), tmp_path), repeat)

@@ -23,12 +23,12 @@ from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.graph.rematerialise import RecomputeRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.proof.prove import prove
-from qnnmem.fix.recipe import Recipe as FixRecipe
 from qnnmem.fix.recipe import apply_recipe, recipe_of
 from qnnmem.fix.remedy import FixCase, ModelRemedy, self_contained
 from qnnmem.fix.run import FixResult
 from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.planner import PoolOptions
+from qnnmem.results.schema import encode
 
 # A tensor is made wide, kept over the fullest step, and read at the end.
 WIDE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -76,9 +76,8 @@ def fixed(model: onnx.ModelProto, *remedies: ModelRemedy, allow: str = "") -> Fi
 
 def again(result: FixResult, *remedies: ModelRemedy) -> onnx.ModelProto:
     """The model that the recipe of a result gives."""
-    said = json.loads(json.dumps(recipe_of(result.case, result.best, "lpai")))
-    recipe = FixRecipe("lpai", {}, tuple(said["steps"]))
-    change = apply_recipe(result.case, recipe, Path("r.json"), remedies)
+    said = json.loads(encode(recipe_of(result)))
+    change = apply_recipe(result.case, said["steps"], Path("r.json"), remedies)
     return self_contained(change.model)
 
 
@@ -144,10 +143,10 @@ def test_a_recipe_for_another_model_is_refused() -> None:
     step = {"remedy": "recompute", "nodes": 3, "inplace": False}
     wrong = {**step, "redos": [{"ops": ["nothing"], "before": "y"}]}
     with pytest.raises(UsageError, match="another model"):
-        apply_recipe(case, FixRecipe("lpai", {}, (wrong,)), Path("r"), (RecomputeRemedy(),))
+        apply_recipe(case, (wrong,), Path("r"), (RecomputeRemedy(),))
     late = {**step, "redos": [{"ops": ["y"], "before": "wide"}]}
     with pytest.raises(UsageError, match="before they are done"):
-        apply_recipe(case, FixRecipe("lpai", {}, (late,)), Path("r"), (RecomputeRemedy(),))
+        apply_recipe(case, (late,), Path("r"), (RecomputeRemedy(),))
 
 
 def test_operators_are_said_by_others_where_that_is_allowed() -> None:

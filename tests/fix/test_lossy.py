@@ -28,7 +28,7 @@ from qnnmem.fix.lossy.smaller_inputs import (
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof.border import ModelBorder, resized
 from qnnmem.fix.proof.prove import Proof, inputs_of, prove
-from qnnmem.fix.recipe import Recipe, apply_recipe
+from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.lpai.quantize import classify
@@ -212,9 +212,9 @@ def test_bands_come_on_top_of_fewer_bits(tmp_path: Path) -> None:
     assert found.fits
     assert [step["remedy"] for step in found.best.change.steps] == ["precision", "tiling"]
     assert proof_of(found.best).digest == proof_of(_quantized_one(found.tried)).digest
-    recipe = Recipe("lpai", {}, found.best.change.steps)
-    assert needed_words(recipe.steps) == ("int8",)
-    again = apply_recipe(case, recipe, tmp_path, (*REMEDIES, *LOSSY_REMEDIES))
+    steps = found.best.change.steps
+    assert needed_words(steps) == ("int8",)
+    again = apply_recipe(case, steps, tmp_path, (*REMEDIES, *LOSSY_REMEDIES))
     with bench_of(case) as bench:
         first(bench)
         judged = judged_steps(bench, again)

@@ -25,16 +25,36 @@ def plan(scratch: int = 100, name: str = "a.onnx", **more: Any) -> dict[str, Any
     buffers = more.pop("buffers", {"x": scratch})
     return {
         "schema": "qnnmem.plan/1",
+        "tool": "",
         "input": name,
         "scratch_bytes": scratch,
         "persistent_bytes": 0,
         "io_bytes": 0,
         "constant_bytes": 7,
+        "lower_bound_bytes": scratch,
         "optimal": True,
         "align_bytes": 64,
         "io": "inside",
-        "buffers": [{"name": n, "pool": "scratch", "size_bytes": s} for n, s in buffers.items()],
+        "buffers": [
+            {
+                **{"name": name, "pool": "scratch", "size_bytes": size},
+                **{"lower": 0, "upper": 1, "offset_bytes": 0},
+            }
+            for name, size in buffers.items()
+        ],
     } | more
+
+
+def tcm(need: int, *, fits: bool = True) -> dict[str, Any]:
+    """What a plan says of TCM."""
+    pool = {"limit_bytes": 2_035_712, "buffers": 3, "max_buffers": 32}
+    return {"fits": fits, "need_bytes": need, **pool}
+
+
+def budget(fits: bool | None, have: int = 9) -> dict[str, Any]:
+    """A budget of scratch."""
+    sizes = {"need_bytes": 9, "at_least_bytes": 9, "have_bytes": have}
+    return {"pool": "scratch", "fits": fits, **sizes}
 
 
 def plans(*found: dict[str, Any], refused: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -99,7 +119,7 @@ def test_a_loss_beside_a_larger_gain_is_mixed() -> None:
 
 def test_a_verdict_that_turned_is_said_as_what_it_was_and_is() -> None:
     """A model that fits now is better."""
-    old, new = (plan(tcm={"fits": fits, "need_bytes": 9}) for fits in (False, True))
+    old, new = (plan(tcm=tcm(9, fits=fits)) for fits in (False, True))
     said = "TCM changed from 'does not fit' to 'fits'"
     assert compare_results(old, new).verdict == f"better: {said}"
     assert said in report.render_text(compare_results(old, new))
@@ -134,9 +154,7 @@ def test_tensors_are_told_apart_by_what_became_of_them() -> None:
 )
 def test_a_budget_that_turned(before: bool | None, after: bool | None, worse: bool) -> None:
     """From yes to no or to unknown is worse, whatever the numbers say."""
-    old, new = (
-        plan(fits=fits, budgets=[{"pool": "scratch", "fits": fits}]) for fits in (before, after)
-    )
+    old, new = (plan(fits=fits, budgets=[budget(fits)]) for fits in (before, after))
     found = compare_results(old, new)
     assert found.worse is worse
     turned = {one.question for one in found.subjects[0].verdicts}
@@ -145,7 +163,7 @@ def test_a_budget_that_turned(before: bool | None, after: bool | None, worse: bo
 
 def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
     """A budget that is new says nothing about what was; its number and its answer are listed."""
-    asked = plan(fits=False, budgets=[{"pool": "scratch", "fits": False, "have_bytes": 9}])
+    asked = plan(fits=False, budgets=[budget(False)])
     for old, new in ((plan(), asked), (asked, plan())):
         found = compare_results(old, new)
         assert not found.worse
@@ -162,10 +180,7 @@ def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
 
 def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
     """The numbers are the same, and what they were held against is not."""
-    old, new = (
-        plan(fits=True, budgets=[{"pool": "scratch", "fits": True, "have_bytes": have}])
-        for have in (500, 400)
-    )
+    old, new = (plan(fits=True, budgets=[budget(True, have)]) for have in (500, 400))
     found = compare_results(old, new)
     assert found.verdict == "changed: budget of scratch: 500, now 400"
     assert "| budget of scratch | 500 | 400 |" in report.render_markdown(found)
@@ -213,12 +228,11 @@ def test_a_sweep_says_which_need_is_a_bound() -> None:
 
 def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
     """A report of the comparison and the workbench, which has the two results, say the same."""
-    budget = {"pool": "scratch", "fits": True}
     for old, new, said in (
         (bill(10, 1002), bill(900, 900), "not comparable: process domain before is at most"),
         (
-            plan(fits=True, budgets=[budget | {"have_bytes": 500}]),
-            plan(fits=True, budgets=[budget | {"have_bytes": 499}]),
+            plan(fits=True, budgets=[budget(True, 500)]),
+            plan(fits=True, budgets=[budget(True, 499)]),
             '<td>budget of scratch</td><td class="number">500</td><td class="number">499</td>',
         ),
         (plan(), plan(align_bytes=128), "<td>alignment</td><td>64</td><td>128</td>"),
@@ -231,18 +245,18 @@ def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
 
 def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     """TCM of a plan is constants and IO, that of a binary all of it: no gain and no loss."""
-    tcm = {"fits": True, "need_bytes": 20096}
+    held = tcm(20096)
     pools = {"scratch": 100, "persistent": 0, "constants": 38}
-    graph = {"name": "a", "pools": pools, "buffers": [], "align": 64, "io": "inside", "tcm": tcm}
+    graph = {"name": "a", "pools": pools, "buffers": [], "align": 64, "io": "inside", "tcm": held}
     binary = {"schema": "qnnmem.inspect/1", "graphs": [graph]}
-    planned = plan(tcm={"fits": True, "need_bytes": 576}, buffers={})
+    planned = plan(tcm=tcm(576), buffers={})
     found = compare_results(planned, binary)
     assert not found.worse
     words = "changed: constants is not comparable, tcm is not comparable"
     assert found.verdict == words
     assert "tcm counts constants and IO before, the finished binary" in report.render_text(found)
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
-    grown = plan(tcm={"fits": True, "need_bytes": 577}, buffers={})
+    grown = plan(tcm=tcm(577), buffers={})
     assert compare_results(planned, grown).worse
 
 
@@ -321,7 +335,7 @@ def test_a_file_that_can_no_longer_be_planned_is_worse() -> None:
 
 def test_a_new_file_that_does_not_fit_is_worse() -> None:
     """Otherwise a new file is only named."""
-    new = plan(1, "new.onnx", fits=False, budgets=[{"pool": "scratch", "fits": False}])
+    new = plan(1, "new.onnx", fits=False, budgets=[budget(False)])
     found = compare_results(plans(plan(), plan(1, "b.onnx")), plans(plan(), plan(1, "b.onnx"), new))
     assert found.failing == ("new.onnx",)
     assert found.worse
@@ -371,7 +385,9 @@ def test_what_fix_came_to_is_compared() -> None:
     """Bytes after the best remedy, and whether results stayed the same."""
 
     def fixed(after: int, identical: bool) -> dict[str, Any]:
-        tried = [{"remedy": "as-it-is", "identical": True}, {"remedy": "x", "identical": identical}]
+        rows = (("as-it-is", True), ("x", identical))
+        facts = {"change": "", "bytes": after, "fits": True}
+        tried = [{"remedy": name, "identical": same, **facts} for name, same in rows]
         words = {"schema": "qnnmem.fix/1", "input": "a.onnx", "fits": True, "best": 1}
         return words | {"tried": tried, "after_bytes": after}
 

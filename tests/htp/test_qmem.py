@@ -23,8 +23,7 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
 from qnnmem.htp.qmem.advice import advise, traps
-from qnnmem.htp.qmem.elements import numpy_type
-from qnnmem.htp.qmem.layer import IoLayer, IoMode, Places
+from qnnmem.htp.qmem.layer import IoLayer, IoMode, Places, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
 from qnnmem.htp.qmem.run import made_up_inputs, run_row

@@ -11,8 +11,7 @@ import pytest
 from qnnmem import lpai
 from qnnmem.errors import QnnError
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.selftest.arena import Arena, Tenant, address_of
-from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Client
+from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Arena, Client, Tenant, address_of
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import GraphOption, MemType
 

@@ -10,14 +10,16 @@ from enum import Enum
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from qnnmem.errors import Damaged, WrongVersion
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.binary import fields, layout
 from qnnmem.lpai.binary.check import check
 from qnnmem.lpai.binary.meta import Description
-from qnnmem.lpai.compiled import CompiledGraph, Constant, FrameWindow
+from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Align, Bytes, Offset, Step
 
 X, H, N = (Tensor(name, DType.INT8, (8, 4)) for name in ("x", "h", "n"))
@@ -142,18 +144,18 @@ def test_a_graph_without_ops_has_no_steps() -> None:
 @pytest.mark.parametrize(
     ("window", "wanted"),
     [
-        (replace(WINDOW, frames=8, stride=8), ""),
-        (replace(WINDOW, stride=8), ""),
-        (replace(WINDOW, stride=2), ""),
-        (replace(WINDOW, padding=8), ""),
-        (replace(WINDOW, reset=None), ""),
-        (replace(WINDOW, stride=3), "moves by 3 frames, with 2 of 8 new"),
-        (replace(WINDOW, stride=10), "moves by 10 frames, with 2 of 8 new"),
-        (replace(WINDOW, frames=16, stride=16), "holds 8 frames, not a multiple of the 16"),
-        (replace(WINDOW, frames=4, stride=2), "moves by 2 frames, with 4 of 8 new"),
-        (replace(WINDOW, padding=9), "starts with 9 frames and holds 8"),
-        (replace(WINDOW, reset="n"), "is reset by 'n', which is not an input"),
-        (replace(WINDOW, new="h"), "is carried by tensors that are not a state pair"),
+        (structs.replace(WINDOW, frames=8, stride=8), ""),
+        (structs.replace(WINDOW, stride=8), ""),
+        (structs.replace(WINDOW, stride=2), ""),
+        (structs.replace(WINDOW, padding=8), ""),
+        (structs.replace(WINDOW, reset=None), ""),
+        (structs.replace(WINDOW, stride=3), "moves by 3 frames, with 2 of 8 new"),
+        (structs.replace(WINDOW, stride=10), "moves by 10 frames, with 2 of 8 new"),
+        (structs.replace(WINDOW, frames=16, stride=16), "holds 8 frames, not a multiple of the 16"),
+        (structs.replace(WINDOW, frames=4, stride=2), "moves by 2 frames, with 4 of 8 new"),
+        (structs.replace(WINDOW, padding=9), "starts with 9 frames and holds 8"),
+        (structs.replace(WINDOW, reset="n"), "is reset by 'n', which is not an input"),
+        (structs.replace(WINDOW, new="h"), "is carried by tensors that are not a state pair"),
     ],
 )
 def test_windows(window: FrameWindow, wanted: str) -> None:

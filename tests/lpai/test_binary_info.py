@@ -14,11 +14,10 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
-from qnnmem.lpai.inspect import SCHEMA, binary_info, data_type
+from qnnmem.lpai.inspect import binary_info, data_type
 from qnnmem.planner import Io, PoolOptions, plan_model
 from qnnmem.qnn.enums import DataType
-from qnnmem.report.inspect import render_json
-from qnnmem.results.schema import load_schema
+from qnnmem.results.schema import encode, load_schema
 from qnnmem.units import Bytes, Offset
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +49,14 @@ def context(io: Io = Io.INSIDE, program: bytes = b"p") -> CompiledContext:
     return CompiledContext((graph,), "v6", "qnnmem 0.1.0", memoryview(bytes(6)))
 
 
+def described(context: CompiledContext, file_bytes: int | None = None) -> Any:
+    """What JSON says of a context."""
+    return json.loads(encode(binary_info(context, file_bytes)))
+
+
 def test_the_outer_part_is_the_vendors() -> None:
     """Identifiers, versions and counts have the names and values of the LPAI backend."""
-    found = binary_info(context())
+    found = described(context())
     info = found["info"]
     assert (info["backendId"], info["contextBlobVersion"], info["numGraphs"]) == (12, "1.0.0", 1)
     assert info["buildId"] == "qnnmem 0.1.0"
@@ -62,7 +66,7 @@ def test_the_outer_part_is_the_vendors() -> None:
 
 def test_tensors_are_nested_as_the_vendor_nests_them() -> None:
     """State is neither input nor output of the application; ids are unique."""
-    graph = binary_info(context())["info"]["graphs"][0]["info"]
+    graph = described(context())["info"]["graphs"][0]["info"]
     (given,), (read,) = graph["graphInputs"], graph["graphOutputs"]
     assert (graph["graphName"], graph["numGraphInputs"], graph["numGraphOutputs"]) == ("g", 1, 1)
     assert (given["info"]["id"], read["info"]["id"]) == (0, 1)
@@ -74,7 +78,7 @@ def test_tensors_are_nested_as_the_vendor_nests_them() -> None:
 
 def test_the_offset_is_the_zero_point_negated() -> None:
     """QNN adds its offset: (integer + offset) * scale."""
-    graph = binary_info(context())["info"]["graphs"][0]["info"]
+    graph = described(context())["info"]["graphs"][0]["info"]
     quant = graph["graphInputs"][0]["info"]["quantizeParams"]
     assert quant == {
         "definition": "QNN_DEFINITION_DEFINED",
@@ -120,7 +124,7 @@ def test_every_type_has_an_answer() -> None:
 def test_our_part_has_pools_and_places(io: Io) -> None:
     """Pool sizes, and where each tensor lies; constants that share bytes count once."""
     given = context(io)
-    ours = binary_info(given)["qnnmem"]
+    ours = described(given)["qnnmem"]
     graph, places = ours["graphs"][0], given.graphs[0].places()
     pools = {"scratch", "persistent", "constants"} | ({"io"} if io is Io.OUTSIDE else set())
     assert set(graph["pools"]) == pools
@@ -135,7 +139,7 @@ def test_our_part_has_pools_and_places(io: Io) -> None:
 
 def test_the_tcm_account_is_that_of_the_judge() -> None:
     """Each graph alone, and all together; state has no buffer in the pool."""
-    ours = binary_info(context(), 1000)["qnnmem"]
+    ours = described(context(), 1000)["qnnmem"]
     account = {
         "fits": True,
         "need_bytes": 1024 + 64 + 64,
@@ -148,13 +152,13 @@ def test_the_tcm_account_is_that_of_the_judge() -> None:
 
 def test_a_layout_has_no_tcm_account() -> None:
     """Its binary lacks the constants, so that its size says nothing."""
-    ours = binary_info(context(program=b""), 1000)["qnnmem"]
+    ours = described(context(program=b""), 1000)["qnnmem"]
     assert (ours["tcm"], ours["graphs"][0]["tcm"]) == (None, None)
 
 
 def test_everything_is_json() -> None:
     """The values survive a trip through JSON unchanged."""
-    info = binary_info(context(), 1000)
+    info = described(context(), 1000)
     assert json.loads(json.dumps(info)) == info
     assert info["info"]["contextBlobSize"] == info["qnnmem"]["file_bytes"] == 1000
 
@@ -163,9 +167,9 @@ def test_everything_is_json() -> None:
 @pytest.mark.parametrize("io", list(Io))
 def test_the_schema_holds(io: Io, program: bytes) -> None:
     """The values satisfy the schema that is shipped, which allows nothing else."""
-    schema = load_schema(SCHEMA)
+    schema = load_schema("qnnmem.inspect/1")
     jsonschema.Draft202012Validator.check_schema(schema)
-    info = json.loads(render_json(binary_info(context(io, program))))
+    info = json.loads(encode(binary_info(context(io, program))))
     jsonschema.validate(info, schema)
     info["qnnmem"]["graphs"][0]["extra"] = 1
     with pytest.raises(jsonschema.ValidationError, match="extra"):
@@ -188,4 +192,4 @@ def test_the_page_explains_every_key() -> None:
     page = (ROOT / "docs" / "reference" / "commands" / "inspect.md").read_text("utf-8")
     prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
     named = {word for text in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", text)}
-    assert set(keys(binary_info(context()))) - named == set()
+    assert set(keys(described(context()))) - named == set()

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from qnnmem.contract.rules import rules
-from qnnmem.lpai.choices import Choice, choices
+from qnnmem.lpai.choices import choices
 from qnnmem.lpai.prepare_options import PrepareOptions
 from qnnmem.lpai.profiles import ALIGNMENTS, Profile
+from qnnmem.lpai.runtime.extensions import TcmPool
 from qnnmem.lpai.runtime.heap import Heap
-from qnnmem.lpai.runtime.tcm_pool import TcmPool
 from qnnmem.qnn.codes import codes
 from qnnmem.report.lpai import with_options
+from qnnmem.results.lpai import Choice
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-choices.md"
 every_choice = pytest.mark.parametrize("choice", choices().values(), ids=lambda c: c.id)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from qnnmem.lpai.config.check import MAX_FINDINGS
-from qnnmem.lpai.config.finding import ConfigFinding, LintReport, Severity
 from qnnmem.lpai.config.json_positions import JsonKind
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.schema import BY_PATH, LPAI_KEYS, TOOL_KEYS, Key
+from qnnmem.results.lint import ConfigFinding, LintResult, Severity
 
 LIBRARY = "libQnnLpaiNetRunExtensions.so"
 ALL_LPAI = {
@@ -79,7 +79,7 @@ def lint_execute(folder: Path, **keys: object) -> tuple[ConfigFinding, ...]:
     return lint_lpai(folder, {"lpai_graph": {"execute": keys}})
 
 
-def lint_pair(folder: Path, tool: object, lpai: object) -> LintReport:
+def lint_pair(folder: Path, tool: object, lpai: object) -> LintResult:
     """Check a tool file, which names the LPAI file."""
     write(folder, "lpai.conf", lpai)
     return lint_files([write(folder, "tool.json", tool)])

@@ -15,7 +15,8 @@ from qnnmem.errors import LoadError
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import LpaiConfig, RunConfig, read_lpai_config, read_run_config
 from qnnmem.lpai.config.write import make_pair
-from qnnmem.report.lint import render_json, render_text
+from qnnmem.report.lint import render_text
+from qnnmem.results.schema import encode
 
 ROUNDS = 200
 PAIR = make_pair(LpaiConfig())
@@ -85,7 +86,7 @@ def test_damaged_files_give_findings_or_a_sentence(
         outcomes.add((bool(report.unreadable), bool(report.findings)))
         assert all(finding.sentence and finding.cure for finding in report.findings)
         render_text(report)
-        json.loads(render_json(report, "test"))
+        json.loads(encode(report))
         assert len(refusal(read_run_config, tool)) < 1000
         assert len(refusal(read_lpai_config, lpai)) < 1000
     assert any(found for _, found in outcomes)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
+from qnnmem.contract.regions import GUARD_BYTES
 from qnnmem.errors import QnnError, UsageError
-from qnnmem.lpai.runtime.allocations import GUARD_BYTES
+from qnnmem.lpai.runtime.address_space import BASE
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
-from qnnmem.lpai.runtime.room import BASE
 from qnnmem.qnn.enums import MemType
 
 

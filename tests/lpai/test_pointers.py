@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from qnnmem import lpai
+from qnnmem.contract.regions import ClientBuffer, find_allocation
 from qnnmem.errors import QnnError, TcmFatal, UsageError
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.runtime.allocations import find_allocation
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Client
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import (
@@ -437,11 +436,13 @@ def test_memory_that_ctypes_points_to_is_not_accused(form: str) -> None:
     assert block.size
 
 
-def test_an_array_of_ctypes_that_owns_its_bytes_can_be_released() -> None:
-    """There Python says that it is gone."""
-    lease = ClientBuffer((ctypes.c_uint8 * 64)()).watch()
-    gc.collect()
-    assert lease.is_released
+def test_an_array_of_ctypes_can_be_released() -> None:
+    """By the array that owns the bytes, or by another one at the same address."""
+    block = (ctypes.c_uint8 * 64)()
+    for same in (block, type(block).from_address(ctypes.addressof(block))):
+        lease = ClientBuffer(block).watch()
+        lpai.release(same)
+        assert lease.is_released
 
 
 @pytest.mark.parametrize("early", [True, False])

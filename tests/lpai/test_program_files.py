@@ -72,7 +72,7 @@ def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
     if strace is None or subprocess.run([strace, "-f", "true"], capture_output=True).returncode:
         pytest.skip("strace is not installed or may not trace")
     trace = tmp_path / "trace"
-    arguments = ["--count", "20", "--seed", "7", "--trace", str(trace)]
+    arguments = ["--count", "8", "--seed", "7", "--trace", str(trace)]
     command = [sys.executable, tool.__file__, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qnnmem.contract.regions import GUARD_BYTES
 from qnnmem.errors import ProgramError
 from qnnmem.lpai.program.run import Parts, Stage
-from qnnmem.lpai.runtime.allocations import GUARD_BYTES
 from qnnmem.lpai.runtime.heap import POISON, HeapBuffer
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe

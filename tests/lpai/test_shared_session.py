@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from qnnmem.errors import QnnError
+from qnnmem.lpai.runtime.extensions import TcmPool
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.queue import ExecutionQueue
-from qnnmem.lpai.runtime.tcm_pool import TcmPool
 from qnnmem.qnn.enums import MemType
 
 THREADS = 4

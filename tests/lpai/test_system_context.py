@@ -60,25 +60,23 @@ def test_the_answer_has_what_the_c_struct_has() -> None:
     """Identifiers, versions, counts and graphs, and they are those of the JSON of inspect."""
     content = bytes(binary())
     info = lpai.SystemContext.create().get_binary_info(content)
-    said = binary_info(unpack(content), len(content))["info"]
+    said = binary_info(unpack(content), len(content)).info
     assert info.version == QNN_SYSTEM_CONTEXT_BINARY_INFO_VERSION_1
     one = info.context_binary_info_v1
-    assert (
-        (one.backend_id, one.build_id) == (said["backendId"], said["buildId"]) == (12, one.build_id)
-    )
-    assert one.core_api_version == ApiVersion.parse(said["coreApiVersion"])
-    assert one.backend_api_version == ApiVersion.parse(said["backendApiVersion"])
+    assert (one.backend_id, one.build_id) == (said.backend_id, said.build_id) == (12, one.build_id)
+    assert one.core_api_version == ApiVersion.parse(said.core_api_version)
+    assert one.backend_api_version == ApiVersion.parse(said.backend_api_version)
     assert one.context_blob_version == ApiVersion(1, 0, 0)
-    assert one.context_blob_size == said["contextBlobSize"] == len(content)
+    assert one.context_blob_size == said.context_blob_size == len(content)
     assert (one.soc_version, one.num_context_tensors, one.context_tensors) == ("", 0, ())
     assert (one.hw_info_blob_size, one.hw_info_blob) == (0, b"")
-    assert one.num_graphs == len(one.graphs) == said["numGraphs"] > 1
-    for graph, other in zip(one.graphs, said["graphs"], strict=True):
+    assert one.num_graphs == len(one.graphs) == said.num_graphs > 1
+    for graph, other in zip(one.graphs, said.graphs, strict=True):
         first = graph.graph_info_v1
-        assert first.graph_name == other["info"]["graphName"]
-        assert first.num_graph_inputs == other["info"]["numGraphInputs"]
-        assert first.num_graph_outputs == other["info"]["numGraphOutputs"]
-        names = [tensor["info"]["name"] for tensor in other["info"]["graphInputs"]]
+        assert first.graph_name == other.info.graph_name
+        assert first.num_graph_inputs == other.info.num_graph_inputs
+        assert first.num_graph_outputs == other.info.num_graph_outputs
+        names = [tensor.info.name for tensor in other.info.graph_inputs]
         assert [tensor.name for tensor in first.graph_inputs] == names
 
 

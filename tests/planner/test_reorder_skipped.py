@@ -10,9 +10,9 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.planner.order import MOST_OPS
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.plan import render_text
-from qnnmem.report.plan_json import render_json
-from qnnmem.report.planned import PlanReport
+from qnnmem.results.schema import encode
 
 
 def chain(ops: int) -> Model:
@@ -31,8 +31,8 @@ def chain(ops: int) -> Model:
 def shown(model: Model, time_limit: float, *, reorder: bool = True) -> tuple[str, dict[str, Any]]:
     """The plan as text and as JSON."""
     plan = plan_model(model, PoolOptions(reorder=reorder), time_limit=time_limit)
-    report = PlanReport(plan, None, "chain.onnx", "qnnmem", 0.0)
-    return render_text(report), json.loads(render_json(report))
+    report = PlannedFile(plan, "chain.onnx")
+    return render_text(report), json.loads(encode(report.result))
 
 
 def test_a_graph_that_is_too_long_is_said_to_keep_its_order() -> None:

@@ -473,6 +473,8 @@ def test_a_strict_client_of_a_plan_accepts_its_binary(tmp_path: Path) -> None:
             **{"name": b.name, "pool": b.pool.value, "size_bytes": -(-b.size // 64) * 64},
             **{
                 "offset_bytes": b.offset,
+                "lower": b.live.lower,
+                "upper": b.live.upper,
                 "aliases": [*b.aliases, *(["v"] if b.name == "x" else [])],
             },
         }
@@ -548,18 +550,22 @@ def _outside(folder: Path) -> Path:
 
 
 def _plan(**changes: object) -> dict[str, object]:
-    row = {"name": "a", "pool": "scratch", "size_bytes": 64, "offset_bytes": 0, "aliases": []}
     return {
         **{"schema": "qnnmem.plan/1", "tool": "qnnmem 0", "input": "m.onnx", "scratch_bytes": 64},
         **{"persistent_bytes": 0, "align_bytes": 64, "io": "inside", "inputs": ["a"]},
-        **{"outputs": ["a"], "buffers": [row]},
+        **{"io_bytes": 0, "constant_bytes": 0, "lower_bound_bytes": 64, "optimal": True},
+        **{"outputs": ["a"], "buffers": [_row(0)]},
         **changes,
     }
 
 
+def _row(offset: int) -> dict[str, object]:
+    place = {"name": "a", "pool": "scratch", "size_bytes": 64, "offset_bytes": offset}
+    return {**place, "lower": 0, "upper": 1, "aliases": []}
+
+
 def _placed(offset: int, **changes: object) -> dict[str, object]:
-    row = {"name": "a", "pool": "scratch", "size_bytes": 64, "aliases": []}
-    return _plan(buffers=[row | {"offset_bytes": offset}], **changes)
+    return _plan(buffers=[_row(offset)], **changes)
 
 
 BAD = {

@@ -25,10 +25,9 @@ from qnnmem import (
     Tensor,
     UsageError,
 )
-from qnnmem.lpai.tcm import judge_plan
 from qnnmem.planner import MemoryPlan
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.c_header import c_names, c_prefix, render_c
-from qnnmem.report.planned import PlanReport
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STRICT = ("-Wall", "-Wextra", "-pedantic", "-Werror", "-Wundef", "-Wshadow")
@@ -60,7 +59,7 @@ def chain(*names: str, size: int = 100) -> Model:
 
 def header(plan: MemoryPlan, name: str = "model.onnx", *given: str) -> str:
     """Give the header of a plan."""
-    return render_c(PlanReport(plan, judge_plan(plan), name, "qnnmem 0", 0.25, given))
+    return render_c(PlannedFile(plan, name, 0.25, given))
 
 
 def build(folder: Path, program: str, standard: str, source: str) -> str:

@@ -8,15 +8,15 @@ from pathlib import Path
 import jsonschema
 from fix_samples import planned_fix
 
-from qnnmem.report.fix import render_json
+from qnnmem.fix.fixed_model import fixed_model
 from qnnmem.report.page.document import render_page
 from qnnmem.report.page.sections import section_of
-from qnnmem.results.schema import load_schema
+from qnnmem.results.schema import encode, load_schema
 
 
 def test_both_plans_are_in_it(tmp_path: Path) -> None:
     """Offsets and lifetimes of the model as it is and as it becomes; a page draws both."""
-    values = json.loads(render_json(planned_fix(tmp_path), [], []))
+    values = json.loads(encode(fixed_model(planned_fix(tmp_path))))
     jsonschema.validate(values, load_schema("qnnmem.fix/1"))
     before, after = values["plans"]["before"], values["plans"]["after"]
     assert before["scratch_bytes"] == values["before_bytes"] == 1024

@@ -8,10 +8,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
 from qnnmem.lpai.config.lint import lint_files
-from qnnmem.report.lint import SCHEMA, as_values, render_json, render_text
-from qnnmem.results.schema import load_schema
+from qnnmem.report.lint import render_text
+from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
+from qnnmem.results.schema import encode, load_schema
+
+SCHEMA = "qnnmem.lint/1"
 
 
 def finding(severity: Severity = Severity.ERROR, **changes: object) -> ConfigFinding:
@@ -21,9 +23,9 @@ def finding(severity: Severity = Severity.ERROR, **changes: object) -> ConfigFin
     return ConfigFinding(severity=severity, **values)  # type: ignore[arg-type] # of a dict
 
 
-def report(*findings: ConfigFinding, strict: bool = False) -> LintReport:
+def report(*findings: ConfigFinding, strict: bool = False) -> LintResult:
     """Make a report about one file."""
-    return LintReport((CheckedFile("a.conf", "LPAI file"),), findings, strict)
+    return lint_result((CheckedFile("a.conf", "LPAI file"),), findings, strict=strict)
 
 
 def test_a_clean_report_is_one_line() -> None:
@@ -80,7 +82,7 @@ def test_every_report_satisfies_the_schema(content: str, tmp_path: Path) -> None
     """Clean, faulty, foreign and unreadable files."""
     path = tmp_path / "a.conf"
     path.write_text(content)
-    values = json.loads(render_json(lint_files([path]), "qnnmem 0"))
+    values = json.loads(encode(lint_files([path])))
     jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
     assert values["schema"] == SCHEMA == load_schema(SCHEMA)["title"]
 
@@ -90,4 +92,4 @@ def test_the_schema_lists_every_key_and_no_other() -> None:
     schema = load_schema(SCHEMA)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert set(schema["required"]) == set(schema["properties"])
-    assert set(as_values(lint_files([]), "t")) == set(schema["properties"])
+    assert set(json.loads(encode(lint_files([])))) == set(schema["properties"])

@@ -4,7 +4,7 @@ import pytest
 
 from qnnmem.ir import Span
 from qnnmem.planner import PlacedBuffer, Pool
-from qnnmem.report.plan_map import FREE, OTHER, draw_map
+from qnnmem.report.plan import FREE, OTHER, draw_map
 from qnnmem.units import Bytes, Offset, Step
 
 

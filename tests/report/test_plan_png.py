@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import exit_code, run, sentence
 
-from qnnmem.report.plan_picture import draw
-from qnnmem.report.plan_png import png_of
+from qnnmem.report.plan_picture import draw, png_of
+from qnnmem.results.plan import PlanBuffer, PlanMap
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BLUE, WHITE = (84, 174, 255), (255, 255, 255)
@@ -31,11 +31,14 @@ def test_boxes_are_where_their_bytes_are(tmp_path: Path) -> None:
 def test_states_larger_than_scratch_make_no_tower() -> None:
     """However large persistent memory is beside scratch, the picture stays small."""
     image = pytest.importorskip("PIL.Image")
-    states = {"name": "s", "pool": "persistent", "size_bytes": 1 << 30, "lower": 0, "upper": 2}
-    plan = {
-        **{"scratch_bytes": 64, "persistent_bytes": 1 << 30, "lower_bound_bytes": 64},
-        **{"optimal": True, "peak": None, "buffers": [{**states, "offset_bytes": 0}]},
-    }
+    plan = PlanMap(
+        scratch_bytes=64,
+        persistent_bytes=1 << 30,
+        lower_bound_bytes=64,
+        optimal=True,
+        io="inside",
+        buffers=(PlanBuffer("s", "persistent", 1 << 30, lower=0, upper=2, offset_bytes=0),),
+    )
     with image.open(BytesIO(png_of(draw(plan, "it")))) as picture:
         assert picture.height < 4000
 

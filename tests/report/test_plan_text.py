@@ -9,11 +9,10 @@ import pytest
 import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.loader.csv import write as write_csv
-from qnnmem.lpai.tcm import judge_plan
 from qnnmem.planner import MemoryPlan, Pool, PoolOptions
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.plan import render_text
-from qnnmem.report.plan_json import render_json
-from qnnmem.report.planned import PlanReport
+from qnnmem.results.schema import encode
 from qnnmem.units import Bytes, Step
 
 EVIL = (
@@ -37,9 +36,9 @@ def chain(*names: str, size: int = 100, notes: tuple[str, ...] = ()) -> Model:
     return Model("chain", "onnx", tensors, ops, names[:1], names[-1:], notes=notes)
 
 
-def report(plan: MemoryPlan, name: str = "model.onnx") -> PlanReport:
+def report(plan: MemoryPlan, name: str = "model.onnx") -> PlannedFile:
     """Add to a plan what the command line adds."""
-    return PlanReport(plan, judge_plan(plan), name, "qnnmem 0", 0.25)
+    return PlannedFile(plan, name, 0.25)
 
 
 def show(model: Model, budget: dict[Pool, Bytes] | None = None, **options: Any) -> str:
@@ -161,7 +160,7 @@ def test_hostile_buffer_names_never_reach_the_terminal(name: str) -> None:
     plan = qnnmem.plan(listed(name, f"{name}2"), budget={Pool.SCRATCH: Bytes(65)})
     made = report(plan, name)
     assert render_text(made).replace("\n", "").isprintable()
-    assert render_json(made).isascii()
+    assert encode(made.result).isascii()
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "carriage\rreturn", "a,b", 'a"b', ""])

@@ -6,9 +6,11 @@ import pytest
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.lpai.tcm import judge_binary, judge_tcm, request_of
+from qnnmem.lpai.inspect import binary_info
+from qnnmem.lpai.tcm import judge_tcm, request_of
 from qnnmem.lpai.tcm_changes import explain_tcm
 from qnnmem.report.tcm import shortage_lines, together, verdict_words
+from qnnmem.results.plan import TcmAnswer
 from qnnmem.units import Align, Bytes
 
 POOL = 2_035_712
@@ -34,14 +36,21 @@ def graph(
 )
 def test_a_verdict_says_by_how_much(model: int, io: int, words: str) -> None:
     """Bytes to spare, bytes too many, or too many allocations."""
-    assert verdict_words(judge_tcm(Bytes(model), [Bytes(1)] * io, Align(64))) == words
+    verdict = judge_tcm(Bytes(model), [Bytes(1)] * io, Align(64))
+    assert verdict_words(verdict.answer) == words
+
+
+def in_one_run(context: CompiledContext) -> tuple[str, TcmAnswer] | None:
+    """What is said of all graphs together."""
+    ours = binary_info(context, 64).qnnmem
+    return together(ours.tcm, [graph.tcm for graph in ours.graphs])
 
 
 def test_a_binary_of_one_graph_is_not_judged_twice() -> None:
     """All graphs together are worth a line where there are several."""
     one, two = graph(name="a"), graph(name="b")
-    assert together(judge_binary(CompiledContext((one,), "v6", "t"), 64)) is None
-    found = together(judge_binary(CompiledContext((one, two), "v6", "t"), 64))
+    assert in_one_run(CompiledContext((one,), "v6", "t")) is None
+    found = in_one_run(CompiledContext((one, two), "v6", "t"))
     assert found is not None
     assert (found[0], found[1].buffers) == ("all 2 graphs", 5)
 

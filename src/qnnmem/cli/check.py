@@ -215,13 +215,9 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
 
 def _is_checked(path: Path) -> bool:
     """Whether a file in a folder is a model or a binary."""
-    from qnnmem.errors import QnnMemError
-    from qnnmem.loader.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import is_kind
 
-    try:
-        return kind_of_file(path).name in _KINDS
-    except QnnMemError:
-        return False
+    return is_kind(path, _KINDS)
 
 
 _KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext")

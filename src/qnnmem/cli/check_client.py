@@ -14,8 +14,7 @@ from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
     from qnnmem.lpai.profiles import Profile
-    from qnnmem.programs.check.client_run import ClientReport
-    from qnnmem.programs.check.findings import ClientFinding
+    from qnnmem.results.programs import ClientFinding, ClientResult
 
 _FORMS = ("text", "json", "sarif", "junit")
 
@@ -86,7 +85,6 @@ def check_client(
     from qnnmem.programs.check.client_run import ClientOptions, check_client
     from qnnmem.programs.check.execution_limits import ExecutionLimits
     from qnnmem.programs.check.suppressions import read_suppressions
-    from qnnmem.report.check_client import verdict
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -102,12 +100,8 @@ def check_client(
         to_stderr=target is None and form != "text",
     )
     report = check_client(options, _say)
-    write(_render(report, form), target, force, verdict(report))
-    if not report.called and not report.not_checked:
-        return 2
-    if report.findings or report.not_checked:
-        return 1 if report.findings else 3
-    return report.exit_code
+    write(_render(report, form), target, force, report.verdict)
+    return report.verb_code
 
 
 def _platform(
@@ -130,11 +124,12 @@ def _say(one: ClientFinding) -> None:
     note(f"qnnmem: {headline(one)}")
 
 
-def _render(report: ClientReport, form: str) -> str:
+def _render(report: ClientResult, form: str) -> str:
     from qnnmem.report import check_client, check_client_ci
+    from qnnmem.results.schema import encode
 
     if form == "json":
-        return check_client.render_json(report)
+        return encode(report)
     if form == "sarif":
         return check_client_ci.render_sarif(report)
     if form == "junit":

@@ -139,11 +139,12 @@ def config(
 def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) -> str:
     from qnnmem.atomic_file import shown
     from qnnmem.lpai.config.write import run_command
-    from qnnmem.report.written import render_json
+    from qnnmem.results.schema import encode
+    from qnnmem.results.written import written_result
 
     following = run_command(chosen, written[0].name)
     if as_json:
-        return render_json("config", written, following)
+        return encode(written_result("config", written, following))
     direct = chosen.target_env == "adsp"
     mode = "direct mode on the aDSP" if direct else f"target {chosen.target_env}"
     memory = f", IO and model binary in {chosen.execute.mem_type.upper()}" if direct else ""

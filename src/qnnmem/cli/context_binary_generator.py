@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.cli.tool_flags import answered, flag, memory_limit, one_of
+from qnnmem.cli.tool_flags import answered
 from qnnmem.errors import UsageError
+from qnnmem.options.sdk_tools import GeneratorOptions
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -52,52 +53,9 @@ _BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16"
 
 
 @click.command("context-binary-generator")
-@click.option("--backend", metavar="FILE", help="libQnnHtp.so or libQnnLpai.so, in any folder.")
-@click.option(
-    "--model",
-    metavar="FILE[,FILE...]",
-    help="ONNX file; several give several graphs, which only LPAI takes here. With --dlc_path "
-    "libQnnModelDlc.so, or nothing.",
-)
-@click.option("--dlc_path", metavar="FILE[,FILE...]", help="DLC file instead of --model.")
-@click.option(
-    "--binary_file",
-    metavar="NAME",
-    help="Name of the binary in the output folder, without .bin, which is added.",
-)
-@click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
-@one_of(
-    "--input_output_tensor_mem_type",
-    "raw memhandle",
-    "The Qmem hint that inputs and outputs carry; memhandle is for HTP.",
-    "raw",
-)
-@click.option(
-    "--config_file", metavar="FILE", help="Tool file, which points to that of the backend."
-)
-@click.option(
-    "--optimization_level_override",
-    type=click.IntRange(1, 3),
-    metavar="N",
-    help="HTP: instead of O in the config file.",
-)
-@click.option(
-    "--vtcm_override",
-    type=click.IntRange(0, 64),
-    metavar="MB",
-    help="HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
-)
-@one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.")
-@flag("--enable_intermediate_outputs", "Refused: outputs are fixed.")
+@texts.takes(GeneratorOptions)
 @answered(_REFUSED, _IGNORED)
-@flag("--version", "Show the version and exit.")
-@flag("--trust", "Ours: --model is a model library (.so), whose code is executed.")
-@one_of("--quantize", "int8 int16", "Ours: quantize a float model for LPAI on the way.")
-@click.option("--float", "allow_float", is_flag=True, help="Ours: allow a float model for LPAI.")
-@texts.shape_options
-@texts.time_limit_option
-@memory_limit("the compiler")
-def context_binary_generator(**flags: Any) -> int:
+def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -> int:
     """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
 
     A model is an ONNX file here, as there is no converter between, or a DLC. For HTP it is compiled
@@ -117,22 +75,22 @@ def context_binary_generator(**flags: Any) -> int:
     from qnnmem.version import __version__
 
     build = f"{_TOOL} build version: qnnmem-{__version__}"
-    if flags["version"]:
+    if options.version:
         click.echo(build)
         return 0
-    level = LEVELS[flags["log_level"] or "error"]
+    level = LEVELS[options.log_level or "error"]
     console = Console(level, _line(err=False), _line(err=True))
-    is_htp, models, target = _checked(flags)
-    _check_backend_flags(flags, is_htp=is_htp)
+    is_htp, models, target = _checked(options, foreign)
+    _check_backend_flags(options, is_htp=is_htp)
     for name, reason in _IGNORED.items():
-        if flags[name] is not None:
+        if foreign[name] is not None:
             console.warn(f"--{name} is ignored: {reason}")
     console.say(f"{_TOOL} pid:{os.getpid()}")
-    if flags["log_level"]:
+    if options.log_level:
         console.say(build)
         console.say(f"{_TOOL} log level is : QNN_LOG_LEVEL_{level.name}")
     make = _make_htp if is_htp else _make_lpai
-    return make(models, target, flags, console)
+    return make(models, target, options, console)
 
 
 def _line(*, err: bool) -> Callable[[str], None]:
@@ -141,27 +99,29 @@ def _line(*, err: bool) -> Callable[[str], None]:
     return lambda text: click.echo(shorten(text, 4000), err=err)
 
 
-def _checked(flags: dict[str, Any]) -> tuple[bool, list[Path], Path]:
+def _checked(
+    options: GeneratorOptions, foreign: Mapping[str, str | None]
+) -> tuple[bool, list[Path], Path]:
     """Which backend, the model files, and the file to write; everything else is refused."""
     from pathlib import Path
 
     from qnnmem.loader.file_kind import check_kind
 
     for name, reason in _REFUSED.items():
-        if flags[name] is not None:
+        if foreign[name] is not None:
             raise UsageError(f"--{name} {reason}")
-    if flags["enable_intermediate_outputs"]:
+    if options.enable_intermediate_outputs:
         what = "would make every tensor an output, which is not possible here"
         raise UsageError(f"--enable_intermediate_outputs {what}")
-    if not flags["backend"]:
+    if not options.backend:
         raise UsageError("--backend is missing")
-    option, kind = _model_option(flags)
-    if not flags["binary_file"]:
+    option, kind = _model_option(options)
+    if not options.binary_file:
         raise UsageError("--binary_file is missing")
-    is_htp = _is_htp(flags["backend"])
-    names = flags[option].split(",")
+    is_htp = _is_htp(options.backend)
+    names = getattr(options, option).split(",")
     for name in names:
-        if _LIBRARY.search(name) and not flags["trust"]:
+        if _LIBRARY.search(name) and not options.trust:
             what = "a model library, whose code is executed only with --trust"
             raise UsageError(f"--{option} {quote(name)} is {what}")
         check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
@@ -169,21 +129,21 @@ def _checked(flags: dict[str, Any]) -> tuple[bool, list[Path], Path]:
         raise UsageError(
             f"--{option}: several graphs of several files are not possible for HTP here"
         )
-    return is_htp, [Path(name) for name in names], _target(flags)
+    return is_htp, [Path(name) for name in names], _target(options)
 
 
-def _model_option(flags: dict[str, Any]) -> tuple[str, str]:
+def _model_option(options: GeneratorOptions) -> tuple[str, str]:
     """The option that names the models, and of which kind they are."""
-    if not flags["dlc_path"]:
-        if not flags["model"]:
+    if not options.dlc_path:
+        if not options.model:
             raise UsageError("--model is missing")
-        return "model", "elf" if flags["trust"] else "onnx"
-    if flags["model"] and not _DLC_MODEL.search(flags["model"]):
+        return "model", "elf" if options.trust else "onnx"
+    if options.model and not _DLC_MODEL.search(options.model):
         raise UsageError("--model and --dlc_path exclude each other; with a DLC, leave --model out")
     return "dlc_path", "dlc"
 
 
-def _check_backend_flags(flags: dict[str, Any], *, is_htp: bool) -> None:
+def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
     """Refuse what belongs to the other backend."""
     foreign = {
         True: {"quantize": "--quantize", "allow_float": "--float"},
@@ -194,9 +154,9 @@ def _check_backend_flags(flags: dict[str, Any], *, is_htp: bool) -> None:
         },
     }
     for name, said in foreign[is_htp].items():
-        if flags[name]:
+        if getattr(options, name):
             raise UsageError(f"{said} is for {'LPAI' if is_htp else 'HTP'}")
-    if not is_htp and flags["input_output_tensor_mem_type"] != "raw":
+    if not is_htp and options.input_output_tensor_mem_type != "raw":
         raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
 
 
@@ -208,19 +168,19 @@ def _is_htp(backend: str) -> bool:
     return _HTP.match(name) is not None
 
 
-def _target(flags: dict[str, Any]) -> Path:
+def _target(options: GeneratorOptions) -> Path:
     """`DIR/NAME.bin`; a name that ends so is left as it is."""
     from pathlib import Path
 
-    name = Path(flags["binary_file"])
+    name = Path(options.binary_file or "")
     if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
         what = "is the name of a file in the folder of --output_dir"
-        raise UsageError(f"--binary_file {what}, not {quote(flags['binary_file'])}")
+        raise UsageError(f"--binary_file {what}, not {quote(options.binary_file)}")
     whole = name if name.suffix == ".bin" else name.with_name(f"{name.name}.bin")
-    return Path(flags["output_dir"]) / whole
+    return Path(options.output_dir) / whole
 
 
-def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
+def _make_htp(models: list[Path], target: Path, options: GeneratorOptions, console: Console) -> int:
     from pathlib import Path
 
     from qnnmem.atomic_file import check_replaceable, folder_for_output
@@ -230,43 +190,41 @@ def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: 
     from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
     from qnnmem.verbs.compiler import need_compiler
 
-    model, given = models[0], flags["config_file"]
+    model, given = models[0], options.config_file
     config = HtpToolConfig() if given is None else read_htp_config(Path(given))
     wanted = htp_target(config, model.stem)
     for note in wanted.notes:
         console.warn(note)
-    options = _compile_options(flags, wanted)
-    check_options(wanted.soc, options)
+    compiled = _compile_options(options, wanted)
+    check_options(wanted.soc, compiled)
     progress = ProgressBar("compiling")
     call = verb_call(progress)
-    need_compiler(model, (wanted.soc,), options, call)
+    need_compiler(model, (wanted.soc,), compiled, call)
     with folder_for_output(target.parent), progress as bar:
         check_replaceable(target, force=True)
-        made = compile_model(model, wanted.soc, options, output=target, progress=bar.say)
-    if flags["log_level"]:
+        made = compile_model(model, wanted.soc, compiled, output=target, progress=bar.say)
+    if options.log_level:
         _show_log(made.outcome, console)
     if isinstance(made, CompileFailure):
-        return _failed(made, console, call, logged=bool(flags["log_level"]))
+        return _failed(made, console, call, logged=bool(options.log_level))
     _done(made, model, target, console)
     return 0
 
 
-def _compile_options(flags: dict[str, Any], wanted: HtpTarget) -> CompileOptions:
+def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOptions:
     from qnnmem.htp.compile import CompileOptions
 
-    vtcm, level = flags["vtcm_override"], flags["optimization_level_override"]
+    vtcm, level = options.vtcm_override, options.optimization_level_override
     if vtcm == 0:
         vtcm = None if wanted.soc.vtcm_mb is None else wanted.soc.vtcm_mb.value
     return CompileOptions(
         vtcm_mb=wanted.vtcm_mb if vtcm is None else vtcm,
         opt_level=wanted.opt_level if level is None else level,
-        trust=flags["trust"],
-        memhandle=flags["input_output_tensor_mem_type"] == "memhandle",
-        dims=dict(flags["dims"]),
-        shapes=dict(flags["shapes"]),
-        values=dict(flags["values"]),
-        time_limit_s=flags["time_limit"],
-        memory_limit=flags["memory_limit"],
+        trust=options.trust,
+        memhandle=options.input_output_tensor_mem_type == "memhandle",
+        time_limit_s=options.time_limit,
+        memory_limit=options.memory_limit,
+        **options.sizes,
     )
 
 
@@ -319,7 +277,9 @@ def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
         raise UsageError(f"{exc}, so it cannot be executed here", where=models[0]) from exc
 
 
-def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
+def _make_lpai(
+    models: list[Path], target: Path, options: GeneratorOptions, console: Console
+) -> int:
     from qnnmem.atomic_file import check_replaceable, folder_for_output, shown
     from qnnmem.cli.prepare_lpai import with_config
     from qnnmem.cli.progress import ProgressBar
@@ -330,22 +290,18 @@ def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console:
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):
         raise UsageError("--model: two files have the same name, which their graphs would have")
-    options = PrepareOptions(
-        dims=dict(flags["dims"]),
-        shapes=dict(flags["shapes"]),
-        values=dict(flags["values"]),
-        quantize=_BITS[flags["quantize"]],
-        allow_float=flags["allow_float"],
+    wanted = PrepareOptions(
+        quantize=_BITS[options.quantize], allow_float=options.allow_float, **options.sizes
     )
-    options, notes = with_config(options, flags["config_file"], None, None)
+    wanted, notes = with_config(wanted, options.config_file, None, None)
     for note in notes:
         console.warn(note)
     with folder_for_output(target.parent), ProgressBar("preparing") as bar:
         check_replaceable(target, force=True)
-        if flags["trust"]:
-            made = _prepare_trusted(models, options)
+        if options.trust:
+            made = _prepare_trusted(models, wanted)
         else:
-            made = prepare(chosen, options, bar.say, bar)
+            made = prepare(chosen, wanted, bar.say, bar)
         write(made.context, target, force=True)
     console.note(f"Wrote {shown(target)}")
     return 0

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from qnnmem.cli.host import Machine, check_form, look_beside, show_alone, sort_out
-from qnnmem.cli.options import result_options, shape_options, verbose_option
+from qnnmem.cli.options import result_options, takes, verbose_option
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import NoCompiler, QnnMemError, UsageError
+from qnnmem.options.doctor import DoctorOptions
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
@@ -20,14 +21,12 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.report.doctor_remedies import Guide
     from qnnmem.results.host import HostResult
     from qnnmem.results.incident import Incident, ReadingStats
     from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
-GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 
 _NO_SOC = (
     "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
@@ -65,36 +64,6 @@ class FoundFacts(NamedTuple):
 @click.command(cls=RecordingCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
 @click.option(
-    "--kb",
-    multiple=True,
-    type=click.Path(),
-    metavar="PATH",
-    help="Entries of your own, a file or a folder; may be repeated.",
-)
-@click.option("--follow", is_flag=True, help="Watch one log that is still being written.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 256),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="Read with this many processes or threads.",
-)
-@click.option("--cluster", metavar="ADDRESS", help="Read on a Dask cluster, e.g. tcp://host:8786.")
-@click.option(
-    "--group-by",
-    type=click.Choice(GROUPS),
-    help="Count incidents over all logs instead of showing each.",
-)
-@click.option("--binary", type=click.Path(), metavar="FILE", help="Context binary that failed.")
-@click.option(
-    "--model",
-    type=click.Path(),
-    metavar="FILE",
-    help="Model that failed: compiled where HTP failed and --soc is given, planned where LPAI did.",
-)
-@click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
-@click.option(
     "--host",
     type=Machine(),
     is_flag=False,
@@ -102,23 +71,13 @@ class FoundFacts(NamedTuple):
     metavar="[MACHINE]",
     help="Check the machine itself, too, or alone: local (the default), adb or adb:SERIAL.",
 )
-@shape_options
+@takes(DoctorOptions)
 @verbose_option
 @result_options("qnnmem.doctor/1", FORMATS)
 def doctor(
     paths: tuple[str, ...],
-    kb: tuple[str, ...],
-    follow: bool,
-    jobs: int,
-    cluster: str | None,
-    group_by: str | None,
-    binary: str | None,
-    model: str | None,
-    soc: str | None,
     host: str | None,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
+    options: DoctorOptions,
     verbose: bool,
     form: str,
     output: str | None,
@@ -134,7 +93,7 @@ def doctor(
     log: 0 no problem, 1 a problem, 2 the machine cannot be looked at, 3 nothing of QNN or a DSP is
     on it.
     """
-    if (dims or shapes or values) and model is None:
+    if any(options.sizes.values()) and options.model is None:
         raise UsageError("--dim, --shape and --value are for --model")
     host, paths = sort_out(host, paths)
     from qnnmem.doctor import known_codes
@@ -142,7 +101,7 @@ def doctor(
 
     with kept_patterns():  # which most of the imports below need
         if not paths:
-            _check_alone(host, kb, follow, jobs != 1, cluster, group_by, binary, model, soc)
+            _check_alone(host, options)
             return show_alone(host or "", form, _path(output), force, verbose)
         from qnnmem.cli.log_names import log_names
 
@@ -151,15 +110,15 @@ def doctor(
             form,
             _path(output),
             force,
-            tuple(map(Path, kb)),
-            follow,
-            jobs,
-            cluster,
-            group_by,
-            _facts_finder(binary, model, soc, dims, shapes, values),
+            tuple(map(Path, options.kb)),
+            options.follow,
+            options.jobs,
+            options.cluster,
+            options.group_by,
+            _facts_finder(options),
             verbose,
             host,
-            _guide(model, binary, soc, kb),
+            _guide(options),
         )
         _check(request)
         code = _run(request)
@@ -167,20 +126,21 @@ def doctor(
     return code
 
 
-def _check_alone(host: str | None, *about_logs: object) -> None:
-    """Refuses what needs a log where none is named."""
-    if host is None or any(about_logs):
+def _check_alone(host: str | None, options: DoctorOptions) -> None:
+    """Refuse options about logs where no log is named."""
+    if host is None or options != DoctorOptions():
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
 
 
-def _guide(model: str | None, binary: str | None, soc: str | None, kb: tuple[str, ...]) -> Guide:
+def _guide(options: DoctorOptions) -> Guide:
     """What the user named, for the commands that are recommended."""
     from qnnmem.report.doctor_remedies import Guide
 
     split = (word.partition("=") for word in recorded_args())
     settings = [(name, value) for name, _, value in split if name in _OF_MODEL]
-    return Guide(model, binary, soc, settings, tuple(map(Path, kb)))
+    own = tuple(map(Path, options.kb))
+    return Guide(options.model, options.binary, options.soc, settings, own)
 
 
 def _check(request: Request) -> None:
@@ -199,26 +159,18 @@ def _check(request: Request) -> None:
 
 
 def _facts_finder(
-    binary: str | None,
-    model: str | None,
-    soc: str | None,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
+    options: DoctorOptions,
 ) -> Callable[[Collection[str]], FoundFacts] | None:
     """How to find the facts about the model, once logs and options are known to be good."""
+    binary, model, soc = options.binary, options.model, options.soc
     if binary is None and model is None and soc is None:
         return None
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
-    options = (
-        CompileOptions(dims=dict(dims), shapes=dict(shapes), values=dict(values))
-        if model is not None
-        else None
-    )
+    compiled = CompileOptions(**options.sizes) if model is not None else None
     chosen = None if soc is None else find_soc(soc)
-    return lambda backends: _find_facts(_path(binary), _path(model), chosen, options, backends)
+    return lambda backends: _find_facts(_path(binary), _path(model), chosen, compiled, backends)
 
 
 def _find_facts(

@@ -34,7 +34,8 @@ def export_c(file: str, io: str, output: str | None, force: bool, as_json: bool)
     from qnnmem.cli.output import check_free, write
     from qnnmem.lpai.client_plan import read_client_plan
     from qnnmem.report.c_client import render_client
-    from qnnmem.report.written import render_json
+    from qnnmem.results.schema import encode
+    from qnnmem.results.written import written_result
     from qnnmem.version import __version__
 
     target = None if output is None else Path(output)
@@ -46,4 +47,4 @@ def export_c(file: str, io: str, output: str | None, force: bool, as_json: bool)
     text = render_client(plan, f"qnnmem {__version__}", io_in_scratch=io == "scratch")
     write(text, target, force)
     if as_json and target is not None:
-        write(render_json("lpai export-c", [target]), None, force=False)
+        write(encode(written_result("lpai export-c", [target])), None, force=False)

@@ -72,13 +72,9 @@ def fit(
 
 def _is_judged(path: Path) -> bool:
     """Whether a file in a folder is a model or a context binary for HTP."""
-    from qnnmem.errors import QnnMemError
-    from qnnmem.loader.file_kind import kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import is_kind, kinds_for
 
-    try:
-        return kind_of_file(path).name in kinds_for("fit")
-    except QnnMemError:
-        return False
+    return is_kind(path, kinds_for("fit"))
 
 
 def _fit_all(files: Sequence[str], request: FitRequest) -> list[FitRow]:

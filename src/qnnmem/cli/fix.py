@@ -81,12 +81,15 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
     """Fix one model and print what came of it."""
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.report import fix as report
+    from qnnmem.report.fix import render_text
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.fix import fix_file
 
     with ProgressBar(f"reading {Path(task.model).name}") as bar:
         done = fix_file(task, verb_call(bar))
-    render = report.render_json if as_json else report.render_text
-    text = render(done.result, done.files, done.commands, task.chain, done.validation)
+    if as_json:
+        text = encode(done.as_result(chain=task.chain))
+    else:
+        text = render_text(done.result, done.files, done.commands, task.chain, done.validation)
     write(text, None, task.options.force)
     return done.exit_code

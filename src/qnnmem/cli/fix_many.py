@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from qnnmem.errors import QnnMemError, UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.report.fix_table import FixRow
+    from qnnmem.fix.fixed_model import FixRow
     from qnnmem.verbs.fix import FixTask
 
 _INTERRUPTED = 130
@@ -30,18 +30,17 @@ def named_models(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_onnx(path: Path) -> bool:
-    from qnnmem.loader.file_kind import kind_of_file
+    from qnnmem.loader.file_kind import is_kind
 
-    try:
-        return kind_of_file(path).name == "onnx"
-    except QnnMemError:
-        return False
+    return is_kind(path, ("onnx",))
 
 
 def run(files: Sequence[str], task: FixTask, as_json: bool) -> int:
     """Fix each, and print a table; each has a folder of its own."""
     from qnnmem.cli.output import say_refused, write
-    from qnnmem.report import fix_table
+    from qnnmem.fix.fixed_model import fixed_models
+    from qnnmem.report.fix import render_table
+    from qnnmem.results.schema import encode
 
     jobs, cluster = task.options.jobs, task.options.cluster
     if cluster is not None and jobs != 1:
@@ -58,13 +57,10 @@ def run(files: Sequence[str], task: FixTask, as_json: bool) -> int:
     except KeyboardInterrupt:
         is_interrupted = True
     rows = [done[number] for number in sorted(done)]
-    write(
-        (fix_table.render_json if as_json else fix_table.render_text)(rows),
-        None,
-        task.options.force,
-    )
+    found = fixed_models(rows)
+    write(encode(found) if as_json else render_table(rows), None, task.options.force)
     say_refused(rows)
-    return _INTERRUPTED if is_interrupted else fix_table.code_of_all(rows)
+    return _INTERRUPTED if is_interrupted else found.exit_code
 
 
 def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[FixTask]:
@@ -143,8 +139,6 @@ def fix_one(task: FixTask) -> FixRow:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
-    from qnnmem.report.fix import as_values
-    from qnnmem.report.fix_table import FixedFile
     from qnnmem.verbs.fix import fix_file
     from qnnmem.verbs.listener import VerbCall
 
@@ -157,8 +151,7 @@ def fix_one(task: FixTask) -> FixRow:
         return refused(task.model, exc, exc.exit_code)
     except QnnMemError as exc:
         return refused(task.model, exc)
-    values = {**as_values(done.result, done.files, done.commands), "input": task.model}
-    return FixedFile(task.model, values, done.exit_code)
+    return replace(done.as_result(with_maps=False), input=task.model)
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:

@@ -26,7 +26,7 @@ def run(task: FixTask, as_json: bool) -> int:
     from qnnmem.cli.recorded_args import verb_call
     from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report
-    from qnnmem.report.fix_next import command_lines, together
+    from qnnmem.report.fix import command_lines, together
     from qnnmem.verbs.fix import fix_file
 
     if as_json or task.options.recipe is not None or task.options.is_htp:

@@ -79,8 +79,9 @@ def dress(command: click.Command, words: str) -> click.Command:
     command.context_class = Page
     if words in EXAMPLES:
         command.epilog = "\n".join([_TITLE, *EXAMPLES[words]])
-    command.params.append(color_option())
-    if any(isinstance(one, HelpOption) and one.is_advanced for one in command.params):
+    has_advanced = any(isinstance(one, HelpOption) and one.is_advanced for one in command.params)
+    command.params.append(color_option(is_advanced=has_advanced))
+    if has_advanced:
         command.params.append(_help_all_option())
     for parameter in command.params:
         if isinstance(parameter.type, click.IntRange) and parameter.metavar is None:
@@ -109,10 +110,11 @@ def _show_all(context: click.Context, _option: click.Parameter, is_asked: bool) 
         context.exit()
 
 
-def color_option() -> click.Option:
+def color_option(*, is_advanced: bool = False) -> click.Option:
     """Whether there is colour."""
-    return click.Option(
+    return HelpOption(
         ["--color"],
+        is_advanced=is_advanced,
         type=click.Choice(["auto", "always", "never"]),
         is_eager=True,
         expose_value=False,

@@ -166,13 +166,14 @@ def new(name: str, output: str | None, force: bool, as_json: bool) -> int:
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
-    from qnnmem.report.written import render_json
+    from qnnmem.results.schema import encode
+    from qnnmem.results.written import written_result
 
     path = Path(output or f"{name}.md")
     write(skeleton(name), path, force)
     if as_json:
         following = f"qnnmem kb check --kb {quote(str(path))}"
-        write(render_json("kb new", [path], following), None, force=False)
+        write(encode(written_result("kb new", [path], following)), None, force=False)
     return 0
 
 

@@ -12,7 +12,7 @@ from qnnmem.cli.options import result_options, takes
 from qnnmem.options.lint import LintOptions
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.config.finding import LintReport
+    from qnnmem.results.lint import LintResult
 
 # What config files are called; in a folder nothing else is opened.
 _SUFFIXES = (".json", ".conf", ".config", ".cfg")
@@ -37,7 +37,6 @@ def lint(
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_verdict, write
     from qnnmem.report.lint import verdict
-    from qnnmem.verbs.lint import lint_exit_code
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -48,7 +47,7 @@ def lint(
     if as_json or len(report.unreadable) < len(report.files):
         write(_render(report, as_json), target, force, verdict(report))
     _complain(report)
-    return lint_exit_code(report)
+    return report.exit_code
 
 
 def _is_config(path: Path) -> bool:
@@ -66,7 +65,7 @@ def _is_config(path: Path) -> bool:
         return True  # it will be said why
 
 
-def _lint(files: Sequence[str], strict: bool) -> LintReport:
+def _lint(files: Sequence[str], strict: bool) -> LintResult:
     """Checks the files; standard input keeps its name."""
     from contextlib import ExitStack
 
@@ -81,14 +80,14 @@ def _lint(files: Sequence[str], strict: bool) -> LintReport:
     return report.renamed(shown) if shown else report
 
 
-def _render(report: LintReport, as_json: bool) -> str:
-    from qnnmem.report.lint import render_json, render_text
-    from qnnmem.version import __version__
+def _render(report: LintResult, as_json: bool) -> str:
+    from qnnmem.report.lint import render_text
+    from qnnmem.results.schema import encode
 
-    return render_json(report, f"qnnmem {__version__}") if as_json else render_text(report)
+    return encode(report) if as_json else render_text(report)
 
 
-def _complain(report: LintReport) -> None:
+def _complain(report: LintResult) -> None:
     """One line on standard error for each file that cannot be read."""
     from qnnmem.text import shorten
 

@@ -33,10 +33,13 @@ def choices_command(as_json: bool, output: str | None, force: bool) -> None:
     Exit codes: 0 listed, 2 bad usage.
     """
     from qnnmem.lpai.choices import choices
-    from qnnmem.report.lpai import choices_json, choices_text
+    from qnnmem.report.lpai import choices_text, with_options
+    from qnnmem.results.lpai import ChoicesResult
+    from qnnmem.results.schema import encode
 
-    every = list(choices().values())
-    _show(choices_json(every) if as_json else choices_text(every), output, force)
+    every = tuple(map(with_options, choices().values()))
+    text = encode(ChoicesResult(choices=every)) if as_json else choices_text(every)
+    _show(text, output, force)
 
 
 @lpai.command("rules")
@@ -50,11 +53,12 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
     Exit codes: 0 shown, 2 no such rule.
     """
     from qnnmem.contract.rules import rules
-    from qnnmem.report.lpai import rule_text, rules_json, rules_text
+    from qnnmem.report.lpai import rule_text, rules_result, rules_text
+    from qnnmem.results.schema import encode
 
     chosen = list(rules().values()) if rule_id is None else [_rule(rule_id)]
     if as_json:
-        text = rules_json(chosen)
+        text = encode(rules_result(chosen))
     elif rule_id is None:
         text = rules_text(chosen)
     else:
@@ -70,12 +74,14 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
     Needs no files and no network. Exit codes: 0 all as expected, 1 not.
     """
     from qnnmem.lpai.selftest import cases, run_cases
-    from qnnmem.report.lpai import selftest_json, selftest_text
+    from qnnmem.report.lpai import selftest_text
+    from qnnmem.results.lpai import SelftestResult
+    from qnnmem.results.schema import encode
 
     results = run_cases(cases())
-    text = selftest_json(results) if as_json else selftest_text(results)
+    text = encode(SelftestResult(rules=results)) if as_json else selftest_text(results)
     _show(text, output, force)
-    return 0 if all(one.as_expected for one in results) else 1
+    return 0 if all(rule.as_expected for rule in results) else 1
 
 
 def _rule(rule_id: str) -> Rule:

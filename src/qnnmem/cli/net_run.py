@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
-from qnnmem.cli.options import seconds_option, seed_option
-from qnnmem.cli.tool_flags import answered, count, flag, memory_limit, one_of
+from qnnmem.cli import options as texts
+from qnnmem.cli.tool_flags import answered
 from qnnmem.errors import UsageError
-from qnnmem.options.parsers import seconds
+from qnnmem.options.sdk_tools import NetRunOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,80 +48,9 @@ _REFUSED = {
 
 @click.command("net-run")
 @click.argument("binary", required=False, metavar="[BINARY]")
-@click.option("--retrieve_context", metavar="FILE", help="BINARY, as the real tool names it.")
-@click.option(
-    "--backend",
-    metavar="FILE",
-    default="libQnnLpai.so",
-    show_default=True,
-    help="Backend library; the file need not be there.",
-)
-@click.option(
-    "--input_list",
-    metavar="FILE[,FILE...]",
-    help="Input lists, one for each graph; __ skips a graph.",
-)
-@click.option(
-    "--random-inputs",
-    type=click.IntRange(1, 10_000),
-    metavar="N",
-    help="Ours: make up the inputs of N inferences, and write the input list.",
-)
-@click.option(
-    "--inputs",
-    multiple=True,
-    type=click.Path(),
-    metavar="PATH",
-    help="Ours: .npy or .npz file, or folder of such samples, once for each graph; __ skips one. "
-    "The input list is written.",
-)
-@seed_option("Ours: of --random-inputs.")
-@flag("--force", "Ours: replace input files of an earlier run.")
-@click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
-@click.option("--config_file", metavar="FILE", help="Tool file, e.g. eaiParams_direct.json.")
-@click.option(
-    "--direct_mode",
-    is_flag=False,
-    flag_value="adsp",
-    metavar="[adsp]",
-    help="Run as native code of the aDSP does.",
-)
-@flag("--shared_buffer", "Register inputs and outputs as shared memory; nothing is copied.")
-@one_of("--io_tensor_mem_handle_type", "custom ion dma_buf", "Kind of shared memory.")
-@flag("--use_native_input_files", "Input files hold the tensors' own type, not float32.")
-@flag("--use_native_output_files", "Write outputs in the tensors' own type, not float32.")
-@click.option(
-    "--native_input_tensor_names",
-    metavar="GRAPH:TENSOR,...",
-    help="Inputs whose files hold the tensor's own type.",
-)
-@one_of("--input_data_type", "float native", "Type of input files.")
-@one_of("--output_data_type", "float_only native_only float_and_native", "Type of output files.")
-@count("--num_inferences", "Loop over the list until N inferences ran.", least=1)
-@click.option(
-    "--duration",
-    type=seconds,
-    metavar="SECONDS",
-    help="Loop over the list for this long.",
-)
-@count("--keep_num_outputs", "Write only the first N results; 0 writes none.")
-@count("--batch_multiplier", "Only 1 is possible here.", least=1)
-@flag("--synchronous", "Execute one inference after the other; this is the default.")
-@flag("--asynchronous", "Execute through the queue, as deep as the config says.")
-@one_of("--profiling_level", "basic detailed client backend", "Write times of API calls.")
-@one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.", "info")
-@flag("--debug", "Refused: the outputs of a binary are fixed.")
-@flag("--use_mmap", "Map the context binary instead of reading it.")
-@flag("--validate_binary", "Every binary is validated anyway.")
+@texts.takes(NetRunOptions)
 @answered(_REFUSED, _IGNORED)
-@flag("--version", "Show the version and exit.")
-@flag("--no-sanitize", "Ours: do not watch memory during the first execution.")
-@click.option("--hw_ver", metavar="VERSION", help="Ours: LPAI hardware, e.g. v6.")
-@one_of("--alignment", "default conservative v4-era", "Ours: alignment profile.", "default")
-@flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.")
-@seconds_option(600.0, "Ours: seconds that loading the binary, and each execution, may take.")
-@memory_limit("the process that executes")
-def net_run(**flags: Any) -> int:
+def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -> int:
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 
     BINARY is what `qnnmem prepare` wrote. Inputs come from --input_list, or are made here from
@@ -144,22 +74,23 @@ def net_run(**flags: Any) -> int:
     from qnnmem.version import __version__
 
     build = f"qnn-net-run build version: qnnmem-{__version__}"
-    if flags["version"]:
+    if options.version:
         click.echo(build)
         return 0
-    level = LEVELS[flags["log_level"]]
+    level = LEVELS[options.log_level]
     console = Console(level, _line(err=False), _line(err=True))
-    options = _options(flags, console)
+    _answer_foreign(options, foreign, console)
+    wanted = _run_options(binary, options)
     console.say(f"qnn-net-run pid:{os.getpid()}")
     console.say(build)
     console.say(f"qnn-net-run log level is : QNN_LOG_LEVEL_{level.name}")
     with ProgressBar("running") as bar:
-        limits = RunLimits(flags["time_limit"], flags["memory_limit"])
-        report = run(options, console, bar.say, limits)
+        limits = RunLimits(options.time_limit, options.memory_limit)
+        report = run(wanted, console, bar.say, limits)
     try:
         _explain(report, console)
     finally:
-        _say_where(report.files, options, console)
+        _say_where(report.files, wanted, console)
     return 0 if report.passes else 2 if report.refused else 1
 
 
@@ -222,50 +153,48 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
     return ()
 
 
-def _options(flags: dict[str, Any], console: Console) -> RunOptions:
+def _run_options(binary: str | None, options: NetRunOptions) -> RunOptions:
     from pathlib import Path
 
     from qnnmem.lpai.net_run.options import RunOptions
     from qnnmem.version import __version__
 
-    _answer_foreign(flags, console)
-    _check_together(flags)
-    if not flags["backend"]:
+    if not options.backend:
         raise UsageError("--backend is missing")
-    outputs = _outputs(flags)
-    level = flags["profiling_level"]
+    context, outputs = _binary(binary, options), _outputs(options)
+    level = options.profiling_level
     return RunOptions(
-        retrieve_context=_binary(flags),
-        input_lists=tuple(flags["input_list"].split(",")) if flags["input_list"] else (),
-        made_inputs=_made_inputs(flags),
-        force=flags["force"],
-        backend=flags["backend"],
-        output_dir=Path(flags["output_dir"]),
-        config_file=None if flags["config_file"] is None else Path(flags["config_file"]),
-        direct=flags["direct_mode"] is not None,
-        native_inputs=flags["use_native_input_files"] or flags["input_data_type"] == "native",
-        native_names=flags["native_input_tensor_names"] or "",
+        retrieve_context=context,
+        input_lists=tuple(options.input_list.split(",")) if options.input_list else (),
+        made_inputs=_made_inputs(context, options),
+        force=options.force,
+        backend=options.backend,
+        output_dir=Path(options.output_dir),
+        config_file=None if options.config_file is None else Path(options.config_file),
+        direct=options.direct_mode is not None,
+        native_inputs=options.use_native_input_files or options.input_data_type == "native",
+        native_names=options.native_input_tensor_names or "",
         float_outputs=outputs != "native_only",
         native_outputs=outputs != "float_only",
-        num_inferences=flags["num_inferences"],
-        duration_s=flags["duration"],
-        keep_num_outputs=flags["keep_num_outputs"],
-        shared=_shared(flags),
-        asynchronous=flags["asynchronous"],
-        use_mmap=flags["use_mmap"],
+        num_inferences=options.num_inferences,
+        duration_s=options.duration,
+        keep_num_outputs=options.keep_num_outputs,
+        shared=_shared(options),
+        asynchronous=options.asynchronous,
+        use_mmap=options.use_mmap,
         profiling="detailed" if level in ("detailed", "backend") else level and "basic",
-        hw_version=flags["hw_ver"],
-        alignment=flags["alignment"],
-        lenient_scratch=flags["lenient_scratch"],
-        sanitize=not flags["no_sanitize"],
+        hw_version=options.hw_ver,
+        alignment=options.alignment,
+        lenient_scratch=options.lenient_scratch,
+        sanitize=not options.no_sanitize,
         producer=f"qnnmem {__version__}",
     )
 
 
-def _binary(flags: dict[str, Any]) -> Path:
+def _binary(binary: str | None, options: NetRunOptions) -> Path:
     from pathlib import Path
 
-    given = [name for name in (flags["binary"], flags["retrieve_context"]) if name]
+    given = [name for name in (binary, options.retrieve_context) if name]
     if not given:
         raise UsageError(
             "--retrieve_context is missing: name a context binary, which `qnnmem prepare` writes"
@@ -275,67 +204,73 @@ def _binary(flags: dict[str, Any]) -> Path:
     return Path(given[0])
 
 
-def _made_inputs(flags: dict[str, Any]) -> RandomInputs | SampleInputs | None:
+def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | SampleInputs | None:
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
 
-    ways = [w for w in ("--input_list", "--random-inputs", "--inputs") if flags[_name(w)]]
+    ways = [
+        w for w in ("--input_list", "--random-inputs", "--inputs") if getattr(options, _name(w))
+    ]
     if not ways:
-        check_kind(_binary(flags), "net-run")  # inputs would not help what cannot be run
+        check_kind(context, "net-run")  # inputs would not help what cannot be run
         raise UsageError(
             "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
             "--inputs PATH takes .npy and .npz files"
         )
     if len(ways) > 1:
         raise UsageError(f"{ways[0]} and {ways[1]} cannot go together")
-    if flags["inputs"]:
-        return SampleInputs(flags["inputs"])
-    count = flags["random_inputs"]
-    return None if count is None else RandomInputs(count, flags["seed"])
+    if options.inputs:
+        return SampleInputs(options.inputs)
+    count = options.random_inputs
+    return None if count is None else RandomInputs(count, options.seed)
 
 
 def _name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _answer_foreign(flags: dict[str, Any], console: Console) -> None:
+def _answer_foreign(
+    options: NetRunOptions, foreign: Mapping[str, str | None], console: Console
+) -> None:
     """Refuse what would change results; say what is ignored."""
     for name, reason in _REFUSED.items():
-        if flags[name] is not None:
+        if foreign[name] is not None:
             raise UsageError(f"--{name} {reason}")
-    if flags["debug"]:
+    if options.debug:
         raise UsageError(
             "--debug cannot go with --retrieve_context: the outputs of a binary are fixed"
         )
-    if flags["batch_multiplier"] not in (None, 1):
+    if options.batch_multiplier not in (None, 1):
         raise UsageError("--batch_multiplier: a prepared plan has one batch size; prepare another")
-    if flags["direct_mode"] not in (None, "adsp"):
+    if options.direct_mode not in (None, "adsp"):
         raise UsageError("--direct_mode: LPAI is beside the aDSP, so the only value is adsp")
     for name, reason in _IGNORED.items():
-        if flags[name] is not None:
+        if foreign[name] is not None:
             console.warn(f"--{name} is ignored: {reason}")
+    _check_together(options, foreign)
 
 
-def _check_together(flags: dict[str, Any]) -> None:
+def _check_together(options: NetRunOptions, foreign: Mapping[str, str | None]) -> None:
+    given = {**asdict(options), **foreign}
     pairs = (
         ("use_native_input_files", "native_input_tensor_names"),
         ("synchronous", "asynchronous"),
         ("max_input_cache_tensor_sets", "max_input_cache_size_mb"),
     )
     for one, other in pairs:
-        if flags[one] and flags[other]:
+        if given[one] and given[other]:
             raise UsageError(f"--{one} and --{other} cannot go together")
 
 
-def _outputs(flags: dict[str, Any]) -> str:
-    native = "native_only" if flags["use_native_output_files"] else "float_only"
-    return flags["output_data_type"] or native
+def _outputs(options: NetRunOptions) -> str:
+    native = "native_only" if options.use_native_output_files else "float_only"
+    return options.output_data_type or native
 
 
-def _shared(flags: dict[str, Any]) -> MemRegisterType | None:
+def _shared(options: NetRunOptions) -> MemRegisterType | None:
     from qnnmem.qnn.enums import MemRegisterType
 
-    kind = flags["io_tensor_mem_handle_type"]
+    kind = options.io_tensor_mem_handle_type
     if kind is not None:
         return MemRegisterType[kind.upper()]
-    return MemRegisterType.CUSTOM if flags["shared_buffer"] else None
+    return MemRegisterType.CUSTOM if options.shared_buffer else None

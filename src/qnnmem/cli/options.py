@@ -13,7 +13,6 @@ from qnnmem.cli.help import HelpOption
 from qnnmem.errors import UsageError
 from qnnmem.options.option import Opt, OptionField, option_fields
 from qnnmem.options.parsers import seconds
-from qnnmem.options.plan import ModelOptions, ShapeOptions
 from qnnmem.text import shorten
 
 if TYPE_CHECKING:
@@ -64,7 +63,8 @@ def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
 
 def takes(group: type[Struct], name: str = "options") -> Callable[[F], F]:
     """Give a command the options of a type, and hand it one value of that type as `name`."""
-    fields = option_fields(group)
+    # The options of the verb itself go before those that it shares.
+    fields = sorted(option_fields(group), key=lambda field: not field.opt.leads)
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -92,6 +92,8 @@ def _click_option(field: OptionField) -> Callable[[F], F]:
     """Return the click option of a field."""
     opt = field.opt
     shown: dict[str, Any] = {"metavar": opt.metavar} if opt.metavar else {}
+    if opt.bare:
+        shown |= {"is_flag": False, "flag_value": opt.bare}
     if field.kind == "flag":
         shown = {"is_flag": True}
     elif field.is_many:
@@ -130,18 +132,10 @@ def _help(opt: Opt) -> str:
     """Return the help text: whose option it is, what it does, what holds without it."""
     text = opt.help
     if opt.backend:
-        text = f"{opt.backend}: {text[:1].lower()}{text[1:]}"
+        first = text.partition(" ")[0]
+        is_name = not first[1:].islower()  # such as SoC and VTCM
+        text = f"{opt.backend}: {text if is_name else text[:1].lower() + text[1:]}"
     return f"{text}  [default: {opt.default}]" if opt.default else text
-
-
-def shape_options(command: F) -> F:
-    """The options that fix what a model leaves open."""
-    return _apply(command, tuple(map(_click_option, option_fields(ShapeOptions))))
-
-
-def model_options(command: F) -> F:
-    """The options that say which model is meant."""
-    return _apply(command, tuple(map(_click_option, option_fields(ModelOptions))))
 
 
 def seconds_option(default: float | None, note: str) -> Callable[[F], F]:
@@ -153,19 +147,6 @@ def seconds_option(default: float | None, note: str) -> Callable[[F], F]:
         default=default,
         show_default=default is not None,
         help=note,
-    )
-
-
-def time_limit_option(command: F) -> F:
-    """How long the real library may take for one model, from reading it to loading the result."""
-    note = "Seconds that one answer may take: reading, compiling and loading a model, running it."
-    return seconds_option(600.0, note)(command)
-
-
-def seed_option(note: str) -> Callable[[F], F]:
-    """`--seed` of what is made up."""
-    return click.option(
-        "--seed", type=click.IntRange(0, 1 << 31), default=0, show_default=True, help=note
     )
 
 
@@ -269,13 +250,3 @@ def force_option(command: F) -> F:
 def verbose_option(command: F) -> F:
     """Whether the short answer is enough."""
     return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)
-
-
-def trust_option(command: F) -> F:
-    """Whether native code may be executed."""
-    return click.option(
-        "--trust",
-        is_flag=True,
-        help="FILE may be a model library (.so) of QNN's tools: its code is executed, in a child "
-        "process with limits, which are no sandbox.",
-    )(command)

@@ -90,13 +90,9 @@ def place(
 
 def _is_context(path: Path) -> bool:
     """Whether a file in a folder is a context binary of HTP, or a model that holds one."""
-    from qnnmem.errors import QnnMemError
-    from qnnmem.loader.file_kind import kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import is_kind, kinds_for
 
-    try:
-        return kind_of_file(path).name in kinds_for("place")
-    except QnnMemError:
-        return False
+    return is_kind(path, kinds_for("place"))
 
 
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:

@@ -15,8 +15,7 @@ from qnnmem.options.plan import PlanFileOptions
 
 if TYPE_CHECKING:
     from qnnmem.planner import MemoryPlan
-    from qnnmem.report.plan_table import Row
-    from qnnmem.report.planned import PlanReport
+    from qnnmem.planner.planned_file import PlannedFile, PlanRow
 
 _ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
@@ -54,7 +53,7 @@ def plan(
     """
     from qnnmem.cli.files import STDIN, named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
-    from qnnmem.report.plan_table import exit_code
+    from qnnmem.planner.planned_file import plans_result
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -76,17 +75,17 @@ def plan(
             )
         if len(reports) == 1:
             _show(reports[0], form, target, force=force, verbose=verbose)
-            return reports[0].exit_code
-        rows: list[Row] = [*reports]
+            return reports[0].result.exit_code
+        rows: list[PlanRow] = [*reports]
     else:
         rows = _plan_all(found.files, options)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
     say_refused(rows)
-    return exit_code(rows)
+    return plans_result(rows).exit_code
 
 
 def _show(
-    report: PlanReport, form: str, target: Path | None, *, force: bool, verbose: bool
+    report: PlannedFile, form: str, target: Path | None, *, force: bool, verbose: bool
 ) -> None:
     from qnnmem.cli.output import write
 
@@ -110,13 +109,13 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[Row]:
+def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
     """A row for each file."""
     from qnnmem.cli.files import refused
     from qnnmem.planner.from_options import limits_of
 
     limits_of(options)  # what is wrong for every file is reported once
-    rows: list[Row] = []
+    rows: list[PlanRow] = []
     for file in files:
         try:
             rows += _plan_file(file, options, one_of_many=True)
@@ -127,7 +126,7 @@ def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[Row]:
 
 def _plan_file(
     file: str, options: PlanFileOptions, *, one_of_many: bool = False
-) -> list[PlanReport]:
+) -> list[PlannedFile]:
     """A plan for each graph in a file."""
     from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
@@ -137,63 +136,65 @@ def _plan_file(
         return plan_file(PlanRequest(path, file, options, recorded_args(), one_of_many), bar)
 
 
-def _write_png(report: PlanReport, target: Path, force: bool) -> None:
+def _write_png(report: PlannedFile, target: Path, force: bool) -> None:
     from qnnmem.atomic_file import shown, write_whole
     from qnnmem.cli.output import say_verdict
     from qnnmem.cli.stderr import note
-    from qnnmem.report.plan_png import render_png
+    from qnnmem.report.plan_picture import render_png
 
-    write_whole(target, render_png(report), force=force)
+    write_whole(target, render_png(report.result), force=force)
     note(f"Wrote {shown(target)}")
     say_verdict(_verdict([report]))
 
 
-def _render(report: PlanReport, form: str, verbose: bool) -> str:
+def _render(report: PlannedFile, form: str, verbose: bool) -> str:
     from qnnmem.report.c_header import render_c
     from qnnmem.report.plan import render_answer, render_text
-    from qnnmem.report.plan_json import render_json
+    from qnnmem.results.schema import encode
 
     if form == "csv":
         return _csv(report.plan)
     if form == "c":
         return render_c(report)
     if form == "svg":
-        from qnnmem.report.plan_svg import render_svg
+        from qnnmem.report.plan_picture import render_svg
 
-        return render_svg(report)
+        return render_svg(report.result)
     if form == "perfetto":
         from qnnmem.report.perfetto import render_perfetto
 
         return render_perfetto(report)
     if form == "json":
-        return render_json(report)
+        return encode(report.result)
     return render_text(report) if verbose else render_answer(report)
 
 
-def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
+def _render_all(rows: Sequence[PlanRow], form: str, verbose: bool) -> str:
+    from qnnmem.planner.planned_file import plans_result
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
+    from qnnmem.results.schema import encode
     from qnnmem.results.several import RefusedFile
-    from qnnmem.version import __version__
 
     if form == "json":
-        return plan_table.render_json(rows, f"qnnmem {__version__}")
+        return encode(plans_result(rows))
     if form == "csv":
-        return plan_table.render_csv(rows)
+        return plan_table.render_csv(plan_table.rows_of(rows))
     table = plan_table.render_text(rows)
     planned = (row for row in rows if not isinstance(row, RefusedFile))
     return "\n".join([table, *map(render_text, planned)]) if verbose else table
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _verdict(rows: Sequence[PlanRow]) -> str:
     """What was asked and answered, for those who do not see the result."""
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import allocation_lines, budget_lines
-    from qnnmem.report.plan_table import crowded_lines, verdict
-    from qnnmem.report.planned import PlanReport
+    from qnnmem.report.plan_table import crowded_lines, rows_of, verdict
 
-    if len(rows) == 1 and isinstance(rows[0], PlanReport):
-        return "\n".join([*budget_lines(rows[0]), *allocation_lines(rows[0])])
-    return "\n".join([verdict(rows), *crowded_lines(rows)])
+    if len(rows) == 1 and isinstance(rows[0], PlannedFile):
+        return "\n".join([*budget_lines(rows[0]), *allocation_lines(rows[0].result)])
+    results = rows_of(rows)
+    return "\n".join([verdict(results), *crowded_lines(results)])
 
 
 def _csv(result: MemoryPlan) -> str:

@@ -69,10 +69,10 @@ def _prepare(
     from qnnmem.cli.stderr import note
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
+    from qnnmem.lpai.prepared_binary import prepared_binary
     from qnnmem.lpai.tcm import judge_binary
-    from qnnmem.report.prepare import error_lines, render_text
-    from qnnmem.report.prepare_json import render_json
-    from qnnmem.version import __version__
+    from qnnmem.report.prepare import error_lines, next_commands, render_text
+    from qnnmem.results.schema import encode
 
     with ProgressBar("preparing") as bar:
         prepared = prepare(models, options, bar.say, bar)
@@ -81,8 +81,10 @@ def _prepare(
     if as_json:
         for line in error_lines(prepared.errors):  # a text begins with them
             note(line)
-        tool = f"qnnmem {__version__}"
-        return render_json(prepared, tcm, notes, str(target), size, tool)
+        steps = [command for _, command in next_commands(prepared.context, str(target))]
+        return encode(
+            prepared_binary(prepared, tcm, str(target), size, notes=notes, next_steps=steps)
+        )
     return render_text(prepared, tcm, notes, str(target), size)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from qnnmem.units import parse_size
+from qnnmem.cli.help import HelpOption
 
 _Decorated = Callable[..., Any]
 Decorator = Callable[[_Decorated], _Decorated]
@@ -20,29 +20,31 @@ def answered(refused: Mapping[str, str], ignored: Mapping[str, str]) -> Decorato
 
     def decorate(command: _Decorated) -> _Decorated:
         for name, text in reversed(rows):
-            command = click.option(f"--{name}", metavar="VALUE", help=text)(command)
+            command = option(f"--{name}", metavar="VALUE", help=text, is_advanced=True)(command)
         return command
 
     return decorate
 
 
-def flag(name: str, text: str) -> Decorator:
+def option(*names: str, **settings: Any) -> Decorator:
+    """An option of a tool; `is_advanced=True` leaves it to --help-all."""
+    return click.option(*names, cls=HelpOption, **settings)
+
+
+def flag(name: str, text: str, *, is_advanced: bool = False) -> Decorator:
     """A flag without a value."""
-    return click.option(name, is_flag=True, help=text)
+    return option(name, is_flag=True, help=text, is_advanced=is_advanced)
 
 
-def count(name: str, text: str, least: int = 0) -> Decorator:
-    """A flag with a number."""
-    return click.option(name, type=click.IntRange(least, 1 << 40), metavar="N", help=text)
-
-
-def one_of(name: str, words: str, text: str, default: str | None = None) -> Decorator:
+def one_of(
+    name: str, words: str, text: str, default: str | None = None, *, is_advanced: bool = False
+) -> Decorator:
     """A flag with one of some words."""
-    choice = click.Choice(words.split())
-    return click.option(name, type=choice, default=default, show_default=bool(default), help=text)
-
-
-def memory_limit(what: str) -> Decorator:
-    """Ours: how much address space the work may take."""
-    note = f"Ours: address space of {what}.  [default: 3/4 of the machine]"
-    return click.option("--memory-limit", type=parse_size, metavar="SIZE", help=note)
+    return option(
+        name,
+        type=click.Choice(words.split()),
+        default=default,
+        show_default=bool(default),
+        help=text,
+        is_advanced=is_advanced,
+    )

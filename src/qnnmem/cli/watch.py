@@ -13,9 +13,8 @@ from qnnmem.errors import UsageError
 from qnnmem.options.parsers import seconds
 
 if TYPE_CHECKING:
-    from qnnmem.programs.watch.fail_each import FailedRun
-    from qnnmem.programs.watch.summary import WatchReport
     from qnnmem.programs.watch.watch_run import WatchOptions
+    from qnnmem.results.programs import FailedRun, WatchResult
 
 _FORMS = ("text", "json", "perfetto")
 
@@ -154,26 +153,26 @@ def _watch(options: WatchOptions, form: str, output: str | None, force: bool) ->
 
 def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bool) -> int:
     from qnnmem.cli.output import say_verdict, write_stream
-    from qnnmem.report.watch import verdict
     from qnnmem.verbs.watch import read_watched, watch_exit_code
 
     report = read_watched(trace)
     target = None if output is None else Path(output)
     write_stream(_rendered(report, form, trace), target, force)
     if target is not None:
-        say_verdict(verdict(report))
+        say_verdict(report.verdict)
     return watch_exit_code(report, is_run=is_run)
 
 
-def _rendered(report: WatchReport, form: str, trace: Path) -> Iterator[str]:
+def _rendered(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
     from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report import watch as written
     from qnnmem.report.watch_perfetto import render_perfetto
+    from qnnmem.results.schema import encode
 
     if form == "perfetto":
         yield from render_perfetto(report, read_trace(trace))
     elif form == "json":
-        yield written.render_json(report)
+        yield encode(report.bounded())
     else:
         yield written.render_text(report)
 
@@ -186,12 +185,13 @@ def _fail_each(
     from qnnmem.programs.watch.fail_each import fail_each
     from qnnmem.programs.watch.injections import read_code
     from qnnmem.report import fail_each as written
+    from qnnmem.results.schema import encode
 
     name, _, code = meant.partition("=")
     report = fail_each(options, number_of(name), read_code(code or "1002"), most_runs, _say)
-    text = written.render_json(report) if form == "json" else written.render_text(report)
-    write(text, None if output is None else Path(output), force, written.verdict(report))
-    return 1 if report.findings else 3 if report.unseen else 0
+    text = encode(report) if form == "json" else written.render_text(report)
+    write(text, None if output is None else Path(output), force, report.verdict)
+    return report.verb_code
 
 
 def _say(run: FailedRun) -> None:

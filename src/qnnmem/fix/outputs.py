@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.parts.manifest import MANIFEST, Chain, as_json, describe_chain, part_models
+from qnnmem.fix.parts.manifest import MANIFEST, describe_chain, part_models
 from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.parts.partition_htp import HtpParts
 from qnnmem.fix.remedy import self_contained
 from qnnmem.fix.run import FixResult
 from qnnmem.loader.onnx.backend_mark import mark_backend
+from qnnmem.results.fix import FixDeployment
+from qnnmem.results.schema import encode
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
@@ -29,7 +30,7 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
     if best.change.parts is not None:
         parts = result.parts if isinstance(result, HtpFixResult) else None
         deployment = best.need.deployment
-        told = None if deployment is None else deployment.values(best.before.total)
+        told = None if deployment is None else deployment.result(best.before.total)
         return _chain(best.change.parts, parts, blobs, told)
     found = {}
     if always or best.change.model is not result.case.model:
@@ -44,17 +45,16 @@ def _chain(
     cut: Partition,
     parts: HtpParts | None,
     binaries: Sequence[bytes],
-    deployment: Mapping[str, Any] | None,
+    deployment: FixDeployment | None,
 ) -> dict[str, bytes]:
     from qnnmem.fix.parts.chain_htp import describe_htp
 
     models = tuple(_marked(blob, "lpai" if parts is None else "htp") for blob in part_models(cut))
-    chain: Chain = replace(describe_chain(cut, models), deployment=deployment)
-    if parts is not None:
-        chain = replace(chain, htp=describe_htp(parts, binaries))
+    htp = None if parts is None else describe_htp(parts, binaries)
+    chain = replace(describe_chain(cut, models), deployment=deployment, htp=htp)
     names = [name for name, _digest in chain.files]
     named = dict(zip(names, (*models, *binaries), strict=True))
-    return {**named, MANIFEST: json.dumps(as_json(chain), indent=1).encode()}
+    return {**named, MANIFEST: encode(chain).encode()}
 
 
 def _marked(blob: bytes, backend: str) -> bytes:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.fix.recipe import Recipe, apply_recipe
+from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import FixBench, JudgedChange, ModelRemedy, Step
 from qnnmem.fix.run import best_of, cost_of
 
@@ -56,8 +56,8 @@ def _better(
             continue
         tries += 1
         try:
-            change = apply_recipe(case, Recipe("lpai", {}, one.steps), case.path, remedies)
-        except (LoadError, UsageError):  # kept by a run that read the model with other settings
+            change = apply_recipe(case, one.steps, case.path, remedies)
+        except (LoadError, UsageError):  # kept by a run that read the model otherwise
             continue
         change = replace(change, what=one.what)
         need = bench.judge(change)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from qnnmem.deadline import Deadline
 from qnnmem.errors import ChildFailed, NotInTime
@@ -52,7 +53,7 @@ class FixResult:
         return best_of(self.tried)
 
     @property
-    def backend(self) -> str:
+    def backend(self) -> Literal["lpai", "htp"]:
         """The backend that it is for."""
         return "lpai" if isinstance(self.case.options, PoolOptions) else "htp"
 

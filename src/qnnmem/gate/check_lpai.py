@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qnnmem.errors import join_words
 from qnnmem.gate.checked import CheckedModel
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from qnnmem.planner import MemoryPlan
     from qnnmem.planner.pools import BudgetVerdict
     from qnnmem.planner.tcm import TcmVerdict
+    from qnnmem.results.inspect import InspectedGraph
+    from qnnmem.results.plan import TcmAnswer
 
 _TARGET = "LPAI"
 _AT_PEAK = 64  # tensors that a baseline keeps
@@ -142,41 +144,41 @@ def check_binary(task: BudgetTask) -> Iterator[CheckedModel]:
 
     data = read_bytes(task.path, _LARGEST)
     try:
-        info = binary_info(unpack(data, MALFORMED_BINARY), len(data))["qnnmem"]
+        binary = binary_info(unpack(data, MALFORMED_BINARY), len(data)).qnnmem
     except QnnError as exc:
         raise LoadError(task.path, str(exc)) from exc
     budgets = task.budgets(LPAI)
-    for graph in info["graphs"]:
-        yield _graph(task, graph, budgets, is_only=len(info["graphs"]) == 1)
+    for graph in binary.graphs:
+        yield _graph(task, graph, budgets, is_only=len(binary.graphs) == 1)
 
 
 def _graph(
-    task: BudgetTask, graph: Mapping[str, Any], budgets: Mapping[str, Bytes], *, is_only: bool
+    task: BudgetTask, graph: InspectedGraph, budgets: Mapping[str, Bytes], *, is_only: bool
 ) -> CheckedModel:
-    pools = {"io": 0, **graph["pools"]}
+    pools = {"io": 0, **graph.pools}
     if TOTAL in budgets:
         pools[TOTAL] = sum(pools.values())
-    if graph["tcm"] is not None:
-        pools["tcm"] = graph["tcm"]["need_bytes"]
+    if graph.tcm is not None:
+        pools["tcm"] = graph.tcm.need_bytes
     name = task.entry.name or f"{task.file} ({_TARGET})"
     return CheckedModel(
-        name=name if is_only else f"{name} {graph['name']}",
+        name=name if is_only else f"{name} {graph.name}",
         file=task.file,
         place=task.place or task.file,
         target=_TARGET,
         pools=pools,
-        checks=tuple(_graph_checks(graph["tcm"], pools, budgets)),
-        settings={"alignment": str(graph["align"]), "IO": f"{graph['io']} scratch"},
+        checks=tuple(_graph_checks(graph.tcm, pools, budgets)),
+        settings={"alignment": str(graph.align), "IO": f"{graph.io} scratch"},
         line=task.entry.line,
     )
 
 
 def _graph_checks(
-    tcm: Mapping[str, Any] | None, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
+    tcm: TcmAnswer | None, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[PoolCheck]:
     crowd = None
-    if tcm is not None and tcm["buffers"] > tcm["max_buffers"]:
-        crowd = Allocations(tcm["buffers"], tcm["max_buffers"])
+    if tcm is not None and tcm.is_crowded:
+        crowd = Allocations(tcm.buffers, tcm.max_buffers)
     for pool, have in budgets.items():
         need, broken = pools.get(pool), crowd if pool == "tcm" else None
         fits = None if need is None else need <= have and not broken

@@ -89,7 +89,7 @@ class CheckedModel:
         if self.refusal:
             title = _NOT_COMPILED if self.refusal == BROKEN else _TITLES[self.refusal]
             return f"{title}: {self.why}"
-        by = "" if self.plan is None else self.plan.by_estimate
+        by = "" if self.plan is None else self.plan.proof.basis
         if self.broken:
             return f"{_TITLES[BROKEN]}{by}"
         if self.grown:

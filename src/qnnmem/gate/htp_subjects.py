@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from qnnmem.gate.loose import HTP, SWEEP, tensors_by_name
 from qnnmem.gate.subject import (
     BAD,
+    HTP,
     OPEN,
+    SWEEP,
     ComparedAnswer,
     ResultSubject,
     SubjectTensor,
     fit_answer,
+    tensors_by_name,
 )
 from qnnmem.provenance import Sourced
 from qnnmem.results.fit import FitResult

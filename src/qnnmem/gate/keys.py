@@ -82,12 +82,13 @@ def bounds_of(field: OptionField) -> tuple[float, float]:
     return (0 if low is None else low, 0 if high is None else high)
 
 
-def _keys(group: type[Struct]) -> dict[str, Reader]:
+def keys_of(group: type[Struct]) -> dict[str, Reader]:
+    """Return the keys of an options type, with what reads the value of each."""
     return {field.key: _reader(field) for field in option_fields(group) if field.is_shared}
 
 
 def _all_keys() -> dict[str, tuple[str | None, Reader]]:
-    lpai, htp = _keys(PlanOptions), _keys(FitOptions)
+    lpai, htp = keys_of(PlanOptions), keys_of(FitOptions)
     shared = {key: (None, read) for key, read in lpai.items() if key in htp}
     return {
         "target": (None, partial(_choice, (LPAI, HTP))),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.errors import UsageError
-from qnnmem.gate.loose import LOG
-from qnnmem.gate.subject import BAD, GOOD, OPEN, ComparedAnswer, ResultSubject
+from qnnmem.gate.subject import BAD, GOOD, LOG, OPEN, ComparedAnswer, ResultSubject
 from qnnmem.results.doctor import DoctorResult
 from qnnmem.results.result import MAX_COUNT
 

@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
-import msgspec
-
-from qnnmem.gate.loose import FIX, LPAI, ComparedCount, LooseRead, tensors_by_name
-from qnnmem.gate.subject import OPEN, ComparedAnswer, ResultSubject, fit_answer
-
-
-class _ReadPlanBuffer(LooseRead, frozen=True):
-    name: str
-    pool: str
-    size_bytes: ComparedCount
-
-
-class _ReadPlanBudget(LooseRead, frozen=True):
-    pool: str
-    fits: bool | None
-    have_bytes: ComparedCount | None = None
+from qnnmem.gate.subject import (
+    FIX,
+    LPAI,
+    OPEN,
+    ComparedAnswer,
+    ResultSubject,
+    fit_answer,
+    tensors_by_name,
+)
+from qnnmem.results.fix import FixedModel
+from qnnmem.results.inspect import InspectedBinary
+from qnnmem.results.plan import PlanResult
 
 
-class _ReadTcm(LooseRead, frozen=True):
-    fits: bool
-    need_bytes: ComparedCount
-
-
-class ReadPlan(LooseRead, frozen=True):
-    """`qnnmem.plan/1`."""
-
-    input: str
-    scratch_bytes: ComparedCount
-    persistent_bytes: ComparedCount
-    io_bytes: ComparedCount
-    constant_bytes: ComparedCount
-    optimal: bool
-    align_bytes: ComparedCount
-    io: str
-    buffers: list[_ReadPlanBuffer]
-    proof: str = ""  # older results have none
-    fits: bool | None = None
-    bits: ComparedCount | None = None
-    seen_as: str | None = msgspec.field(name="as", default=None)
-    tcm: _ReadTcm | None = None
-    budgets: tuple[_ReadPlanBudget, ...] = ()
-    tool: str = ""
-
-
-def plan_subjects(plan: ReadPlan) -> Iterator[ResultSubject]:
+def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     """A plan."""
-    pools = {
-        "scratch": plan.scratch_bytes,
-        "persistent": plan.persistent_bytes,
-        "io": plan.io_bytes,
-        "constants": plan.constant_bytes,
-    }
+    pools = plan.pools
     answers = {"file": ComparedAnswer("planned")}
     if plan.budgets:
         answers["all budgets"] = fit_answer(plan.fits)
@@ -65,8 +29,7 @@ def plan_subjects(plan: ReadPlan) -> Iterator[ResultSubject]:
         pools["tcm"] = plan.tcm.need_bytes
         answers["TCM"] = fit_answer(plan.tcm.fits)
     # A plan without a proof may be as good: worth a line, no reason to fail.
-    older = "proven minimal for these lifetimes" if plan.optimal else "not proven minimal"
-    answers["proof"] = ComparedAnswer(plan.proof or older)
+    answers["proof"] = ComparedAnswer(plan.scope.value)
     yield ResultSubject(
         LPAI,
         plan.input,
@@ -74,11 +37,7 @@ def plan_subjects(plan: ReadPlan) -> Iterator[ResultSubject]:
         counted={"constants": "those of the model", "tcm": "constants and IO"},
         tensors=tensors_by_name((one.name, one.pool, one.size_bytes) for one in plan.buffers),
         answers=answers,
-        limits={
-            f"budget of {one.pool}": one.have_bytes
-            for one in plan.budgets
-            if one.have_bytes is not None
-        },
+        limits={f"budget of {pool}": have for pool, have in plan.limits.items()},
         settings={
             "alignment": str(plan.align_bytes),
             "IO": f"{plan.io} scratch",
@@ -89,30 +48,7 @@ def plan_subjects(plan: ReadPlan) -> Iterator[ResultSubject]:
     )
 
 
-class _ReadBuffer(LooseRead, frozen=True):
-    name: str
-    pool: str
-    size: ComparedCount
-
-
-class _ReadGraph(LooseRead, frozen=True):
-    name: str
-    pools: dict[str, ComparedCount]
-    buffers: list[_ReadBuffer]
-    align: ComparedCount
-    io: str
-    tcm: _ReadTcm | None = None
-
-
-class ReadBinary(LooseRead, frozen=True):
-    """`qnnmem.inspect/1`."""
-
-    graphs: list[_ReadGraph]
-    tcm: _ReadTcm | None = None
-    tool: str = ""
-
-
-def binary_subjects(binary: ReadBinary) -> Iterator[ResultSubject]:
+def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
     """Each graph of an LPAI binary."""
     for graph in binary.graphs:
         tcm = graph.tcm
@@ -135,27 +71,9 @@ def binary_subjects(binary: ReadBinary) -> Iterator[ResultSubject]:
         )
 
 
-class _ReadTry(LooseRead, frozen=True):
-    remedy: str
-    identical: bool
-    pool: str = "scratch"
-
-
-class ReadFix(LooseRead, frozen=True):
-    """`qnnmem.fix/1`."""
-
-    input: str
-    fits: bool | None
-    tried: list[_ReadTry]
-    best: Annotated[int, msgspec.Meta(ge=0)]
-    after_bytes: ComparedCount | None = None
-    limit_bytes: ComparedCount | None = None
-    tool: str = ""
-
-
-def fix_subjects(fix: ReadFix) -> Iterator[ResultSubject]:
+def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
     """What the best remedy came to."""
-    best = fix.tried[fix.best]
+    best = fix.chosen
     same = ComparedAnswer("the same") if best.identical else ComparedAnswer("not the same", OPEN)
     answers = {"file": ComparedAnswer("tried"), "results": same}
     if fix.fits is not None or fix.limit_bytes is not None:

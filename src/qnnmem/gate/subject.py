@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+# What two results must both be to be compared.
+LPAI, HTP, LOG, FIX, SWEEP = (
+    "plan of memory",
+    "bill or fit on HTP",
+    "diagnosis",
+    "fix",
+    "sweep",
+)
 # How good an answer is; of two answers the one with the higher number is worse.
 GOOD, OPEN, BAD, NONE = range(4)
 _RANKS = {True: GOOD, None: OPEN, False: BAD}
@@ -30,6 +38,15 @@ class SubjectTensor:
 
     pool: str
     size: int
+
+
+def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectTensor]:
+    """Tensors by name, with pool and size; several of one name are added up."""
+    tensors: dict[str, SubjectTensor] = {}
+    for name, pool, size in found:
+        before = tensors.get(name)
+        tensors[name] = SubjectTensor(pool, size + (before.size if before else 0))
+    return tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,43 +13,37 @@ from qnnmem.gate import budget_subjects as check
 from qnnmem.gate import htp_subjects as htp
 from qnnmem.gate import log_subjects as log
 from qnnmem.gate import lpai_subjects as lpai
-from qnnmem.gate.loose import FIX, HTP, LPAI, LooseRead
-from qnnmem.gate.subject import NONE, ComparedAnswer, ResultSubject
+from qnnmem.gate.subject import FIX, HTP, LPAI, NONE, ComparedAnswer, ResultSubject
 from qnnmem.results.check import Baseline, CheckResult
 from qnnmem.results.doctor import DoctorResult
-from qnnmem.results.fit import FitResult
+from qnnmem.results.fit import FitResult, FitsResult
+from qnnmem.results.fix import FixedModel, FixedModels
 from qnnmem.results.footprint import Bill
+from qnnmem.results.inspect import InspectedBinary
+from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.schema import schema_name
+from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
-    "qnnmem.plan/1": (lpai.ReadPlan, lpai.plan_subjects),
+    "qnnmem.plan/1": (PlanResult, lpai.plan_subjects),
     "qnnmem.footprint/1": (Bill, htp.bill_subjects),
     "qnnmem.fit/1": (FitResult, htp.fit_subjects),
-    "qnnmem.fix/1": (lpai.ReadFix, lpai.fix_subjects),
+    "qnnmem.fix/1": (FixedModel, lpai.fix_subjects),
     "qnnmem.doctor/1": (DoctorResult, log.log_subjects),
-    "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
+    "qnnmem.inspect/1": (InspectedBinary, lpai.binary_subjects),
     "qnnmem.sweep/1": (SweepResult, htp.sweep_subjects),
     "qnnmem.check/1": (CheckResult, check.check_subjects),
     "qnnmem.baseline/1": (Baseline, check.baseline_subjects),
 }
-# Results of several files: where each lies, and what it is.
-_SEVERAL = {
-    "qnnmem.plans/1": ("plans", "qnnmem.plan/1", LPAI),
-    "qnnmem.fits/1": ("answers", "qnnmem.fit/1", HTP),
-    "qnnmem.fixes/1": ("results", "qnnmem.fix/1", FIX),
+# Results of several files: the type, and what each file is compared as.
+_SEVERAL: Mapping[str, tuple[type[SeveralFiles], str]] = {
+    "qnnmem.plans/1": (PlansResult, LPAI),
+    "qnnmem.fits/1": (FitsResult, HTP),
+    "qnnmem.fixes/1": (FixedModels, FIX),
 }
 COMPARED = (*_KINDS, *_SEVERAL)
-
-
-class _ReadRefused(LooseRead, frozen=True):
-    input: str
-    sentence: str
-
-
-class _ReadSeveral(LooseRead, frozen=True):
-    results: list[Any]
-    refused: tuple[_ReadRefused, ...] = ()
 
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
@@ -78,12 +72,10 @@ def _one(result: Any, name: str) -> Iterator[ResultSubject]:
 
 
 def _each(result: Any, name: str) -> Iterator[ResultSubject]:
-    field, inner, kind = _SEVERAL[name]
-    found = msgspec.convert(
-        {"results": result.get(field), "refused": result.get("refused", [])}, _ReadSeveral
-    )
-    for one in found.results:
-        yield from _one(one, inner)
+    type_, kind = _SEVERAL[name]
+    found = msgspec.convert(result, type_)
+    for one in found.each:
+        yield from _KINDS[schema_name(type(one))][1](one)
     for refused in found.refused:
         yield ResultSubject(
             kind, refused.input, answers={"file": ComparedAnswer("no answer", NONE)}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from qnnmem.bounded_file import read_head, regular_size
-from qnnmem.errors import LoadError, Setting
+from qnnmem.errors import LoadError, QnnMemError, Setting
 
 HEAD = 1 << 16  # bytes that are looked at
 _COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
@@ -156,6 +157,14 @@ def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str 
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
         raise wrong_kind(path, kind, f"which {said or f'qnnmem {verb}'} does not read")
+
+
+def is_kind(path: Path, kinds: Collection[str]) -> bool:
+    """Return whether a file can be read and is of one of these kinds."""
+    try:
+        return kind_of_file(path).name in kinds
+    except QnnMemError:
+        return False
 
 
 def kinds_for(verb: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from qnnmem.errors import TcmFatal
 
 if TYPE_CHECKING:
     from qnnmem.contract.leaks import leaks
+    from qnnmem.contract.regions import release
     from qnnmem.lpai.preparation import Prepared, prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.profiles import Mode, Profile, profile
@@ -58,6 +59,7 @@ _HOMES = {
     "Session": "lpai.runtime.session",
     **dict.fromkeys(("SystemContext", "get_binary_info"), "lpai.runtime.system_context"),
     "leaks": "contract.leaks",
+    "release": "contract.regions",
 }
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "open",
     "prepare",
     "profile",
+    "release",
 ]
 
 

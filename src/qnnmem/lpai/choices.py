@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One open question and our answer to it."""
-
-    id: str
-    section: str
-    what: str
-    why: str
-    override: str  # how to change it; "none" where it cannot be changed
+from qnnmem.results.lpai import Choice
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Annotated
 
 import msgspec
 
@@ -20,6 +19,7 @@ from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.inspect import data_type
 from qnnmem.lpai.profiles import power_of_two
 from qnnmem.planner import Io, Pool
+from qnnmem.results.plan import PlanResult, PlansResult
 from qnnmem.text import quote
 
 MAX_UINT32 = (1 << 32) - 1
@@ -121,90 +121,63 @@ def _tensor(graph: CompiledGraph, name: str) -> ClientTensor:
 
 # --- A plan in JSON ------------------------------------------------------------------------------
 
-_Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
-_Name = Annotated[str, msgspec.Meta(max_length=1 << 16)]
-
-
-class _BufferRow(msgspec.Struct):
-    name: _Name
-    pool: str
-    size_bytes: _Size
-    offset_bytes: _Size
-    aliases: list[_Name]
-
-
-class _PlanRow(msgspec.Struct):
-    tool: _Name
-    input: _Name
-    scratch_bytes: _Size
-    persistent_bytes: _Size
-    align_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
-    io: str
-    inputs: list[_Name]
-    outputs: list[_Name]
-    buffers: list[_BufferRow]
-
 
 class _Schema(msgspec.Struct):
     schema: str = ""
-    plans: list[msgspec.Raw] = []
 
 
 def _of_json(path: Path) -> ClientPlan:
     data = read_bytes(path, _LARGEST_PLAN)
     try:
-        rows = list(_rows(path, data))
+        plans = _plans(path, data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
         raise LoadError(path, f"is not a whole plan: {_said(exc)}", cure=_CURE) from exc
-    tools = {row.tool for row in rows}
-    align = max(row.align_bytes for row in rows)
-    graphs = tuple(map(_planned, rows))
-    return ClientPlan(str(path), min(tools), align, graphs)
+    tools = {plan.tool for plan in plans}
+    align = max(plan.align_bytes for plan in plans)
+    return ClientPlan(str(path), min(tools), align, tuple(map(_planned, plans)))
 
 
-def _rows(path: Path, data: bytes) -> Iterator[_PlanRow]:
-    outer = msgspec.json.decode(data, type=_Schema)
-    if outer.schema == _PLAN:
-        yield msgspec.json.decode(data, type=_PlanRow)
-    elif outer.schema == _PLANS and outer.plans:
-        for one in outer.plans:
-            yield msgspec.json.decode(one, type=_PlanRow)
-    elif outer.schema.startswith("qnnmem."):
-        raise LoadError(path, f"is {quote(outer.schema)}, not a plan", cure=_CURE)
-    else:
-        raise LoadError(path, f"is {KINDS['json'].words}, {_WHY}", cure=_CURE)
+def _plans(path: Path, data: bytes) -> tuple[PlanResult, ...]:
+    name = msgspec.json.decode(data, type=_Schema).schema
+    if name in (_PLAN, _PLANS):
+        found = msgspec.json.decode(data, type=PlanResult | PlansResult)
+        plans = found.plans if isinstance(found, PlansResult) else (found,)
+        if plans:
+            return plans
+    if name.startswith("qnnmem."):
+        raise LoadError(path, f"is {quote(name)}, not a plan", cure=_CURE)
+    raise LoadError(path, f"is {KINDS['json'].words}, {_WHY}", cure=_CURE)
 
 
 def _said(exc: BaseException) -> str:
     return "too deep" if isinstance(exc, RecursionError) else str(exc).rstrip(".")[:160]
 
 
-def _planned(row: _PlanRow) -> ClientGraph:
+def _planned(plan: PlanResult) -> ClientGraph:
     """A graph by the name that preparing the same file would give it; state is no input."""
-    found = {name: buffer for buffer in row.buffers for name in buffer.aliases}
-    found |= {buffer.name: buffer for buffer in row.buffers}
+    buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
+    buffers |= {buffer.name: buffer for buffer in plan.buffers}
 
-    def tensors(names: list[str]) -> tuple[ClientTensor, ...]:
-        rows = ((name, found.get(name)) for name in names)
+    def tensors(names: Iterable[str]) -> tuple[ClientTensor, ...]:
+        held = ((name, buffers.get(name)) for name in names)
         return tuple(
             ClientTensor(
                 name,
-                0 if one.aliases else one.size_bytes,
-                one.offset_bytes if one.pool == "scratch" else None,
+                0 if buffer.aliases else buffer.size_bytes,
+                buffer.offset_bytes if buffer.pool == "scratch" else None,
             )
-            for name, one in rows
-            if one is not None and one.pool != "persistent"
+            for name, buffer in held
+            if buffer is not None and buffer.pool != "persistent"
         )
 
-    name = PurePath(row.input).stem
     return ClientGraph(
-        name,
-        row.scratch_bytes,
-        row.persistent_bytes,
-        tensors(row.inputs),
-        tensors(row.outputs),
-        has_io=bool(row.inputs or row.outputs),
-        align=row.align_bytes,
+        plan.graph or PurePath(plan.input).stem,
+        plan.scratch_bytes,
+        plan.persistent_bytes,
+        tensors(plan.inputs),
+        tensors(plan.outputs),
+        has_io=bool(plan.inputs or plan.outputs),
+        align=plan.align_bytes,
     )
 
 

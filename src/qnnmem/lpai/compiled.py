@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from qnnmem.ir import Model
 from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Align, Bytes, Offset
 
 # A constant starts on a multiple of this, which is safe for every LPAI version seen in public
@@ -38,21 +39,6 @@ class Constant:
     offset: Offset  # within the constants of the binary
     size: Bytes
     folded: bool  # computed from other constants at prepare; handed to the program as an input
-
-
-@dataclass(frozen=True, slots=True)
-class FrameWindow:
-    """A Buffer op: a sliding window of frames kept in persistent memory."""
-
-    name: str
-    old: str  # the pair of tensors that carries the window from one execution to the next
-    new: str
-    frames: int  # that one execution brings
-    size: int  # frames a full window holds
-    stride: int  # frames that leave a full window
-    blocking: bool
-    padding: int  # zero frames that count as present at the start
-    reset: str | None  # input that empties the window when true
 
 
 @dataclass(frozen=True, slots=True)

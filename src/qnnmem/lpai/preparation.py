@@ -32,7 +32,7 @@ from qnnmem.errors import (
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.loader.onnx.inputs import InputValue
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Quant
 from qnnmem.lpai.constant_block import ConstantBlock
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
@@ -40,6 +40,7 @@ from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.planner.problem_plan import Watcher
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 

@@ -24,6 +24,7 @@ class FixOptions(LayoutOptions, frozen=True, kw_only=True):
             "--log",
             "Start from what failed: backend, budget and, where it is named, MODEL come from the "
             "log.",
+            leads=True,
             metavar="LOG",
             is_file=True,
         ),
@@ -33,6 +34,7 @@ class FixOptions(LayoutOptions, frozen=True, kw_only=True):
         Opt(
             "--backend",
             "Whose memory the model is to fit.",
+            leads=True,
             choices=("lpai", "htp"),
             label="Backend",
             labels=("LPAI", "HTP, by the real library"),
@@ -45,6 +47,7 @@ class FixOptions(LayoutOptions, frozen=True, kw_only=True):
             "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
             "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, "
             "weights, io, spill-fill or host-ram, beside the limits of the SoC.",
+            leads=True,
             metavar="POOL=SIZE",
             parse=parsers.budgets,
             parses_many=True,
@@ -59,6 +62,7 @@ class FixOptions(LayoutOptions, frozen=True, kw_only=True):
         Opt(
             "--soc",
             "SoC by name or id, e.g. SM8650, or several: SM8650,SM8750.",
+            leads=True,
             metavar="SOC",
             backend="htp",
             label="SoC",
@@ -85,6 +89,7 @@ class FixOptions(LayoutOptions, frozen=True, kw_only=True):
             default="fp16",
             backend="htp",
             label="Precision",
+            is_advanced=True,
         ),
     ] = None
     vtcm_mb: Annotated[

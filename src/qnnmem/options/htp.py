@@ -71,6 +71,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         Opt(
             "--soc",
             "Name, id or marketing name; may be repeated.",
+            leads=True,
             metavar="SOC",
             default="the one it was made for",
             key="socs",
@@ -79,13 +80,14 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         ),
     ] = ()
     all_socs: Annotated[
-        bool, Opt("--all-socs", "Ask for every SoC with an HTP.", is_local=True)
+        bool, Opt("--all-socs", "Ask for every SoC with an HTP.", leads=True, is_local=True)
     ] = False
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         Opt(
             "--budget",
             "Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
+            leads=True,
             metavar="POOL=SIZE",
             parse=parsers.budgets,
             parses_many=True,
@@ -98,7 +100,12 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
     ] = ()
     load: Annotated[
         bool,
-        Opt("--load", "Binary: let the real library say its exact estimate.", is_local=True),
+        Opt(
+            "--load",
+            "Binary: let the real library say its exact estimate.",
+            leads=True,
+            is_local=True,
+        ),
     ] = False
     tries: Annotated[
         int,
@@ -130,6 +137,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
         Opt(
             "--soc",
             "Name, id or marketing name as in `qnnmem socs`.",
+            leads=True,
             metavar="SOC",
             default="the SoC it was made for",
             label="SoC",
@@ -141,6 +149,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
         Opt(
             "--load",
             "Let the real library load the binary, for the exact process-domain estimate.",
+            leads=True,
             is_local=True,
         ),
     ] = False
@@ -164,6 +173,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         Opt(
             "--soc",
             "Name, id or marketing name as in `qnnmem socs`.",
+            leads=True,
             metavar="SOC",
             default="the SoC it was made for",
             label="SoC",
@@ -175,6 +185,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         Opt(
             "--run",
             "Carry out the four rows with the real library and compare the results bit by bit.",
+            leads=True,
             is_local=True,
         ),
     ] = False
@@ -184,6 +195,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
             "--misuse",
             "Make every mistake with shared memory, and show who notices: the contract, the "
             "library.",
+            leads=True,
             is_local=True,
         ),
     ] = False
@@ -197,6 +209,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         Opt(
             "--soc",
             "Name, id or marketing name.  [required]",
+            leads=True,
             metavar="SOC",
             label="SoC",
             is_soc=True,
@@ -207,6 +220,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         Opt(
             "--vary",
             "precision, vtcm_mb, opt_level or a free dimension: batch=1,2,4 or batch=1..64.",
+            leads=True,
             metavar="NAME=A,B",
             required=True,
             label="What varies",
@@ -218,6 +232,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         Opt(
             "--max",
             "Find the largest value of a varied name: predicted from small ones, then compiled.",
+            leads=True,
             metavar="NAME",
             is_local=True,
         ),
@@ -227,6 +242,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         Opt(
             "--until",
             "With --max: the largest that fits all limits, or that compiles.",
+            leads=True,
             choices=("fits", "compiles"),
             default="fits",
             is_local=True,

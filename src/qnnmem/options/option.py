@@ -38,12 +38,14 @@ class Opt:
     parses_many: bool = False  # `parse` returns several values, as in `a=1,b=2`
     is_soc: bool = False  # the name of a SoC, which the workbench lists
     in_bytes: bool = False  # a budget file may write the number as "4K"
+    bare: str = ""  # the value of the option that is given without one
     default: str = ""  # what holds without the option, where the default is computed
     required: bool = False
     backend: Literal["", "lpai", "htp"] = ""  # the option is refused for the other one
     for_buffers: bool = False  # also of a buffer CSV, which has neither ops nor constants
     is_file: bool = False  # names a file or folder of this machine
     is_local: bool = False  # neither for budget files nor for the workbench
+    leads: bool = False  # listed before inherited options
     is_advanced: bool = False  # listed by --help-all only
     is_hidden: bool = False  # listed nowhere
     key: str = ""  # in a budget file, where it is not the name of the field

@@ -23,6 +23,7 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
         Opt(
             "--backend",
             "lpai: qnnmem's own binary for the desk; htp: a real one by the real library.",
+            leads=True,
             choices=("lpai", "htp"),
         ),
     ] = "lpai"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
@@ -56,7 +56,7 @@ class PoolOptions:
 
     io: Io
     align: Align | None  # of start and size; None: 64, for a buffer CSV as the file says
-    bits: int | None  # width of floating-point elements; None: as in the model
+    bits: Literal[8, 16, 32] | None  # width of floating-point elements; None: as in the model
     states: tuple[StatePair, ...]
     inplace: bool
     reorder: bool
@@ -265,11 +265,6 @@ class MemoryPlan:
         """Whether a float model is planned with integers, which it has only once quantized."""
         bits = self.options.bits
         return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
-
-    @property
-    def by_estimate(self) -> str:
-        """What a verdict rests on, where that is not the model that will run."""
-        return f" by an {ProofScope.ESTIMATE.value}" if self.is_estimate else ""
 
     @property
     def proof_words(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType
+from typing import TYPE_CHECKING
 
 from qnnmem.arguments import expect
 from qnnmem.errors import UsageError
@@ -17,6 +18,9 @@ from qnnmem.provenance import Sourced
 from qnnmem.targets import tcm_pool
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Bytes, Size, as_align, as_bytes, round_up
+
+if TYPE_CHECKING:
+    from qnnmem.results.plan import TcmAnswer
 
 BINARY = "model binary"
 
@@ -111,6 +115,19 @@ class TcmVerdict:
     def is_crowded(self) -> bool:
         """Whether there are more allocations than the pool takes, however small they are."""
         return self.buffers > self.max_buffers.value
+
+    @property
+    def answer(self) -> TcmAnswer:
+        """The verdict as results hold it."""
+        from qnnmem.results.plan import TcmAnswer
+
+        return TcmAnswer(
+            fits=self.fits,
+            need_bytes=self.need,
+            limit_bytes=self.limit.value,
+            buffers=self.buffers,
+            max_buffers=self.max_buffers.value,
+        )
 
     @property
     def first_failure(self) -> TcmRow | None:

@@ -46,7 +46,7 @@ NUMBERS = {name: number for number, name in NAMES.items()}
 
 
 def name_of(number: int) -> str:
-    """The function's name; those without a public one have their number."""
+    """Return the name of a function, or its number if it has no public name."""
     return NAMES.get(number, f"QNN function {number}")
 
 
@@ -55,7 +55,7 @@ DEREGISTER = NUMBERS["QnnMem_deRegister"]
 
 
 class WatchMode(IntFlag):
-    """What the observer does around a call; without any it counts, and tells what fails."""
+    """What the observer does around a call; without a flag it counts, and reports failures."""
 
     ASKS = 1
     TELLS = 2
@@ -63,7 +63,7 @@ class WatchMode(IntFlag):
     WAITS = 8
 
 
-# What is made: by which function, and which of its arguments says where the handle goes.
+# Kinds of handles: the functions that make one, and the index of the output argument.
 _MAKERS = {
     "backend": {"QnnBackend_create": 2},
     "device": {"QnnDevice_create": 2},
@@ -93,13 +93,13 @@ FREES = {
     "QnnSignal_free": "signal",
     "QnnSystemContext_free": "system context",
 }
-# Which argument has the bytes that a call is about.
+# Index of the argument with a size in bytes.
 SIZES = {
     NUMBERS["QnnContext_createFromBinary"]: 4,
     NUMBERS["QnnContext_createFromBinaryWithSignal"]: 4,
     NUMBERS["QnnContext_createFromBinaryWithCallback"]: 5,
 }
-# Which argument points to the name of what is made.
+# Index of the argument with the name of the new handle.
 NAMED = {
     NUMBERS["QnnGraph_create"]: 1,
     NUMBERS["QnnGraph_createSubgraph"]: 1,
@@ -116,12 +116,12 @@ _ASKING = ("_get", "_has", "_validate")
 
 
 def is_question(name: str) -> bool:
-    """Whether a function asks for something: a code other than 0 is an answer then."""
+    """Return whether a function is a query: a code other than 0 is an answer then."""
     return any(word in name for word in _ASKING)
 
 
 def plan(asked: Iterable[int] = ()) -> bytes:
-    """For each function what the observer does, and 1 + the argument that a handle comes by."""
+    """Return two bytes for each function: its mode, and 1 + the index of its output argument."""
     rows = bytearray(2 * FUNCTIONS)
     chosen = set(asked)
     for number, name in NAMES.items():
@@ -140,7 +140,7 @@ def plan(asked: Iterable[int] = ()) -> bytes:
 
 
 def in_table(name: str) -> str:
-    """A function as QNN's table of functions calls it: `QnnMem_register` is `memRegister`."""
+    """Return the name in QNN's table of functions: `memRegister` for `QnnMem_register`."""
     component, _, verb = name.removeprefix("Qnn").partition("_")
     return f"{component[:1].lower()}{component[1:]}{verb[:1].upper()}{verb[1:]}"
 
@@ -151,7 +151,7 @@ _BY_WORD = {
 
 
 def number_of(word: str) -> int:
-    """The function that a user means by either of its names."""
+    """Return the number of a function by either of its names."""
     found = _BY_WORD.get(word.lower())
     if found is None:
         known = [in_table(name) for name in NAMES.values()]

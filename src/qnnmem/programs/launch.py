@@ -15,6 +15,7 @@ from typing import IO
 
 from qnnmem.errors import UsageError
 from qnnmem.programs.shims import sanitizer_of
+from qnnmem.results.programs import ClientResult, WatchResult
 from qnnmem.text import quote
 
 _GRACE_S = 2.0  # after an interrupt, which the terminal has sent to the program, too
@@ -117,3 +118,10 @@ def signal_name(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:  # of the real-time signals only the first and the last have names
         return f"SIGRTMIN+{-code - signal.SIGRTMIN}"
+
+
+def end_words(result: ClientResult | WatchResult) -> str:
+    """How a program ended, for a verdict."""
+    if result.timed_out:
+        return "it did not end in time"
+    return f"ended by {result.ended_by}" if result.ended_by else f"exit code {result.exit_code}"

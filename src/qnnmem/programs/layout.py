@@ -21,7 +21,7 @@ _MOST_DIMENSIONS = 32
 
 
 class TooLong(Fault):
-    """A list without an end, or a count that no client means."""
+    """A list without an end, or an implausible count."""
 
 
 class GivenTensor(NamedTuple):
@@ -36,7 +36,7 @@ class GivenTensor(NamedTuple):
 
 
 def pointers(memory: ProcessMemory, address: int) -> list[int]:
-    """The items of a NULL-terminated list; none for NULL."""
+    """Return the items of a NULL-terminated list; none for NULL."""
     found: list[int] = []
     while address:
         item = memory.pointer(address + 8 * len(found))
@@ -49,25 +49,25 @@ def pointers(memory: ProcessMemory, address: int) -> list[int]:
 
 
 def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
-    """Option and value of any config or property, core or custom."""
+    """Return option and value of any config or property, core or custom."""
     number, value = memory.unpack("<IxxxxQ", address)
     return int(number), int(value)
 
 
 def tensor_bytes(memory: ProcessMemory, address: int, count: int) -> bytes:
-    """Inputs or outputs of an execution as the client has them."""
+    """Return the raw structs of inputs or outputs of an execution."""
     if count > MOST_TENSORS:
         raise TooLong(f"{count:,} tensors are given")
     return memory.read(address, count * TENSOR_BYTES) if count else b""
 
 
 def tensors(data: bytes) -> list[GivenTensor]:
-    """What they say."""
+    """Decode raw structs of tensors."""
     return [GivenTensor(*fields) for fields in _TENSOR.iter_unpack(data)]
 
 
 def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ...]:
-    """A list of sizes."""
+    """Return a list of dimensions."""
     if count > _MOST_DIMENSIONS:
         raise TooLong(f"{count:,} dimensions are given")
     return memory.unpack(f"<{count}I", address) if count else ()
@@ -131,11 +131,11 @@ class BinaryInfoBlock:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in the client."""
+        """Size in bytes."""
         return len(self._block.data)
 
     def placed(self, address: int) -> bytes:
-        """The bytes for this address."""
+        """Return the bytes for a block at this address."""
         return self._block.placed(address)
 
     def _tensors(self, at: int, items: Iterable[QnnTensor]) -> None:

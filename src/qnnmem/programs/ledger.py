@@ -12,11 +12,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from qnnmem.programs.functions import FUNCTIONS
 from qnnmem.programs.wire import Hangup
+from qnnmem.results.programs import NotChecked
 from qnnmem.text import counted
 
 _THREADS, _PROCESSES = 4096, 1024
@@ -36,18 +38,8 @@ _SAID = 4  # parts that a verdict names
 _LISTED = 10  # threads that the text names
 
 
-@dataclass(frozen=True, slots=True)
-class NotChecked:
-    """Part of a program that nothing is known of."""
-
-    what: str
-    calls: int = 0
-    process: int = 0
-    thread: int = 0
-
-
 def in_words(missed: Sequence[NotChecked]) -> str:
-    """What was not checked, for a verdict; empty where everything was."""
+    """Return what was not checked, for a verdict; empty if everything was."""
     threads = [one for one in missed if one.thread]
     said = [one.what for one in missed if not one.thread]
     if len(threads) > 1:
@@ -60,7 +52,7 @@ def in_words(missed: Sequence[NotChecked]) -> str:
 
 
 def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
-    """Lines for the threads that `in_words` only counts."""
+    """Yield lines for the threads that `in_words` only counts."""
     threads = [one for one in missed if one.thread]
     if len(threads) > 1:
         yield from (f"  not checked  {one.what}" for one in threads[:_LISTED])
@@ -73,7 +65,7 @@ def _who(one: NotChecked) -> str:
 
 
 class Ledger:
-    """The file that every process of one program maps, and what the server has heard of each."""
+    """The file that every process of a program maps, and the messages that were answered."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "ledger"
@@ -91,13 +83,13 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Read it no more."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
 
     def row(self, number: int) -> int:
-        """A row that a thread says is its own."""
+        """Return the row that a thread claims, if there is such a row."""
         if number > _THREADS:
             raise Hangup("it names no row of the ledger")
         return number
@@ -108,22 +100,22 @@ class Ledger:
             self._heard[row] += 1
 
     def refuse(self, why: str) -> None:
-        """Keep why something was turned away; it is said if calls are missing in the end."""
+        """Keep why something was refused; it is reported if calls are missing in the end."""
         with self._lock:
             self._refusals.setdefault(why)
 
     def miss(self, what: str) -> None:
-        """Keep what could not be looked at."""
+        """Keep what could not be checked."""
         with self._lock:
             self._missed.setdefault(what)
 
     def functions(self) -> Iterator[tuple[int, int, int]]:
-        """Calls, nanoseconds and failures of each function."""
+        """Return calls, nanoseconds and failures of each function."""
         data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
-        """Everything that was missed; waits a little for processes that outlive the program.
+        """Return everything that was missed; wait a little for processes that outlive the program.
 
         `foreign_calls` says what it means that the program took QNN from elsewhere.
         """
@@ -156,7 +148,7 @@ class Ledger:
         return tuple(found)
 
     def _running(self) -> tuple[int, ...]:
-        """Processes that use QNN and have not ended."""
+        """Return processes that use QNN and have not ended."""
         end = time.monotonic() + _END_S
         while True:
             size = _PROCESSES * _PROCESS.size
@@ -168,14 +160,14 @@ class Ledger:
             time.sleep(_LOOK_S)
 
     def _is_in_place(self) -> bool:
-        """Whether a program that starts now would find the same file."""
+        """Return whether a program that starts now would find the same file."""
         try:
             return os.path.samestat(os.fstat(self._file), self._path.lstat())
         except OSError:
             return False
 
     def _is_mapped(self, process: int) -> bool:
-        """Whether a process has this ledger: its number may be another process's by now."""
+        """Return whether a process maps this ledger: its pid may have been reused."""
         try:
             with Path(f"/proc/{process}/maps").open("rb") as file:
                 return os.fsencode(self._path) in file.read(_MOST_MAPS)

@@ -48,7 +48,7 @@ SHARED_BYTES = _BLOCKS_AT + 24 * _BLOCKS
 
 
 class Unreadable(Fault):
-    """An address of the client that nothing is mapped at, or that cannot be written."""
+    """An address that is not mapped, or not writable."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
@@ -69,7 +69,7 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One allocation of the client's heap; `caller` is a return address in who asked for it."""
+    """One allocation of the client's heap; `caller` is a return address in its caller."""
 
     start: int
     size: int
@@ -82,7 +82,7 @@ class Block:
 
 
 class ProcessMemory:
-    """One client process as bytes."""
+    """The memory of one process."""
 
     def __init__(self, pid: int, shared: int = 0) -> None:
         self.pid, self._shared = pid, shared
@@ -91,14 +91,14 @@ class ProcessMemory:
         self._quick = QuickCopies(pid)
 
     def close(self) -> None:
-        """Look at it no more."""
+        """Close the process."""
         self._quick.close()
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
 
     def read(self, address: int, size: int) -> bytes:
-        """Some bytes of a struct or a list."""
+        """Read the bytes of a struct or a list."""
         if not 0 <= size <= _MAX_READ or not 0 < address < _TOP:
             raise Unreadable(address, size)
         try:
@@ -110,18 +110,18 @@ class ProcessMemory:
         return found
 
     def unpack(self, form: str, address: int) -> tuple[Any, ...]:
-        """A struct of numbers, little-endian."""
+        """Read a struct of numbers, little-endian."""
         return struct.unpack(form, self.read(address, struct.calcsize(form)))
 
     def pointer(self, address: int) -> int:
-        """One 64-bit word."""
+        """Read one 64-bit word."""
         return int(self.unpack("<Q", address)[0])
 
     def text(self, address: int) -> str:
-        """A C string, shortened to what a name may have."""
+        """Read a C string, cut to the longest name."""
         found = b""
         while len(found) < _LONGEST:
-            # A string may end right before memory that is not there.
+            # A string may end right before an unmapped page.
             piece = self.read(address + len(found), 64 - (address + len(found)) % 64)
             end = piece.find(b"\0")
             if end >= 0:
@@ -130,7 +130,7 @@ class ProcessMemory:
         return found[:_LONGEST].decode("utf-8", "surrogateescape")
 
     def fill(self, array: NDArray[Any], address: int) -> None:
-        """Read as many bytes as an array has, into it."""
+        """Fill an array."""
         self._move(os.preadv, self._quick.read, array, address)
 
     def store(self, array: NDArray[Any], address: int) -> None:
@@ -153,14 +153,14 @@ class ProcessMemory:
             done += moved
 
     def _is_same(self, address: int) -> bool:
-        """Whether the process has not become another program, whose memory has the same number."""
+        """Return whether the process still runs the program that it was opened for."""
         try:
             return bool(os.pread(self._file, 1, address))
         except (OSError, OverflowError):
             return False
 
     def write(self, data: bytes, address: int) -> None:
-        """Write an answer where the client asked for it."""
+        """Write an answer."""
         if not 0 < address < _TOP:
             raise Unreadable(address, len(data))
         try:
@@ -170,10 +170,10 @@ class ProcessMemory:
         if done < len(data):
             raise Unreadable(address, len(data))
 
-    # What is mapped, and what the heap gave out
+    # Mappings and blocks of the heap
 
     def mappings(self) -> list[Mapping]:
-        """Everything that is mapped, by address."""
+        """Return all mappings by address."""
         try:
             with Path(f"/proc/{self.pid}/maps").open("rb") as file:
                 lines = file.read(_MAX_MAPS).decode("utf-8", "surrogateescape").splitlines()
@@ -185,7 +185,7 @@ class ProcessMemory:
         return [mapping for line in lines if (mapping := _mapping(line)) is not None]
 
     def extent(self, address: int, size: int) -> tuple[int, bool]:
-        """How many bytes from an address on can be read, at most `size`, and all written."""
+        """Return how many bytes can be read, at most `size`, and whether all can be written."""
         maps = self.mappings()
         at = bisect_right(maps, address, key=lambda one: one.start) - 1
         end, writable = address, True
@@ -199,7 +199,7 @@ class ProcessMemory:
         return min(size, end - address), writable and end > address
 
     def watch(self, ranges: list[tuple[int, int]]) -> None:
-        """Let the client say when any of these is freed; it is asked before each `free`."""
+        """Have the shim report when any of these ranges is freed."""
         if not self._shared:
             return
         kept = ranges[:MOST_WATCHED]
@@ -210,11 +210,11 @@ class ProcessMemory:
         self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
 
     def block_at(self, address: int) -> Block | None:
-        """The living block of the heap that an address lies in, as far as it was noted."""
+        """Return the living heap block that holds an address, if the shim noted it."""
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
     def freed_block_at(self, address: int) -> Block | None:
-        """The block of the heap that an address lay in, if that was freed a short while ago.
+        """Return the heap block that held an address, if it was freed a short while ago.
 
         Not where a living block may have gone unnoticed, nor for large blocks: what is mapped where
         one of those was may be anything.
@@ -244,7 +244,7 @@ class ProcessMemory:
 
     @cached_property
     def program(self) -> str:
-        """The file that the process was started from."""
+        """The executable of the process."""
         try:
             return str(Path(f"/proc/{self.pid}/exe").readlink())
         except OSError:
@@ -278,17 +278,17 @@ def _function(name: str) -> Any:
 
 
 class QuickCopies:
-    """Copies from and to one process; each says how many bytes it did, perhaps none."""
+    """Fast copies from and to one process; each returns the bytes copied, perhaps 0."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         try:
             self._process = os.pidfd_open(pid)
-        except (OSError, AttributeError):  # an old system: everything goes the slow way
+        except (OSError, AttributeError):  # an old kernel: everything goes through /proc
             self._process = -1
 
     def close(self) -> None:
-        """Copy no more."""
+        """Close the pidfd."""
         if self._process >= 0:
             os.close(self._process)
         self._process = -1
@@ -313,7 +313,7 @@ class QuickCopies:
         if self._process < 0:
             return False
         try:
-            signal.pidfd_send_signal(self._process, 0)  # which sends nothing
+            signal.pidfd_send_signal(self._process, 0)  # signal 0 only checks
         except OSError:
             return False
         return True
@@ -321,13 +321,13 @@ class QuickCopies:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Memory of a process, and where it has its program from beginning to end; 0: not known."""
+    """The memory of a process, and an address in its executable; 0 if unknown."""
 
     memory: ProcessMemory
     address: int
 
     def is_there(self) -> bool:
-        """Not where the process has ended, or has become another program."""
+        """Return False if the process has ended or has become another program."""
         try:
             return not self.address or bool(self.memory.read(self.address, 1))
         except Unreadable:
@@ -335,27 +335,27 @@ class Presence:
 
 
 def presence(memory: ProcessMemory) -> Presence:
-    """Of a process as it is now."""
+    """Return the presence of a process as it is now."""
     maps = (one for one in memory.mappings() if one.readable and one.path == memory.program)
     return Presence(memory, next((one.start for one in maps), 0))
 
 
 class LookedInto(Protocol):
-    """A process, its memory opened."""
+    """A process whose memory is open."""
 
     @property
     def memory(self) -> ProcessMemory:
         """Its memory."""
 
     def is_there(self) -> bool:
-        """Not where it has ended, or has become another program."""
+        """Return False if it has ended or has become another program."""
 
 
 One = TypeVar("One", bound=LookedInto)
 
 
 class KnownProcesses(Generic[One]):
-    """Processes that have said hello, by number; a number may be another process's later."""
+    """Processes that sent a hello, by pid; a pid may be reused."""
 
     def __init__(self) -> None:
         self._now: dict[int, One] = {}
@@ -363,7 +363,7 @@ class KnownProcesses(Generic[One]):
         self._lock = threading.Lock()
 
     def find(self, pid: int, look_into: Callable[[], One]) -> One:
-        """The process with this number, looked into when it is a new one."""
+        """Return the process with this pid; open it if it is new."""
         with self._lock:
             found = self._now.get(pid)
             if found is not None and not found.is_there():
@@ -380,11 +380,11 @@ class KnownProcesses(Generic[One]):
             return found
 
     def now(self) -> tuple[One, ...]:
-        """Those that have their numbers still."""
+        """Return the processes that still have their pids."""
         with self._lock:
             return tuple(self._now.values())
 
     def close(self) -> None:
-        """Look into none any more; only when nobody uses their memory."""
+        """Close all of them; only when no thread uses their memory."""
         for one in (*self.now(), *self._gone):
             one.memory.close()

@@ -30,12 +30,12 @@ OBSERVER = NativePart(
 
 
 def shim_folder(target: Path) -> Path:
-    """Put the objects of `check-client` into a folder of this run."""
+    """Write the objects of `check-client` into a folder of this run."""
     return build_objects(target, SHIM)
 
 
 def build_objects(target: Path, part: NativePart) -> Path:
-    """Put the objects of a part into a folder, from which the loader takes them."""
+    """Write the objects of a part into a folder for the dynamic loader."""
     if not sys.platform.startswith("linux"):
         raise UsageError(
             "programs can be checked on Linux only; elsewhere run this in a Linux container"
@@ -47,7 +47,7 @@ def build_objects(target: Path, part: NativePart) -> Path:
 
 
 def _check_folder(target: Path) -> None:
-    """Refuse a folder from which the loader takes nothing, or where no socket can be."""
+    """Refuse a folder that the loader ignores or that can hold no socket."""
     name = os.fsencode(target)
     if any(sign in name for sign in b" :\t\n") or len(name) > _LONGEST_FOLDER:
         raise UsageError(
@@ -68,7 +68,7 @@ def _no_program(command: str) -> UsageError:
 
 
 def check_program(command: str) -> str:
-    """The path of the program; refuses what the dynamic loader has no part in."""
+    """Return the path of a program; refuse one that cannot be preloaded into."""
     found = shutil.which(command)
     if found is None:
         raise _no_program(command)
@@ -95,14 +95,14 @@ def check_program(command: str) -> str:
 
 
 def sanitizer_of(path: Path) -> str:
-    """The library of a sanitizer that a program is linked with: it has to come before ours."""
+    """Return the sanitizer library of a program: it must be preloaded before ours."""
     with path.open("rb") as file:
         found = re.search(rb"lib[at]san\.so\.[0-9]+", file.read(_LARGEST_PROGRAM))
     return found[0].decode() if found else ""
 
 
 def _is_static(path: Path) -> bool:
-    """Whether an ELF program names no interpreter; a script's interpreter is another program."""
+    """Return whether an ELF program has no interpreter; a script has another program."""
     with path.open("rb") as file:
         head = file.read(4096)
     if head[:4] != b"\x7fELF" or len(head) < 64:

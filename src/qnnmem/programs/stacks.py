@@ -11,16 +11,18 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from msgspec.structs import replace
+
 from qnnmem.bounded_file import read_bytes, read_head
 from qnnmem.caller import Trace as Trace
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import Mapping, ProcessMemory
+from qnnmem.results.programs import Frame, Stack
 from qnnmem.text import shorten
 
 _SECONDS = 20  # of one look into a file
@@ -37,41 +39,11 @@ _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no cli
 _HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One function on a call stack; line 0 where the debug information does not say."""
-
-    function: str
-    file: str
-    line: int
-    module: str
-    offset: int
-    # The line itself. It is read while the program is here: whoever gets the frame later, in a file
-    # from elsewhere, must not open what that names.
-    source: str = ""
-
-    @property
-    def place(self) -> str:
-        """File and line, or where in which object."""
-        if self.line:
-            return f"{_near(self.file)}:{self.line}"
-        inside = f"{Path(self.module).name}+{self.offset:#x}"
-        return f"{self.function} ({inside})" if self.function else inside
-
-    @property
-    def text(self) -> str:
-        """Place and source, as findings have it."""
-        return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
-
-
-Stack = tuple[Frame, ...]
-
-
 class Symbols:
-    """Stacks of one run; every address is looked up once."""
+    """Symbolizer of one run; every address is looked up once."""
 
     def __init__(self, hidden: str) -> None:
-        self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
+        self._hidden = hidden  # the folder of the shim, whose frames are left out
         self._known: dict[tuple[str, int], Stack] = {}
         self._lock = Lock()
         self._left_s = _MOST_SECONDS
@@ -82,22 +54,22 @@ class Symbols:
 
     @property
     def has_tool(self) -> bool:
-        """Whether lines can be found at all."""
+        """Whether a tool to look up lines is installed."""
         return self._tool is not None
 
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
-        """What has to be known now, because the program may end: cheap."""
+        """Return modules and offsets of addresses, while the program is alive; cheap."""
         maps = memory.mappings()
         found: list[tuple[str, int]] = []
         for at in addresses:
             mapping = next((m for m in maps if m.start <= at < m.end), None)
             if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
-                # What is on the stack is where a call returns to; the call is before that.
+                # The stack holds return addresses; the call is before that.
                 found.append((mapping.path, _in_file(maps, mapping, at - 1)))
         return tuple(found)
 
     def stack(self, trace: Trace) -> Stack:
-        """The frames of the program, innermost first; takes a process of its own."""
+        """Return the frames of the program, innermost first; may run addr2line."""
         with self._lock:
             began = monotonic()
             self._end = began + self._left_s
@@ -121,7 +93,7 @@ class Symbols:
                 self._known[path, offset] = frames if is_late else tuple(map(_with_source, frames))
 
     def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
-        bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
+        bare: list[Stack] = [(_bare(path, offset),) for offset in offsets]
         if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
             return bare
         found = self._run(self._tool, path, offsets)
@@ -155,13 +127,12 @@ class Symbols:
         command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
         text = self._output(command)
         return [
-            tuple(_frame(f, where, path, offset) for f, where in group)
-            or (Frame("", "", 0, path, offset),)
+            tuple(_frame(f, where, path, offset) for f, where in group) or (_bare(path, offset),)
             for group, offset in zip(_groups(text.splitlines()), offsets, strict=False)
         ]
 
     def _output(self, command: list[str]) -> str:
-        """What a tool prints; nothing once no time is left, and frames stay without lines then."""
+        """Run a tool and return its output; empty once the time is used up."""
         left = self._end - monotonic()
         if left <= 0:
             return ""
@@ -174,7 +145,7 @@ class Symbols:
         return done.stdout.decode("utf-8", "replace")
 
     def _real_file(self, frame: Frame) -> Frame:
-        """The frame with the file of its line, which GNU's addr2line loses."""
+        """Return the frame with its real file, which GNU addr2line loses."""
         tool = shutil.which("readelf")
         if not frame.file.endswith(_LOST) or tool is None:
             return frame
@@ -189,7 +160,7 @@ class Symbols:
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
-    """Answers by address: for each, pairs of function and place, the inlined ones first."""
+    """Split the output by address: pairs of function and place, inlined ones first."""
     groups: list[list[str]] = []
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]+", line):
@@ -199,9 +170,14 @@ def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
     return [list(zip(group[::2], group[1::2], strict=False)) for group in groups]
 
 
+def _bare(module: str, offset: int) -> Frame:
+    return Frame(module=module[:_LONGEST_NAME], offset=offset)
+
+
 def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     found = _FILE_LINE.match(where)
     name = "" if function == "??" else function[:200]
+    module = module[:_LONGEST_NAME]
     if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
         return Frame(name, "", 0, module, offset)
     line = int(found["line"])
@@ -218,7 +194,7 @@ def _with_source(frame: Frame) -> Frame:
 
 @lru_cache(maxsize=8)
 def _source_lines(name: str) -> tuple[bytes, ...]:
-    """Lines of an ordinary file that is not too large; debug information may name any other."""
+    """Return the lines of a regular file of limited size: debug information may name any file."""
     try:
         return tuple(read_bytes(Path(name), _LARGEST_SOURCE).split(b"\n"))
     except LoadError:
@@ -226,7 +202,7 @@ def _source_lines(name: str) -> tuple[bytes, ...]:
 
 
 def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
-    """The address as the file has it."""
+    """Return the address as the file has it."""
     if not _is_movable(mapping.path):
         return address
     first = next((m.start for m in maps if m.path == mapping.path and m.offset == 0), None)
@@ -234,7 +210,7 @@ def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
 
 
 def _is_movable(path: str) -> bool:
-    """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
+    """Return whether an ELF file is position-independent."""
     try:
         head = read_head(Path(path), 18)  # by now anything may have that name
     except LoadError:
@@ -242,18 +218,10 @@ def _is_movable(path: str) -> bool:
     return head[16:17] != b"\x02"  # ET_EXEC
 
 
-def _near(name: str) -> str:
-    """A file as it is reached from the working folder."""
-    try:
-        return name.removeprefix(str(Path.cwd()) + os.sep)
-    except OSError:
-        return name
-
-
 def of_program(stack: Stack, program: str) -> Frame | None:
-    """The innermost frame of the program's own code: not of the system, and with a line if any."""
+    """Return the innermost frame of the program's own code, one with a line if possible."""
     own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
-    # What a header of the system has inlined, e.g. the allocator of a vector, is not theirs.
+    # Code inlined from a system header, e.g. the allocator of a vector, is not the program's.
     with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))
     in_program = (frame for frame in own if frame.module == program)
     return next(with_line, None) or next(in_program, None) or next(iter(own), None)

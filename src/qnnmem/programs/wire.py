@@ -1,9 +1,9 @@
-"""What travels between a program and us: words out of calls, answers and demands back.
+"""Messages between a program and the server: calls one way, answers and actions the other.
 
     from the program   u32 length, u16 kind, u16 function, words of 64 bits
     to the program     u32 length, u32 action, three words, bytes
 
-Lengths come from the program and are bounded. Whatever does not hold together ends the connection.
+Lengths come from the program and are bounded. A malformed message ends the connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PEER_PIDFD = 77  # SO_PEERPIDFD
 
 
 class Kind(IntEnum):
-    """What the client says."""
+    """Kinds of messages from a client."""
 
     HELLO = 1
     CALL = 2
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 
 class Action(IntEnum):
-    """What the client is to do."""
+    """Actions that the client carries out."""
 
     ANSWER = 0
     SEND_STACK = 1
@@ -47,11 +47,11 @@ class Action(IntEnum):
 
 
 class Hangup(Fault):
-    """The program is gone, or says what nothing of ours in it says."""
+    """The program is gone, or sent a malformed message."""
 
 
 class TurnedAway(Hangup):
-    """There is no room for the program; what it calls is not checked."""
+    """There is no room for the program; its calls are not checked."""
 
 
 class Message(NamedTuple):
@@ -64,14 +64,14 @@ class Message(NamedTuple):
 
 
 class ProgramConnection:
-    """One thread of a program."""
+    """The connection of one thread of a program."""
 
     def __init__(self, line: socket.socket, most_words: int) -> None:
         self._line, self._most = line, _HEAD.size + 8 * most_words
         self._input = line.makefile("rb")
 
     def receive(self) -> Message:
-        """The next message; a `Hangup` where there is none."""
+        """Return the next message; raise `Hangup` if there is none."""
         length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
         if not _HEAD.size <= length <= self._most or length % 8:
             raise Hangup("the program sent what is no message")
@@ -88,14 +88,14 @@ class ProgramConnection:
         return data
 
     def send(self, action: int, a: int = 0, b: int = 0, c: int = 0, data: bytes = b"") -> None:
-        """One answer or demand."""
+        """Send one answer or action."""
         try:
             self._line.sendall(_REPLY.pack(_REPLY.size + len(data), action, a, b, c) + data)
         except OSError as exc:
             raise Hangup("the program closed the connection") from exc
 
     def peer(self) -> int:
-        """The process at the other end, as the system knows it: not what that says itself."""
+        """Return the pid of the peer as the kernel knows it, not as the peer claims."""
         try:
             found = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         except OSError as exc:
@@ -103,10 +103,10 @@ class ProgramConnection:
         return int(struct.unpack("3i", found)[0])
 
     def confirm(self) -> None:
-        """To be asked once `peer` was looked into: a `Hangup` where it may be another process.
+        """Raise `Hangup` if the pid of `peer` may belong to another process by now.
 
-        Who connected can have ended, leaving the line to others, and its number can be anybody's.
-        Linux before 6.5 cannot be asked.
+        Call it after the process was opened: the peer may have ended and its pid may be reused.
+        Linux before 6.5 cannot tell.
         """
         try:
             process = self._line.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
@@ -115,19 +115,19 @@ class ProgramConnection:
                 return
             raise Hangup("who connected is gone") from exc
         try:
-            signal.pidfd_send_signal(process, 0)  # which sends nothing
+            signal.pidfd_send_signal(process, 0)  # signal 0 only checks
         except OSError as exc:
             raise Hangup("who connected is gone") from exc
         finally:
             os.close(process)
 
     def hang_up(self) -> None:
-        """End it for both sides; a thread here that waits for a message closes it then."""
+        """Shut both directions down; a thread that waits for a message then closes it."""
         with contextlib.suppress(OSError):  # the other end was faster
             self._line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it, and give its descriptor back."""
+        """Shut it down and close its descriptor."""
         self.hang_up()
         with contextlib.suppress(OSError, ValueError):
             self._input.close()  # or the socket would stay open with it

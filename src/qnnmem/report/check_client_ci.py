@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from qnnmem.contract.rules import every_rule
-from qnnmem.programs.check.client_run import ClientReport
-from qnnmem.programs.check.findings import CALLED, ClientFinding
-from qnnmem.programs.stacks import Frame, Stack, of_program
-from qnnmem.report.check_client import headline, verdict
+from qnnmem.programs.check.findings import CALLED
+from qnnmem.programs.stacks import of_program
+from qnnmem.report.check_client import headline
 from qnnmem.report.findings import (
     CallStack,
     CiFinding,
@@ -20,17 +18,16 @@ from qnnmem.report.findings import (
     sarif_log,
     sarif_message,
 )
+from qnnmem.results.programs import ClientFinding, ClientResult, Frame, Stack
 from qnnmem.text import shorten
 
 _WIDE = 600
 
 
-def render_sarif(report: ClientReport) -> str:
+def render_sarif(report: ClientResult) -> str:
     """One SARIF log: a rule for each that was broken, a result for each finding."""
     rules = {
-        one.finding.rule: CiRule(
-            one.finding.rule, every_rule()[one.finding.rule].title, "error", help=one.finding.cure
-        )
+        one.rule: CiRule(one.rule, one.title, "error", help=one.cure)
         for one in reversed(report.findings)  # the cure of the first finding counts
     }
     return sarif_log(
@@ -38,7 +35,7 @@ def render_sarif(report: ClientReport) -> str:
     )
 
 
-def _invocation(report: ClientReport) -> dict[str, Any]:
+def _invocation(report: ClientResult) -> dict[str, Any]:
     made: dict[str, Any] = {
         "executionSuccessful": report.called and not report.not_checked,
         "exitCode": report.exit_code,
@@ -52,18 +49,21 @@ def _invocation(report: ClientReport) -> dict[str, Any]:
 
 
 def _finding(one: ClientFinding) -> CiFinding:
-    found = one.finding
-    text = f"{found.sentence}; {found.cure}" if found.cure else found.sentence
-    what = found.call if one.label == CALLED else f"{found.call}, {one.label}"
-    frame, other = _with_line(one.stack), _with_line(one.other_stack)
-    stacks = [_stack(what, one.stack)] if frame is not None else []
-    stacks += [_stack(one.other, one.other_stack)] if other is not None else []
+    text = f"{one.sentence}; {one.cure}" if one.cure else one.sentence
+    what = one.call if one.label == CALLED else f"{one.call}, {one.label}"
+    frame, stacks = _with_line(one.stack), []
+    if frame is not None:
+        stacks.append(_stack(what, one.stack))
+    related: tuple[CiPlace, ...] = ()
+    if one.other is not None and (second := _with_line(one.other.stack)) is not None:
+        stacks.append(_stack(one.other.what, one.other.stack))
+        related = (_place(second, one.other.what),)
     return CiFinding(
-        found.rule,
+        one.rule,
         "error",
         shorten(text, _WIDE),
         None if frame is None else _place(frame, what),
-        () if other is None else (_place(other, one.other),),
+        related,
         count=one.count,
         stacks=tuple(stacks),
     )
@@ -83,25 +83,25 @@ def _stack(text: str, stack: Stack) -> CallStack:
     return CallStack(shorten(text, _WIDE), tuple(frames))
 
 
-def render_junit(report: ClientReport) -> str:
+def render_junit(report: ClientResult) -> str:
     """One suite: a failure for each finding, an error for what was not checked, or one pass."""
     cases = [
         JunitCase(
             headline(one),
             "failure",
-            one.finding.rule,
-            one.finding.sentence,
-            (one.finding.cure, *(frame.text for frame in one.stack)),
+            one.rule,
+            one.sentence,
+            (one.cure, *(frame.text for frame in one.stack)),
         )
         for one in report.findings
     ]
     cases += [JunitCase(what, "error", "not checked", what) for what in _missed(report)]
-    suite = JunitSuite(report.command[0], tuple(cases or [JunitCase(verdict(report))]))
+    suite = JunitSuite(report.command[0], tuple(cases or [JunitCase(report.verdict)]))
     return junit_xml([suite])
 
 
-def _missed(report: ClientReport) -> list[str]:
+def _missed(report: ClientResult) -> list[str]:
     """What keeps a run from being clean though no rule was broken."""
     if not report.called and not report.findings and not report.not_checked:
-        return [verdict(report)]
+        return [report.verdict]
     return [missed.what for missed in report.not_checked]

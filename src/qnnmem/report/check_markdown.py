@@ -10,15 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from qnnmem.gate.checked import BudgetRun, CheckedModel
-from qnnmem.lpai.tcm import judge_plan
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.check import PoolRow, pool_rows
 from qnnmem.report.diff import signed, size
 from qnnmem.report.markdown import block, escape
 from qnnmem.report.plan import map_lines
-from qnnmem.report.plan_svg import render_svg
-from qnnmem.report.planned import PlanReport
+from qnnmem.report.plan_picture import render_svg
 from qnnmem.report.table import Column, markdown_table
-from qnnmem.results.result import TOOL
 from qnnmem.text import shorten
 
 _MARKS = {0: ":white_check_mark:", 1: ":x:", 2: ":x:", 3: ":grey_question:"}
@@ -70,17 +68,17 @@ def _map(model: CheckedModel, drawing: str) -> Iterator[str]:
     yield ""
     yield from (f"- {escape(one)}" for one in model.reasons)
     yield ""
-    yield from block(map_lines(_plan_report(model)))
+    yield from block(map_lines(_planned_file(model)))
     if drawing:
         yield from ("", f"As a drawing: `{escape(drawing)}` among the files of this run.")
     yield from ("", "</details>")
 
 
-def _plan_report(model: CheckedModel) -> PlanReport:
+def _planned_file(model: CheckedModel) -> PlannedFile:
     """The plan of a model as renderers of plans take it."""
     if model.plan is None:
         raise ValueError(f"{model.name} was not planned")
-    return PlanReport(model.plan, judge_plan(model.plan), model.file, TOOL, model.seconds)
+    return PlannedFile(model.plan, model.file, model.seconds)
 
 
 def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
@@ -91,7 +89,7 @@ def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
         if model.plan is not None:
             name = _file(model.name, taken)
             taken.add(name)
-            found[model.name] = name, render_svg(_plan_report(model))
+            found[model.name] = name, render_svg(_planned_file(model).result)
     return found
 
 

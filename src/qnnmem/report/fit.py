@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from qnnmem.htp.fit import TITLES
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.limits import limit_lines, source_lines
-from qnnmem.report.several import ANSWERS, table_lines
 from qnnmem.report.shell import file_word, next_line, output_words
+from qnnmem.report.table import ANSWERS, table_lines
 from qnnmem.results.fit import FitResult, FitSuggestion, SocFit
 from qnnmem.results.several import RefusedFile
 from qnnmem.text import counted, shorten

@@ -1,35 +1,43 @@
-"""What a fix came to, as text and as JSON, schema `qnnmem.fix/1`."""
+"""What a fix came to, as text: one model with the commands to go on, and a table of several."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
-from qnnmem.errors import join_words
+from qnnmem.fix.fixed_model import FixRow
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.library.judge import NOUNS
+from qnnmem.fix.library.judge import MODEL, NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
 from qnnmem.fix.parts.deployment import Arrangement
-from qnnmem.fix.proof.prove import LevelGap, OutputGap
-from qnnmem.fix.proof.validate import Validation
-from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
+from qnnmem.fix.parts.op_sequence import Stretch
+from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
 from qnnmem.fix.run import FixResult
 from qnnmem.flags import with_flags
-from qnnmem.report import fix_validation
-from qnnmem.report.fix_next import Command, command_lines, one_line
-from qnnmem.report.plan_json import map_values
-from qnnmem.results.schema import write_json
+from qnnmem.report.shell import file_word, next_line, output_words
+from qnnmem.report.table import table_lines
+from qnnmem.results.fix import FixedModel, ValidatedOutput, Validation
+from qnnmem.results.several import RefusedFile
 from qnnmem.text import counted, quote, shorten
 from qnnmem.units import format_size
 
-SCHEMA = "qnnmem.fix/1"
 _WIDE = 400
 _REMEDY = 11
 _OUTPUTS = 8  # of which it is said how far they are off
 _CHANGE = 44  # columns for what a remedy changes
 _TITLES = "  ratio  fits  results      extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
+_OUTPUT = 40  # columns for the name of an output
+_SHOWN_OUTPUTS = 20
+_TABLE = ("file", "before", "after", "ratio", "remedy", "results", "answer")
+_WORDS = {True: "fits", False: "does not fit", None: "-"}
+_MOST = 4  # commands that anybody pastes
+_OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
+_HTP = ("--soc", "--precision", "--vtcm-mb", "--opt-level", "--budget")
+_BITS = 16  # loses less than 8
+_SHAPING = ("--dim", "--shape", "--value")
+_CHANGED = "prepare the changed model"
+Command = tuple[str, Sequence[str]]  # why, and its words
 
 
 def render_text(
@@ -52,7 +60,7 @@ def render_text(
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += map(_hint, result.hints) if result.hints else _untried(result)
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
-    lines += ["", *fix_validation.lines(validation)] if validation is not None else []
+    lines += ["", *_validation_lines(validation)] if validation is not None else []
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     lines += command_lines(commands)
     return "\n".join(line for line in lines if line is not None) + "\n"
@@ -231,109 +239,199 @@ def _results(change: JudgedChange) -> str:
     return "the same" if change.proof.identical else f"{change.proof.largest:.2g} off"
 
 
-def render_json(
-    result: FixResult,
-    files: Sequence[str],
-    commands: Sequence[Command],
-    chain: Sequence[str] = (),
-    validation: Validation | None = None,
-) -> str:
-    """One JSON object."""
-    said = {"from_log": list(chain)} if chain else {}
-    values = as_values(result, files, commands, validation)
-    return write_json({**values, **_plans(result), **said})
+def _validation_lines(found: Validation) -> Iterator[str]:
+    """A verdict, and a line for every output."""
+    samples = counted(found.samples, "sample")
+    verdict = "holds" if found.holds else "DOES NOT HOLD"
+    yield f"validated on {samples}: {verdict}"
+    heads = f"{'to the model as it was':<24}{'planned memory':<16}NaN, infinite"
+    yield f"  {'output':<{_OUTPUT}}{heads}"
+    for one in found.outputs[:_SHOWN_OUTPUTS]:
+        yield f"  {shorten(one.output, _OUTPUT - 2):<{_OUTPUT}}{_validated_row(one, found)}"
+    if len(found.outputs) > _SHOWN_OUTPUTS:
+        yield f"  and {counted(len(found.outputs) - _SHOWN_OUTPUTS, 'other output')}"
+    if not found.planned:
+        yield f"  not executed in planned memory: {shorten(found.why_not_planned, 200)}"
+    for finding in found.findings:
+        yield f"  rule broken in planned memory: {shorten(finding, 200)}"
 
 
-def _plans(result: FixResult) -> dict[str, Any]:
-    """Where every tensor lies before and after, for whoever draws it; HTP has no such plan."""
-    before, after = result.best.before.plan, result.best.need.plan
-    if before is None or after is None:
-        return {}
-    whole = result.best.change.parts is None
-    plans = {"before": map_values(before), "after": map_values(after)}
-    return {"plans": {**plans, "after_is": "whole model" if whole else "neediest part"}}
+def _validated_row(one: ValidatedOutput, found: Validation) -> str:
+    off = f"{_gap(one.largest_difference)} off, {_gap(one.relative_difference)} of it"
+    was = "the same" if one.identical else off
+    moved = one.planned_difference
+    ran = "the same" if moved == 0 else f"{_gap(moved)} off"
+    ran = ran if found.planned else "-"
+    odd = f"{one.nans:,}, {one.infinities:,}" if one.nans or one.infinities else "none"
+    return f"{was:<24}{ran:<16}{odd}"
 
 
-def as_values(
-    result: FixResult,
-    files: Sequence[str],
-    commands: Sequence[Command],
-    validation: Validation | None = None,
-) -> dict[str, Any]:
-    """The same as JSON has it."""
+def _gap(size: float | None) -> str:
+    """How far a result is off; `inf` where a number became NaN or infinite."""
+    return "inf" if size is None else f"{size:.2g}"
+
+
+# --- Several models
+
+
+def render_table(rows: Sequence[FixRow]) -> str:
+    """The verdict on all, a row for each, and what was written."""
+    done = [row for row in rows if isinstance(row, FixedModel)]
+    lines = [_verdict_on_all(rows), "", *table_lines(_TABLE, [_cells(row) for row in rows])]
+    ways = [row for row in done if row.obstacle]
+    lines += ["", *(_obstacle(row) for row in ways)] if ways else []
+    files = [file for row in done for file in row.files if file.endswith(".onnx")]
+    lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
+    return "\n".join(lines) + "\n"
+
+
+def _verdict_on_all(rows: Sequence[FixRow]) -> str:
+    done = [row for row in rows if isinstance(row, FixedModel)]
+    parts = [f"{len(rows) - len(done)} of {len(rows)} not judged"] if len(done) < len(rows) else []
+    over = sum(row.fits is False for row in done)
+    fits = sum(row.fits is True for row in done)
+    parts += [f"does not fit: {over} of {len(done)}"] if over else []
+    parts += [f"fits: {fits} of {len(done)}"] if fits else []
+    changed = sum(bool(row.files) for row in done)
+    return ", ".join([*parts, f"{counted(changed, 'model')} changed"])
+
+
+def _cells(row: FixRow) -> tuple[str, ...]:
+    if isinstance(row, RefusedFile):
+        return row.input, "-", "-", "-", "-", "-", "not judged"
+    before, after, best = row.before_bytes, row.after_bytes, row.chosen
+    ratio = f"{after / before:.2f}" if before and after is not None else "-"
+    gap = best.largest_difference
+    results = "the same" if best.identical else "off" if gap is None else f"{gap:.2g} off"
+    sizes = ("-" if size is None else f"{size:,}" for size in (before, after))
+    name = f"{row.input} {row.soc_name}" if row.soc_name else row.input
+    return name, *sizes, ratio, best.remedy, results, _WORDS[row.fits]
+
+
+def _obstacle(row: FixedModel) -> str:
+    return f"{shorten(row.input, 80)}: in the way: {shorten(row.obstacle, _WIDE)}"
+
+
+# --- How to go on
+
+
+def next_commands(
+    result: FixResult, files: Sequence[str], given: Sequence[str]
+) -> Sequence[Command]:
+    """What to do with the result; `given` are the words of this run that `prepare` takes, too.
+
+    `files` are those that were written, or that of the user where nothing was.
+    """
+    if result.exit_code:
+        return ()
+    kept = [word for word in given if word.partition("=")[0] not in _OURS]
+    if result.best.change.model is not result.case.model or result.best.change.parts is not None:
+        kept = [word for word in kept if word.partition("=")[0] not in _SHAPING]
+    if isinstance(result, HtpFixResult):
+        return _htp_commands(result, files, kept)
+    if result.best.change.parts is None:
+        why = "prepare it so" if result.best.change.model is result.case.model else _CHANGED
+        return ((why, _prepare_words(result, files[0], kept)),)
+    return tuple(
+        (f"prepare part {number}", _prepare_words(result, file, _of_part(kept, part)))
+        for number, (file, part) in enumerate(
+            zip(files, result.best.change.parts.parts, strict=False), start=1
+        )
+    )
+
+
+def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[str]:
     best = result.best
-    found = best.need.deployment
-    return {
-        "schema": SCHEMA,
-        "input": str(result.case.path),
-        "backend": result.backend,
-        "fits": result.fits,
-        "before_bytes": best.before.size,
-        "after_bytes": best.need.size,
-        "limit_bytes": best.need.limit,
-        "over_budget": list(best.need.over),
-        "total_bytes": best.need.total,
-        "plain_total_bytes": best.before.total,
-        "deployment": None if found is None else found.values(best.before.total),
-        "best": result.tried.index(best),
-        "tried": [dict(_change(change)) for change in result.tried],
-        "obstacle": result.obstacle,
-        "notes": list(result.notes),
-        "would_fit": [
-            {"allow": one.allow, "pool": one.need.what, "bytes": one.need.size}
-            for one in result.hints
-        ],
-        "validation": fix_validation.as_json(validation),
-        "files": list(files),
-        "next": one_line(commands),
-        **({"soc": result.soc.name} if isinstance(result, HtpFixResult) and result.soc else {}),
-    }
+    options = best.change.pool_options
+    words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
+    words += _precision_words(best)
+    return [*words, *output_words(f"{model.removesuffix('.onnx')}.bin")]
 
 
-def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
-    made, need, proof = change.change, change.need, change.proof
-    yield "remedy", made.remedy
-    yield "change", made.what
-    yield "pool", need.what
-    yield "bytes", need.size
-    yield "limit_bytes", need.limit
-    yield "fits", change.fits
-    yield "over_budget", list(need.over)
-    yield "missing_bytes", need.missing
-    yield "why", join_words(need.why)
-    yield "identical", proof is None or proof.identical
-    yield "lossy", made.is_lossy
-    yield "samples", 0 if proof is None else proof.samples
-    largest = 0.0 if proof is None else proof.largest
-    yield "largest_difference", _finite(largest)
-    yield "relative_difference", _finite(0.0 if proof is None else proof.relative)
-    yield "outputs", [] if proof is None else [_output(one) for one in proof.each]
-    yield "reshaped_outputs", [] if proof is None else list(proof.unmeasured)
-    yield "macs", made.macs
-    yield "extra_macs", made.extra_macs
-    if proof is not None and proof.levels:
-        yield "optimisation_levels", [_level(one) for one in proof.levels]
-    yield "seconds", round(change.seconds, 3)
-    yield "steps", [dict(step) for step in made.steps]
+def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
+    """The command that makes one binary of a model for several shapes."""
+    inplace = any(one.best.change.pool_options.inplace for one in results)
+    words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
+    words += [*_precision_words(results[0].best), *output_words(binary)]
+    return "one binary of them, weights stored once", words
 
 
-def _level(gap: LevelGap) -> dict[str, Any]:
-    return {
-        "level": gap.level,
-        "identical": gap.identical,
-        "largest_difference": _finite(gap.largest),
-        "relative_difference": _finite(gap.relative),
-    }
+def allow_command(
+    result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
+) -> Sequence[Command]:
+    """The same command with what loses least of what would fit allowed, and where it writes."""
+    if not result.hints:
+        return ()
+    allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
+    kept = [word for word in given if word.partition("=")[0] not in ("--allow", "-o", "--output")]
+    words = ["qnnmem", "fix", file_word(model), *kept, f"--allow={allow}", *output]
+    return (("allow what loses least", words),)
 
 
-def _output(gap: OutputGap) -> dict[str, Any]:
-    return {
-        "name": gap.name,
-        "largest_difference": _finite(gap.largest),
-        "relative_difference": _finite(gap.relative),
-        "signal_to_noise_db": None if gap.decibels is None else round(gap.decibels, 2),
-    }
+def _precision_words(best: JudgedChange) -> list[str]:
+    """How a model that computes in floats is prepared: LPAI has no floating point."""
+    bits = best.change.pool_options.bits or _BITS
+    return [f"--quantize=int{bits}"] if has_floats(best.plan) else []
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None  # JSON has no infinity
+def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:
+    """Without states of which the part has not both ends: the application hands those on."""
+    found = []
+    for word in kept:
+        option, _, pair = word.partition("=")
+        ends = pair.rpartition("=")
+        if option != "--state" or (ends[0] in part.inputs and ends[2] in part.outputs):
+            found.append(word)
+    return found
+
+
+def _htp_commands(
+    result: HtpFixResult, files: Sequence[str], given: Sequence[str]
+) -> Sequence[Command]:
+    if result.rounds and result.binaries:
+        return list(_placing(result, files))[:_MOST]
+    kept = [word for word in given if word.partition("=")[0] not in _HTP]
+    model = next((file for file in files if file.endswith(".onnx")), str(result.case.path))
+    binary = next((file for file in files if file.endswith(".bin")), "")
+    words = ["qnnmem", "prepare", file_word(model), *_htp_words(result), *kept]
+    if binary:
+        return [("compile with these settings", [*words, "--force", "-o", file_word(binary)])]
+    return [("compile it", [*words, *output_words(f"{Path(model).stem}.bin")])]
+
+
+def _htp_words(result: HtpFixResult) -> Iterator[str]:
+    options = result.best.change.compile_options
+    soc = "" if result.soc is None else result.soc.name
+    yield from ("--backend=htp", f"--soc={soc}")
+    if options.precision.value != "fp16":
+        yield f"--precision={options.precision.value}"
+    if options.vtcm_mb is not None:
+        yield f"--vtcm-mb={options.vtcm_mb}"
+    if options.opt_level is not None:
+        yield f"--opt-level={options.opt_level}"
+
+
+def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
+    """One command for each round of contexts that are loaded at the same time."""
+    binaries = [file for file in files if file.endswith(".bin")]
+    known = {**{Path(file).stem: file for file in binaries}, **result.beside, MODEL: binaries[0]}
+    soc = "" if result.soc is None else result.soc.name
+    # The library knows its own limit only.
+    limit = result.domain_bytes
+    budget = ["--verify"] if limit is None else [f"--budget={limit}"]
+    for number, names in enumerate(result.rounds, start=1):
+        paths = [file_word(known[name]) for name in names]
+        what = "what is loaded together" if len(paths) > 1 else "what is loaded alone"
+        turn = f", turn {number} of {len(result.rounds)}" if len(result.rounds) > 1 else ""
+        yield f"{what}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
+
+
+def command_lines(commands: Sequence[Command]) -> list[str]:
+    """A line for each, to be pasted."""
+    return [line for why, words in commands if (line := next_line(why, words))]
+
+
+def one_line(commands: Sequence[Command]) -> str:
+    """All in one line, each after the one before it went well."""
+    found = (next_line("", words).removeprefix("next: : ") for _, words in commands)
+    return " && ".join(line for line in found if line)

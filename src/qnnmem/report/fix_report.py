@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from qnnmem.errors import join_words
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
-from qnnmem.report.fix import deployment_lines, extra_work, level_lines, scope, verdict
-from qnnmem.report.fix_next import Command
+from qnnmem.report.fix import (
+    Command,
+    deployment_lines,
+    extra_work,
+    level_lines,
+    scope,
+    verdict,
+)
 from qnnmem.report.markdown import block, code, code_table, escape
 from qnnmem.report.shell import next_line, shell_line
 from qnnmem.results.result import TOOL

@@ -1,24 +1,18 @@
-"""The LPAI contract as text and JSON: its rules, the choices where it is silent, the self-test."""
+"""The LPAI contract as text: its rules, the choices where it is silent, the self-test."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+
+from msgspec.structs import replace
 
 from qnnmem.contract.rules import Rule
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
-from qnnmem.lpai.choices import Choice
-from qnnmem.lpai.selftest import RuleResult
 from qnnmem.qnn.codes import code_name
-from qnnmem.results.schema import write_json
+from qnnmem.results.lpai import Choice, DescribedRule, RuleCode, RuleResult, RulesResult
 from qnnmem.text import counted
-
-RULES_SCHEMA = "qnnmem.lpai-rules/1"
-CHOICES_SCHEMA = "qnnmem.lpai-choices/1"
-SELFTEST_SCHEMA = "qnnmem.lpai-selftest/1"
 
 _MARKS = {
     "D": "documented",
@@ -28,9 +22,21 @@ _MARKS = {
 }
 
 
-def rules_json(rules: Sequence[Rule]) -> str:
+def rules_result(rules: Sequence[Rule]) -> RulesResult:
     """Rules with the names of their codes."""
-    return write_json({"schema": RULES_SCHEMA, "rules": [_rule_values(rule) for rule in rules]})
+    return RulesResult(rules=tuple(map(_described, rules)))
+
+
+def _described(rule: Rule) -> DescribedRule:
+    return DescribedRule(
+        id=rule.id,
+        title=rule.title,
+        consequence=rule.consequence,
+        codes=tuple(RuleCode(code, code_name(code)) for code in rule.codes),
+        mark=rule.mark,
+        source=rule.source,
+        cure=rule.cure,
+    )
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
@@ -43,15 +49,9 @@ def rule_text(rule: Rule) -> str:
     return _text(_rule_lines(rule))
 
 
-def choices_json(choices: Sequence[Choice]) -> str:
-    """Every field of every choice."""
-    values = [asdict(with_options(one)) for one in choices]
-    return write_json({"schema": CHOICES_SCHEMA, "choices": values})
-
-
 def choices_text(choices: Sequence[Choice]) -> str:
     """Choices by section: what is done, why, and how to change it."""
-    return _text(_choice_lines([with_options(one) for one in choices]))
+    return _text(_choice_lines(choices))
 
 
 def with_options(choice: Choice) -> Choice:
@@ -63,20 +63,9 @@ def with_options(choice: Choice) -> Choice:
     return replace(choice, override=re.sub(r"PrepareOptions\.(\w+)", option, choice.override))
 
 
-def selftest_json(results: Sequence[RuleResult]) -> str:
-    """How the cases of each rule went."""
-    rules = [asdict(one) | {"as_expected": one.as_expected} for one in results]
-    return write_json({"schema": SELFTEST_SCHEMA, "rules": rules})
-
-
 def selftest_text(results: Sequence[RuleResult]) -> str:
     """The verdict, then a line for each rule."""
     return _text(_selftest_lines(results))
-
-
-def _rule_values(rule: Rule) -> dict[str, Any]:
-    codes = [{"code": code, "name": code_name(code)} for code in rule.codes]
-    return asdict(rule) | {"codes": codes}
 
 
 def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:

@@ -55,16 +55,15 @@ def _pools(plan: MemoryPlan) -> Iterator[tuple[str | int | None, ...]]:
 
 
 def _map(plan: MemoryPlan, title: str) -> Html:
-    from qnnmem.report.plan_json import map_values
-    from qnnmem.report.plan_picture import draw
-    from qnnmem.report.plan_svg import svg_of
+    from qnnmem.planner.planned_file import plan_map
+    from qnnmem.report.plan_picture import draw, svg_of
 
     if not plan.buffers:
         return Html("")
     if len(plan.buffers) > _MOST_BOXES:
         many = counted(len(plan.buffers), "buffer")
         return tag("p", f"The map of {many} is in the page that `qnnmem report` writes.")
-    drawn = svg_of(draw(map_values(plan), title))
+    drawn = svg_of(draw(plan_map(plan), title))
     content = b64encode(drawn.encode("utf-8", "backslashreplace")).decode()
     words = f"Memory map of {title}: time to the right, address up"
     return Html(f'<img alt="{text(words)}" src="data:image/svg+xml;base64,{content}">')

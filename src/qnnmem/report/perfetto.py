@@ -12,23 +12,24 @@ from pathlib import PurePath
 from typing import Any
 
 from qnnmem.planner import MemoryPlan, PlacedBuffer, Pool
-from qnnmem.report.planned import PlanReport
+from qnnmem.planner.planned_file import PlannedFile
+from qnnmem.results.result import TOOL
 from qnnmem.text import counted, shorten
 
 _PROCESS, _OPS = 1, 1
 _NAME = 200
 
 
-def render_perfetto(report: PlanReport) -> str:
+def render_perfetto(planned: PlannedFile) -> str:
     """One JSON object: what is alive in each pool, its size, and the ops."""
-    name = shorten(PurePath(report.input).name or report.input, _NAME)
-    first = min((buffer.live.lower for buffer in report.plan.buffers), default=0)
+    name = shorten(PurePath(planned.input).name or planned.input, _NAME)
+    first = min((buffer.live.lower for buffer in planned.plan.buffers), default=0)
     events = [
         *_names(name, first),
-        *_counters(report.plan, first),
-        *_marks(report.plan, first),
+        *_counters(planned.plan, first),
+        *_marks(planned.plan, first),
     ]
-    about = {"tool": report.tool, "input": name, "time": "steps: 1 us is one step of the plan"}
+    about = {"tool": TOOL, "input": name, "time": "steps: 1 us is one step of the plan"}
     values = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
     return json.dumps(values, separators=(",", ":")) + "\n"
 

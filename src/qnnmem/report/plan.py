@@ -1,18 +1,22 @@
-"""A memory plan for people: the short answer, and the whole story."""
+"""A memory plan for people: the short answer, the whole story, and the command that comes next."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
-from qnnmem.flags import with_flags
+from qnnmem.flags import flag, flag_word, with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
-from qnnmem.planner import Io, Pool
+from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.planner.model_plan import alike, pool_sizes
+from qnnmem.planner.planned_file import PlannedFile, op_at_peak
+from qnnmem.planner.pools import TCM
+from qnnmem.planner.remedies import Remedy
 from qnnmem.planner.tcm import too_many
-from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
-from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
-from qnnmem.report.planned import PlanReport
+from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.tcm import fatal_lines
+from qnnmem.results.plan import PlanResult
 from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -24,46 +28,55 @@ SHOWN_AT_PEAK = 8
 SHOWN_NOTES = 3
 _TCM_NAMES = {BINARY: "constants"}  # of a plan, which has no binary yet
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
+FREE, OTHER = "·", "▒"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LONGER = 60  # seconds to search at least, when told to search longer
+_LONGEST = 86_400
+_OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
+# Options of a plan that preparing takes, too.
+_OF_PREPARE = (
+    *("--dim", "--shape", "--value", "--state", "--io", "--align", "--inplace", "--reorder"),
+)
 
 
-def render_answer(report: PlanReport) -> str:
+def render_answer(planned: PlannedFile) -> str:
     """The short answer: whether it fits, bytes of each pool, what is proven, what to do next."""
     parts = (_verdict, _other_pools, _budgets, useless_lines, _first_notes, next_lines)
-    return "\n".join(line for part in parts for line in part(report)) + "\n"
+    return "\n".join(line for part in parts for line in part(planned)) + "\n"
 
 
-def render_text(report: PlanReport) -> str:
+def render_text(planned: PlannedFile) -> str:
     """Verdict first, then numbers, then why, then what to do next.
 
     Names from the file are made safe to print.
     """
     parts = (_verdict, _about, _pools, _budgets, remedy_lines, _reorder, _peak, _tcm, _map, _notes)
-    blocks = ["\n".join(lines) for part in parts if (lines := list(part(report)))]
-    blocks += next_lines(report, detailed=True)
+    blocks = ["\n".join(lines) for part in parts if (lines := list(part(planned)))]
+    blocks += next_lines(planned, detailed=True)
     return "\n\n".join(["\n".join(blocks[:2]), *blocks[2:]]) + "\n"
 
 
-def _verdict(report: PlanReport) -> Iterator[str]:
-    plan = report.plan
+def _verdict(planned: PlannedFile) -> Iterator[str]:
+    plan = planned.plan
     if plan.model.assumed:
         yield with_flags(plan.model.assumed)
     yield from map(_shortened, plan.model.holds_for)
-    yield from budget_lines(report)
-    yield from allocation_lines(report)
+    yield from budget_lines(planned)
+    yield from allocation_lines(planned.result)
     yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.proof_words}"
 
 
-def allocation_lines(report: PlanReport) -> Iterator[str]:
+def allocation_lines(plan: PlanResult) -> Iterator[str]:
     """That TCM serves fewer allocations than there are, where no budget of TCM says so."""
-    if report.tcm_budget is None:
-        yield from fatal_lines(report.tcm)
+    if TCM not in plan.limits:
+        yield from fatal_lines(plan.tcm)
 
 
-def budget_lines(report: PlanReport) -> Iterator[str]:
+def budget_lines(planned: PlannedFile) -> Iterator[str]:
     """One line for each budget: whether it holds."""
-    plan = report.plan
+    plan = planned.plan
     in_time = "" if plan.search_missing else " in time"
-    by = plan.by_estimate
+    by = plan.proof.basis
     for budget in plan.budgets:
         name = budget.pool.value
         many = name.endswith("s")
@@ -87,10 +100,10 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             needs = "need" if many else "needs"
             yield (
                 f"does not fit{by}: {name} {needs} at least {_bytes(budget.at_least)}, "
-                f"{missing:,} more than {budget.have:,}{_in_this_order(report, budget.pool)}"
+                f"{missing:,} more than {budget.have:,}{_in_this_order(planned, budget.pool)}"
             )
-    if report.tcm_budget is not None:
-        yield _tcm_budget_line(report.tcm_budget, report.tcm, by)
+    if planned.tcm_budget is not None:
+        yield _tcm_budget_line(planned.tcm_budget, planned.tcm, by)
 
 
 def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None, by: str) -> str:
@@ -110,13 +123,13 @@ def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None, by: str) 
     return f"fits{by}: constants and IO take {need:,} of {_bytes(have)} of TCM{pool}"
 
 
-def _other_pools(report: PlanReport) -> Iterator[str]:
+def _other_pools(planned: PlannedFile) -> Iterator[str]:
     """What the answer about scratch leaves out, in one line."""
-    plan = report.plan
+    plan = planned.plan
     if plan.model.format == "csv":
         yield f"{counted(len(plan.model.buffers), 'buffer')} in one pool"
         return
-    sizes = {pool.value: size for pool, size in report.pools if pool is not Pool.SCRATCH}
+    sizes = {pool: size for pool, size in planned.result.pools.items() if pool != "scratch"}
     inside = "; IO is inside scratch" if plan.options.io is Io.INSIDE else ""
     if inside:
         del sizes[Pool.IO.value]
@@ -125,22 +138,22 @@ def _other_pools(report: PlanReport) -> Iterator[str]:
     yield f"{', '.join(parts)} {unit}{inside}"
 
 
-def _first_notes(report: PlanReport) -> Iterator[str]:
-    notes = list(_notes(report))
+def _first_notes(planned: PlannedFile) -> Iterator[str]:
+    notes = list(_notes(planned))
     yield from notes[:SHOWN_NOTES]
     if len(notes) > SHOWN_NOTES:
         yield f"note: {counted(len(notes) - SHOWN_NOTES, 'more note')} with -v"
 
 
-def _about(report: PlanReport) -> Iterator[str]:
-    plan = report.plan
+def _about(planned: PlannedFile) -> Iterator[str]:
+    plan = planned.plan
     model = plan.model
     as_given = bool(model.buffers) and plan.options.align is None
     align = "alignments of the file" if as_given else f"alignment {plan.align}"
-    facts = f"{align}, planned in {report.seconds:.2f} s"
+    facts = f"{align}, planned in {planned.seconds:.2f} s"
     if model.format == "csv":
         listed = counted(len(model.buffers), "buffer")
-        yield f"{shorten(report.input)}: {listed} in one pool, {facts}"
+        yield f"{shorten(planned.input)}: {listed} in one pool, {facts}"
         return
     width = (
         f"floats stored in {plan.options.bits} bits"
@@ -148,14 +161,14 @@ def _about(report: PlanReport) -> Iterator[str]:
         else "types as in the model"
     )
     yield (
-        f"{shorten(report.input)}: {counted(len(model.ops), 'op')}, "
+        f"{shorten(planned.input)}: {counted(len(model.ops), 'op')}, "
         f"{counted(len(model.inputs), 'input')}, "
         f"{counted(len(model.outputs), 'output')}, {width}, {facts}"
     )
 
 
-def _pools(report: PlanReport) -> Iterator[str]:
-    plan = report.plan
+def _pools(planned: PlannedFile) -> Iterator[str]:
+    plan = planned.plan
     if plan.model.format == "csv":
         return
     held = {pool: sum(b.pool is pool for b in plan.buffers) for pool in Pool}
@@ -170,26 +183,26 @@ def _pools(report: PlanReport) -> Iterator[str]:
         Pool.CONSTANTS: f"{counted(len(plan.model.constants), 'tensor')} of the model binary",
     }
     yield f"{'pool':<11}{'bytes':>15}{'size':>13}   holds"
-    for pool, size in report.pools:
-        yield f"{pool.value:<11}{size:>15,}{format_size(size):>13}   {what[pool]}"
+    for pool, size in planned.result.pools.items():
+        yield f"{pool:<11}{size:>15,}{format_size(size):>13}   {what[Pool(pool)]}"
 
 
-def _budgets(report: PlanReport) -> Iterator[str]:
+def _budgets(planned: PlannedFile) -> Iterator[str]:
     """What stands in the way of each budget, by its bytes and its share of what is needed."""
-    for budget in report.plan.budgets:
+    for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
         why = "fullest step" if budget.fits is None else _WHY[budget.pool]
         if why == _WHY[Pool.SCRATCH] and len(budget.blockers) == 1:
             why = "too large by itself"
-        sizes = pool_sizes(report.plan, budget.pool)
+        sizes = pool_sizes(planned.plan, budget.pool)
         parts = [(name, sizes[name]) for name in budget.blockers]
         yield from _parts(why, budget.pool.value, parts, budget.need)
-        if others := alike(report.plan, budget):
+        if others := alike(planned.plan, budget):
             are = "is" if others == 1 else "are"
             as_well = "too large, too" if len(parts) == 1 else "as large"
             yield f"  {counted(others, 'other')} {are} {as_well}"
-    tcm = report.tcm_budget
+    tcm = planned.tcm_budget
     if tcm is not None and tcm.missing:
         rows = sorted(tcm.rows, key=lambda row: (-row.exact, row.what))
         parts = [(_TCM_NAMES.get(row.what, row.what), row.exact) for row in rows]
@@ -214,8 +227,8 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / max(whole, 1):.1f} %"
 
 
-def _reorder(report: PlanReport) -> Iterator[str]:
-    found = report.plan.reordered
+def _reorder(planned: PlannedFile) -> Iterator[str]:
+    found = planned.plan.reordered
     if found is None or found.skipped is not None:
         return
     proof = ", no order needs less" if found.proven else ""
@@ -233,14 +246,15 @@ def _reorder(report: PlanReport) -> Iterator[str]:
         )
 
 
-def _peak(report: PlanReport) -> Iterator[str]:
-    peak = report.plan.peak
+def _peak(planned: PlannedFile) -> Iterator[str]:
+    peak = planned.plan.peak
     if peak is None:
         return
-    where = f", {shorten(report.op_at_peak)}" if report.op_at_peak else ""
+    op = op_at_peak(planned.plan)
+    where = f", {shorten(op)}" if op else ""
     held = counted(len(peak.live), "buffer")
     yield f"peak at step {peak.step}{where}: {_bytes(peak.size)} alive in {held}"
-    letters = _letters(report)
+    letters = _letters(planned)
     for buffer in peak.live[:SHOWN_AT_PEAK]:
         share = _percent(buffer.size, peak.size)
         yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>7}  {shorten(buffer.name)}"
@@ -250,24 +264,24 @@ def _peak(report: PlanReport) -> Iterator[str]:
         yield f"  {OTHER} {total:>13,} {_percent(total, peak.size):>7}  {len(rest)} more"
 
 
-def map_lines(report: PlanReport) -> Iterator[str]:
+def map_lines(planned: PlannedFile) -> Iterator[str]:
     """What sets the peak, and the map with its letters."""
-    yield from (*_peak(report), "", *_map(report))
+    yield from (*_peak(planned), "", *_map(planned))
 
 
-def _letters(report: PlanReport) -> dict[str, str]:
-    live = report.plan.peak.live if report.plan.peak else ()
+def _letters(planned: PlannedFile) -> dict[str, str]:
+    live = planned.plan.peak.live if planned.plan.peak else ()
     names = [buffer.name for buffer in live[:SHOWN_AT_PEAK]]
     return dict(zip(names, LETTERS, strict=False))
 
 
-def _tcm(report: PlanReport) -> Iterator[str]:
-    tcm = report.tcm
+def _tcm(planned: PlannedFile) -> Iterator[str]:
+    tcm = planned.tcm
     if tcm is None:
         return
     spare = tcm.limit.value - tcm.need
     room = f"{spare:,} to spare" if spare >= 0 else f"{-spare:,} too many"
-    verdict = ("fits" if tcm.fits else "does not fit") + report.plan.by_estimate
+    verdict = ("fits" if tcm.fits else "does not fit") + planned.plan.proof.basis
     yield (
         f"TCM (aDSP direct mode, {tcm.limit.origin.value} limit): {verdict}, "
         f"constants and IO take {tcm.need:,} of {_bytes(tcm.limit.value)}, {room}; "
@@ -275,21 +289,21 @@ def _tcm(report: PlanReport) -> Iterator[str]:
     )
 
 
-def _map(report: PlanReport) -> Iterator[str]:
-    plan = report.plan
+def _map(planned: PlannedFile) -> Iterator[str]:
+    plan = planned.plan
     scratch = [b for b in plan.buffers if b.pool is Pool.SCRATCH]
     if len(scratch) <= LARGEST_MAP:
-        yield from draw_map(scratch, plan.scratch_bytes, _letters(report))
+        yield from draw_map(scratch, plan.scratch_bytes, _letters(planned))
 
 
-def _notes(report: PlanReport) -> Iterator[str]:
-    if report.plan.is_estimate:
-        ops = counted(len(report.plan.model.ops), "op")
+def _notes(planned: PlannedFile) -> Iterator[str]:
+    if planned.plan.is_estimate:
+        ops = counted(len(planned.plan.model.ops), "op")
         yield (
             f"note: planned are the {ops} of the float model; "
             "quantizing fuses some and adds others, so it can need more bytes or fewer"
         )
-    for note in report.notes:
+    for note in planned.notes:
         yield f"note: {_shortened(note)}"
 
 
@@ -297,14 +311,172 @@ def _shortened(sentence: str) -> str:
     return shorten(sentence, 200)
 
 
-def _in_this_order(report: PlanReport, pool: Pool) -> str:
+def _in_this_order(planned: PlannedFile, pool: Pool) -> str:
     """What a proof of scratch does not cover: another order of the ops."""
     known = (
-        report.plan.proof in (ProofScope.ANY_ORDER, ProofScope.LIFETIMES)
-        or not report.plan.model.ops
+        planned.plan.proof in (ProofScope.ANY_ORDER, ProofScope.LIFETIMES)
+        or not planned.plan.model.ops
     )
     return "" if known or pool is not Pool.SCRATCH else ", with the ops in this order"
 
 
 def _bytes(size: int) -> str:
     return counted(size, "byte")
+
+
+def draw_map(
+    buffers: Sequence[PlacedBuffer],
+    peak_bytes: int,
+    letters: dict[str, str],
+    width: int = 64,
+    height: int = 12,
+) -> list[str]:
+    """Lines of the map; a column shows the fullest step of its stretch of time."""
+    if not buffers or peak_bytes == 0:
+        return []
+    steps = _fullest_steps(buffers, width)
+    cells = [[FREE] * len(steps) for _ in range(height)]
+    for buffer in buffers:
+        mark = letters.get(buffer.name, OTHER)
+        first = bisect_left(steps, buffer.live.lower)
+        last = bisect_left(steps, buffer.live.upper)
+        bottom, top = _map_rows(buffer, peak_bytes, height)
+        for row in cells[bottom:top]:
+            row[first:last] = mark * (last - first)
+    labels = {height - 1: format_size(peak_bytes), 0: "0 B"}
+    pad = max(map(len, labels.values()))
+    lines = [
+        f"{labels.get(row, ''):>{pad}} │{''.join(cells[row])}" for row in reversed(range(height))
+    ]
+    begin = min(b.live.lower for b in buffers)
+    end = max(b.live.upper for b in buffers) - 1
+    axis = f"step {begin}"
+    lines.append(f"{'':>{pad}} └{'─' * len(steps)}")
+    lines.append(
+        f"{'':>{pad}}  {axis}{str(end).rjust(max(len(steps) - len(axis), 2 + len(str(end))))}"
+    )
+    return lines
+
+
+def _map_rows(buffer: PlacedBuffer, peak_bytes: int, height: int) -> tuple[int, int]:
+    """Rows whose middle lies inside the buffer."""
+
+    def row(address: int) -> int:
+        return -(-(2 * address * height - peak_bytes) // (2 * peak_bytes))
+
+    return max(row(buffer.offset), 0), row(buffer.offset + buffer.size)
+
+
+def _fullest_steps(buffers: Sequence[PlacedBuffer], width: int) -> list[int]:
+    """The fullest step of each of at most `width` equal stretches of time."""
+    change: dict[int, int] = {}
+    for buffer in buffers:
+        change[buffer.live.lower] = change.get(buffer.live.lower, 0) + buffer.size
+        change[buffer.live.upper] = change.get(buffer.live.upper, 0) - buffer.size
+    begin, end = min(change), max(change)
+    columns = min(width, end - begin)
+    edges = [begin + column * (end - begin) // columns for column in range(columns)]
+    fullest = [(-1, begin)] * columns
+    load = 0
+    for step in sorted({*change, *edges} - {end}):
+        load += change.get(step, 0)
+        column = bisect_right(edges, step) - 1
+        if load > fullest[column][0]:
+            fullest[column] = (load, step)
+    return [step for _, step in fullest]
+
+
+def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]:
+    """The command to go on with; none for what came from a pipe, which would have to come again."""
+    plan = planned.plan
+    if planned.input == "-":
+        return
+    command = ["qnnmem", "plan", file_word(planned.input), *planned.given]
+    proven = plan.scratch.optimal or any(b.fits is False for b in plan.budgets)
+    if plan.likely_states:
+        line = _next_states(plan.likely_states, command)
+    elif planned.remedies is not None and planned.remedies.found:
+        best = planned.remedies.found[0]
+        line = next_line(_saving(best), command, *map(flag_word, best.settings))
+    elif _may_be_fixed(planned):
+        line = next_line("search for a change that fits", _fix_words(planned))
+    elif not (proven or plan.scratch.search_missing) and planned.time_limit < _LONGEST:
+        longer = min(max(_LONGER, 6 * planned.time_limit), _LONGEST)
+        line = next_line("search longer", command, f"--time-limit={longer:.0f}")
+    elif plan.options.bits is None and planned.computes_in_floats and planned.remedies is None:
+        why = "LPAI runs 8- and 16-bit models; as int8 it would be"
+        line = next_line(why, command, "--bits=8")
+    elif plan.is_estimate and plan.model.format == "onnx":
+        line = next_line("the exact bytes", _prepare_command(planned))
+    elif detailed:
+        line = next_line("every offset, as a C header", command, "--format=c")
+    else:
+        line = next_line("the peak, and what lies where", command, "-v")
+    if line:
+        yield line
+
+
+def _may_be_fixed(planned: PlannedFile) -> bool:
+    """Whether `fix` may meet the budgets: it changes ONNX models, and no state."""
+    is_model = planned.input.lower().endswith(".onnx") and not planned.seen_as
+    return is_model and bool(planned.result.lacking) and "persistent" not in planned.result.lacking
+
+
+def _fix_words(planned: PlannedFile) -> list[str]:
+    """The command that changes the model until it meets the same budgets."""
+    words = [f"--budget={pool}={have}" for pool, have in planned.result.limits.items()]
+    words += [word for word in planned.given if word.partition("=")[0] in _OF_FIX]
+    return ["qnnmem", "fix", file_word(planned.input), *words, *output_words("fixed")]
+
+
+def _prepare_command(planned: PlannedFile) -> list[str]:
+    """Quantize with ranges of made-up samples, which is enough for sizes."""
+    kept = [word for word in planned.given if word.partition("=")[0] in _OF_PREPARE]
+    target = output_words(f"{PurePath(planned.input).stem}.bin")
+    width = f"--quantize=int{planned.plan.options.bits}"
+    return ["qnnmem", "prepare", file_word(planned.input), *kept, width, *target]
+
+
+def remedy_lines(planned: PlannedFile) -> Iterator[str]:
+    """Every option that was planned for pools that are too large, and what it saves."""
+    if planned.remedies is None:
+        return
+    for remedy in planned.remedies.found:
+        yield f"{' '.join(map(flag, remedy.settings))}: {_saving(remedy)}"
+    yield from useless_lines(planned, among_others=bool(planned.remedies.found))
+
+
+def useless_lines(planned: PlannedFile, *, among_others: bool = False) -> Iterator[str]:
+    """That nothing helps, or what among other options does not."""
+    remedies = planned.remedies
+    if remedies is None or bool(remedies.found) is not among_others:
+        return
+    used = {setting for remedy in remedies.found for setting in remedy.settings}
+    useless = ", ".join(flag(setting) for setting in remedies.tried if setting not in used)
+    if useless:
+        pools = " or ".join(_pool(pool) for pool in planned.result.lacking)
+        yield f"planned, too, and no smaller in {pools}: {useless}"
+    elif not remedies.tried and planned.plan.model.ops:
+        yield "no option that was not given makes it smaller"
+
+
+def _saving(remedy: Remedy) -> str:
+    quantizes = any(setting.name == "bits" for setting in remedy.settings)
+    by = f" by an {ProofScope.ESTIMATE.value}" if quantizes else ""
+    still = (
+        f"which then fits{by}" if remedy.fits else f"still {remedy.after - remedy.have:,} too many"
+    )
+    beside = f", {remedy.moved:,} of IO in the application's buffers" if remedy.moved else ""
+    return f"{counted(remedy.saved, 'byte')} less of {_pool(remedy.pool)}, {still}{beside}"
+
+
+def _pool(name: str) -> str:
+    return {"io": "IO", "tcm": "TCM"}.get(name, name)
+
+
+def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
+    """All pairs or none: a plan with a part of the state is wrong without looking so."""
+    settings = [f"--state={old}={new}" for old, new in pairs]
+    line = next_line("these look like state kept between runs", command, *settings)
+    why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
+    return line or next_line(why, command, "--format=json")

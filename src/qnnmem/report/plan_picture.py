@@ -1,19 +1,22 @@
-"""The memory map of a plan as a picture: boxes, lines and words, for whoever draws it.
+"""The memory map of a plan as a picture: boxes, lines and words, written as SVG or PNG.
 
 Time goes right, address goes up, one rectangle is one buffer. Persistent memory stands above
-scratch on the same scale.
+scratch on the same scale. SVG follows a reader's light or dark; PNG, drawn by Pillow, is light.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from html import escape
+from io import BytesIO
 from pathlib import PurePath
 from typing import Any
 
-from qnnmem.report.plan_json import as_values
-from qnnmem.report.planned import PlanReport
-from qnnmem.results.proof import as_proof, proof_words
+from qnnmem.errors import UsageError
+from qnnmem.installation import command_for
+from qnnmem.results.plan import PlanBuffer, PlanMap, PlanResult
 from qnnmem.text import counted, shorten
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 104, 24, 92
@@ -22,6 +25,37 @@ _TALLER = 3  # persistent memory than scratch, at most
 _LEGEND_COLUMNS = 2
 _LETTERS = "ABCDEFGH"
 _NAME_LENGTH = 52
+_STYLE = """
+.paper { fill: #ffffff } .ink { fill: #1f2328 } .faint { fill: #59636e }
+.line { stroke: #59636e; fill: none } .grid { stroke: #d1d9e0; fill: none }
+.scratch { fill: #54aeff; stroke: #0550ae } .peak { fill: #0969da; stroke: #033d8b }
+.io { fill: #ffb77c; stroke: #953800 } .persistent { fill: #4ac26b; stroke: #116329 }
+.mark { stroke: #cf222e; fill: none; stroke-width: 2; stroke-dasharray: 5 3 }
+.marktext { fill: #a40e26 } .onpeak { fill: #ffffff }
+text { font: 13px system-ui, 'DejaVu Sans', sans-serif }
+.title { font-weight: 600; font-size: 16px } .letter { font-weight: 600 }
+@media (prefers-color-scheme: dark) {
+.paper { fill: #0d1117 } .ink { fill: #f0f6fc } .faint { fill: #9198a1 }
+.line { stroke: #9198a1 } .grid { stroke: #30363d }
+.scratch { fill: #0c4a8f; stroke: #54aeff } .peak { fill: #388bfd; stroke: #b6e3ff }
+.io { fill: #9a4a0b; stroke: #ffb77c } .persistent { fill: #1a7f37; stroke: #7ee787 }
+.mark { stroke: #ff7b72 } .marktext { fill: #ffa198 } .onpeak { fill: #0d1117 }
+}
+"""
+# Of PNG.
+_SCALE = 2  # pixels of one unit: sharp on a screen and in print
+_DASH, _PAUSE = 5, 3
+# Kind of a box: inside and edge.
+_PNG_BOXES = {
+    "scratch": ("#54aeff", "#0550ae"),
+    "peak": ("#0969da", "#033d8b"),
+    "io": ("#ffb77c", "#953800"),
+    "persistent": ("#4ac26b", "#116329"),
+}
+_PNG_LINES = {"grid": "#d1d9e0", "line": "#59636e"}
+_PNG_WORDS = {"ink": "#1f2328", "faint": "#59636e", "marktext": "#a40e26", "onpeak": "#ffffff"}
+_PNG_MARK = "#cf222e"
+_ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +136,24 @@ class MapFrame:
         return self.floor[pool] - address * self.per_byte
 
 
-def frame_of(plan: dict[str, Any]) -> MapFrame:
+def frame_of(plan: PlanMap) -> MapFrame:
     """The frame that holds every buffer of scratch and persistent."""
-    buffers = plan["buffers"]
+    buffers = plan.buffers
     return MapFrame(
-        min((b["lower"] for b in buffers), default=0),
-        max((b["upper"] for b in buffers), default=1),
-        plan["scratch_bytes"],
-        plan["persistent_bytes"],
+        min((b.lower for b in buffers), default=0),
+        max((b.upper for b in buffers), default=1),
+        plan.scratch_bytes,
+        plan.persistent_bytes,
     )
 
 
-def picture_of(report: PlanReport) -> PlanPicture:
+def picture_of(plan: PlanResult) -> PlanPicture:
     """The picture of a plan, under the name of its file."""
-    return draw(as_values(report), PurePath(report.input).name or report.input)
+    return draw(plan.map, PurePath(plan.input).name or plan.input)
 
 
-def draw(plan: dict[str, Any], title: str) -> PlanPicture:
-    """The picture of a plan as JSON has it."""
+def draw(plan: PlanMap, title: str) -> PlanPicture:
+    """The picture of a memory map."""
     title = shorten(title, 200)
     frame = frame_of(plan)
     height = round(frame.floor["scratch"]) + 84 + 22 * _rows(plan)
@@ -128,12 +162,10 @@ def draw(plan: dict[str, Any], title: str) -> PlanPicture:
     return PlanPicture(_WIDTH, height, title, tuple(shape for part in every for shape in part))
 
 
-def _heading(plan: dict[str, Any], title: str) -> Iterator[Shape]:
-    proof = as_proof(plan.get("proof", ""), optimal=plan["optimal"])
-    words = proof_words(proof, plan["scratch_bytes"], plan["lower_bound_bytes"])
-    facts = f"scratch {counted(plan['scratch_bytes'], 'byte')}, {words}"
-    if plan["persistent_bytes"]:
-        facts += f"; persistent {counted(plan['persistent_bytes'], 'byte')}"
+def _heading(plan: PlanMap, title: str) -> Iterator[Shape]:
+    facts = f"scratch {counted(plan.scratch_bytes, 'byte')}, {plan.proof_words}"
+    if plan.persistent_bytes:
+        facts += f"; persistent {counted(plan.persistent_bytes, 'byte')}"
     yield DrawnText(20, 28, title, "ink title")
     yield DrawnText(20, 50, facts, "faint")
 
@@ -164,50 +196,51 @@ def _round_addresses(size: int, frame: MapFrame) -> Iterator[int]:
     yield size
 
 
-def _mark(plan: dict[str, Any], frame: MapFrame) -> Iterator[Shape]:
-    peak = plan["peak"]
+def _mark(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
+    peak = plan.peak
     if peak is None:
         return
-    left, right = frame.x(peak["step"]), frame.x(peak["step"] + 1)
+    left, right = frame.x(peak.step), frame.x(peak.step + 1)
     top = frame.y("scratch", frame.scratch_bytes) - 4
     yield DrawnBox("mark", left, top, right - left, frame.floor["scratch"] - top)
     # The left end of this line belongs to the name of the pool.
     where = max(left, _LEFT + 190)
     anchor = "start" if where < _WIDTH / 2 else "end"
-    words = f"peak: step {peak['step']}, {counted(peak['bytes'], 'byte')} alive"
+    words = f"peak: step {peak.step}, {counted(peak.bytes, 'byte')} alive"
     yield DrawnText(where if anchor == "start" else right, top - 6, words, "marktext", anchor)
 
 
-def _boxes(plan: dict[str, Any], frame: MapFrame) -> Iterator[Shape]:
+def _boxes(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
     letters = _letters(plan)
-    for buffer in plan["buffers"]:
-        pool = buffer["pool"]
-        if pool not in frame.floor or not buffer["size_bytes"]:
+    step = 0 if plan.peak is None else plan.peak.step
+    for buffer in plan.buffers:
+        pool = buffer.pool
+        if pool not in frame.floor or not buffer.size_bytes:
             continue
-        left, right = frame.x(buffer["lower"]), frame.x(buffer["upper"])
-        top = frame.y(pool, buffer["offset_bytes"] + buffer["size_bytes"])
-        height = frame.y(pool, buffer["offset_bytes"]) - top
-        name = f"{shorten(buffer['name'], 200)}: {counted(buffer['size_bytes'], 'byte')}"
+        left, right = frame.x(buffer.lower), frame.x(buffer.upper)
+        top = frame.y(pool, buffer.offset_bytes + buffer.size_bytes)
+        height = frame.y(pool, buffer.offset_bytes) - top
+        name = f"{shorten(buffer.name, 200)}: {counted(buffer.size_bytes, 'byte')}"
         kind = _kind(buffer, letters, frame)
         yield DrawnBox(kind, left, top, right - left, height, name)
-        if buffer["name"] in letters and height >= 14:
-            middle = frame.x(plan["peak"]["step"] + 0.5), top + height / 2 + 5
+        if buffer.name in letters and height >= 14:
+            middle = frame.x(step + 0.5), top + height / 2 + 5
             ink = "onpeak" if kind == "peak" else "ink"
-            yield DrawnText(*middle, letters[buffer["name"]], f"{ink} letter", "middle")
+            yield DrawnText(*middle, letters[buffer.name], f"{ink} letter", "middle")
 
 
-def _letters(plan: dict[str, Any]) -> dict[str, str]:
-    live = plan["peak"]["live"] if plan["peak"] else []
-    return {buffer["name"]: letter for buffer, letter in zip(live, _LETTERS, strict=False)}
+def _letters(plan: PlanMap) -> dict[str, str]:
+    live = plan.peak.live if plan.peak else []
+    return {buffer.name: letter for buffer, letter in zip(live, _LETTERS, strict=False)}
 
 
-def _kind(buffer: dict[str, Any], letters: dict[str, str], frame: MapFrame) -> str:
-    if buffer["pool"] == "persistent":
+def _kind(buffer: PlanBuffer, letters: dict[str, str], frame: MapFrame) -> str:
+    if buffer.pool == "persistent":
         return "persistent"
     # Inputs live before the first op (step -1), outputs until after the last one.
-    if buffer["lower"] < 0 or buffer["upper"] == frame.end:
+    if buffer.lower < 0 or buffer.upper == frame.end:
         return "io"
-    return "peak" if buffer["name"] in letters else "scratch"
+    return "peak" if buffer.name in letters else "scratch"
 
 
 def _axes(frame: MapFrame) -> Iterator[Shape]:
@@ -228,7 +261,7 @@ def _axes(frame: MapFrame) -> Iterator[Shape]:
     )
 
 
-def _legend(plan: dict[str, Any], frame: MapFrame) -> Iterator[Shape]:
+def _legend(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
     top = frame.floor["scratch"] + 66
     kinds = [("scratch", "temporary"), ("peak", "alive at the peak"), ("io", "input or output")]
     if frame.persistent_bytes:
@@ -237,7 +270,7 @@ def _legend(plan: dict[str, Any], frame: MapFrame) -> Iterator[Shape]:
         x = 20.0 + k * 210
         yield DrawnBox(kind, x, top - 11, 16, 13)
         yield DrawnText(x + 24, top, words)
-    sizes = {b["name"]: b["bytes"] for b in plan["peak"]["live"]} if plan["peak"] else {}
+    sizes = {b.name: b.bytes for b in plan.peak.live} if plan.peak else {}
     for k, (name, letter) in enumerate(_letters(plan).items()):
         x = 20 + (k % _LEGEND_COLUMNS) * (_WIDTH - 40) / _LEGEND_COLUMNS
         y = top + 28 + (k // _LEGEND_COLUMNS) * 22
@@ -245,7 +278,7 @@ def _legend(plan: dict[str, Any], frame: MapFrame) -> Iterator[Shape]:
         yield DrawnText(x + 20, y, f"{sizes[name]:,}  {_short(name)}", "faint")
 
 
-def _rows(plan: dict[str, Any]) -> int:
+def _rows(plan: PlanMap) -> int:
     """Lines of the legend that name buffers."""
     return -(-len(_letters(plan)) // _LEGEND_COLUMNS)
 
@@ -253,3 +286,111 @@ def _rows(plan: dict[str, Any]) -> int:
 def _short(name: str) -> str:
     """The end of a long name, which is the part that tells tensors apart."""
     return name if len(name) <= _NAME_LENGTH else f"…{name[-_NAME_LENGTH + 1 :]}"
+
+
+def render_svg(plan: PlanResult) -> str:
+    """The picture of a plan, under the name of its file."""
+    return svg_of(picture_of(plan))
+
+
+def svg_of(picture: PlanPicture) -> str:
+    """A picture as text."""
+    label = escape(f"{picture.title}: memory map, time to the right, address up", quote=True)
+    size = f'width="{picture.width}" height="{picture.height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {picture.width} {picture.height}" '
+        f'{size} role="img" aria-label="{label}">'
+    )
+    paper = f'<rect class="paper" {size} rx="6"/>'
+    shapes = map(_svg_shape, picture.shapes)
+    return "\n".join((head, f"<style>{_STYLE}</style>", paper, *shapes, "</svg>", ""))
+
+
+def _svg_shape(shape: Shape) -> str:
+    if isinstance(shape, DrawnBox):
+        place = f'class="{shape.kind}" x="{shape.x:.1f}" y="{shape.y:.1f}"'
+        size = f'width="{shape.width:.1f}" height="{shape.height:.1f}"'
+        if not shape.title:
+            return f"<rect {place} {size}/>"
+        return f"<rect {place} {size}><title>{escape(shape.title)}</title></rect>"
+    if isinstance(shape, DrawnLine):
+        to = f"H{shape.to_x:.1f}" if shape.y == shape.to_y else f"V{shape.to_y:.1f}"
+        return f'<path class="{shape.kind}" d="M{shape.x:.1f} {shape.y:.1f}{to}"/>'
+    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" text-anchor="{shape.anchor}"'
+    return f'<text class="{shape.kind}" {place}>{escape(shorten(shape.words, 200))}</text>'
+
+
+def render_png(plan: PlanResult) -> bytes:
+    """The picture of a plan, under the name of its file."""
+    return png_of(picture_of(plan))
+
+
+def png_of(picture: PlanPicture) -> bytes:
+    """A picture as a PNG file; UsageError without Pillow."""
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError as exc:
+        raise UsageError(f"a PNG needs {command_for('png')}") from exc
+    size = picture.width * _SCALE, picture.height * _SCALE
+    image = Image.new("RGB", size, "#ffffff")
+    pen = ImageDraw.Draw(image)
+    for shape in picture.shapes:
+        if isinstance(shape, DrawnBox):
+            _png_box(pen, shape)
+        elif isinstance(shape, DrawnLine):
+            ends = [_at(shape.x), _at(shape.y), _at(shape.to_x), _at(shape.to_y)]
+            pen.line(ends, fill=_PNG_LINES[shape.kind], width=_SCALE)
+        else:
+            _png_words(pen, shape)
+    # Few colours: a third of the bytes, and no difference to the eye.
+    written = BytesIO()
+    image.quantize(128).save(written, "PNG", optimize=True)
+    return written.getvalue()
+
+
+def _png_box(pen: Any, box: DrawnBox) -> None:
+    left, top = _at(box.x), _at(box.y)
+    right, bottom = max(_at(box.x + box.width), left), max(_at(box.y + box.height), top)
+    if box.kind == "mark":
+        _dashed(pen, left, top, right, bottom)
+        return
+    inside, edge = _PNG_BOXES[box.kind]
+    is_large = right - left > 3 * _SCALE and bottom - top > 3 * _SCALE
+    pen.rectangle([left, top, right, bottom], inside, edge if is_large else None, _SCALE)
+
+
+def _dashed(pen: Any, left: int, top: int, right: int, bottom: int) -> None:
+    dash, every = _DASH * _SCALE, (_DASH + _PAUSE) * _SCALE
+    for x in range(left, right, every):
+        for y in (top, bottom):
+            pen.line([x, y, min(x + dash, right), y], _PNG_MARK, 2 * _SCALE)
+    for y in range(top, bottom, every):
+        for x in (left, right):
+            pen.line([x, y, x, min(y + dash, bottom)], _PNG_MARK, 2 * _SCALE)
+
+
+def _png_words(pen: Any, shape: DrawnText) -> None:
+    kinds = shape.kind.split()
+    is_bold = "letter" in kinds or "title" in kinds
+    words = shorten(shape.words, 200)
+    place = shape.x * _SCALE, shape.y * _SCALE
+    pen.text(
+        place,
+        words,
+        _PNG_WORDS[kinds[0]],
+        _font((16 if "title" in kinds else 13) * _SCALE),
+        _ANCHORS[shape.anchor],
+        stroke_width=0.6 if is_bold else 0,
+    )
+
+
+@cache
+def _font(size: int) -> Any:
+    """The font that comes with Pillow: the same picture on every machine."""
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size)
+
+
+def _at(units: float) -> int:
+    return round(units * _SCALE)

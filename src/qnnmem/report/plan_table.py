@@ -1,57 +1,52 @@
-"""The plans of several files: one row each, as text, as JSON of schema `qnnmem.plans/1`, as CSV."""
+"""The plans of several files: one row each, as text and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from qnnmem.planner import Pool
+from qnnmem.planner.planned_file import PlannedFile, PlanRow
 from qnnmem.report.plan import allocation_lines
-from qnnmem.report.plan_json import as_values
-from qnnmem.report.planned import PlanReport
-from qnnmem.report.several import (
-    ANSWERS,
-    overall_values,
-    refused_values,
-    table_lines,
-)
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.table import ANSWERS, table_lines
+from qnnmem.results.plan import PlanResult
 from qnnmem.results.proof import ProofScope
-from qnnmem.results.schema import write_json
-from qnnmem.results.several import RefusedFile, worst_code
+from qnnmem.results.several import RefusedFile
 from qnnmem.text import MAX_NAME, counted, shorten
 
-SCHEMA = "qnnmem.plans/1"
-_SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
-_TITLES = ("file", *(pool.value for pool in _SHOWN), "answer")
+_SHOWN = ("scratch", "persistent", "constants")
+_TITLES = ("file", *_SHOWN, "answer")
 _NOT_FOUND = "not found to fit"  # by an upper bound: a smaller plan may exist
 _NAMED = 3  # files that the verdict names
-_COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
+_POOLS = ("scratch", "persistent", "io", "constants")
+_COLUMNS = ("file", *(f"{pool}_bytes" for pool in _POOLS), "lower_bound_bytes", "answer")
+
+Row = PlanResult | RefusedFile
 
 
-Row = PlanReport | RefusedFile
-
-
-def render_text(rows: Sequence[Row]) -> str:
+def render_text(planned: Sequence[PlanRow]) -> str:
     """The verdict on all, then a row for each."""
+    rows = rows_of(planned)
     lines = [verdict(rows), "", *_table(rows)]
     crowded = [*crowded_lines(rows)]
     lines += ["", *crowded] if crowded else []
-    worst = next(
-        (row for row in rows if isinstance(row, PlanReport) and row.fits is not True), None
-    )
-    shown = worst or next((row for row in rows if isinstance(row, PlanReport)), None)
-    if shown is not None:
+    files = [row for row in planned if isinstance(row, PlannedFile)]
+    worst = [file for file in files if file.result.fits is not True]
+    for shown in (*worst, *files)[:1]:
         words = ["qnnmem", "plan", file_word(shown.input), *shown.given]
         lines += ["", next_line("one of them in detail", words, "-v")]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def rows_of(planned: Sequence[PlanRow]) -> list[Row]:
+    """The result of each file, or why there is none, in the order of the files."""
+    return [row.result if isinstance(row, PlannedFile) else row for row in planned]
+
+
 def verdict(rows: Sequence[Row]) -> str:
     """One line about all files: whether budgets hold, and how many could not be planned."""
-    planned = [row for row in rows if isinstance(row, PlanReport)]
+    planned = [row for row in rows if isinstance(row, PlanResult)]
     refused = len(rows) - len(planned)
     asked = [row for row in planned if row.has_verdict]
     parts = []
@@ -72,7 +67,7 @@ def verdict(rows: Sequence[Row]) -> str:
     return ", ".join([f"{refused} of {len(rows)} not planned"] * bool(refused) + parts)
 
 
-def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
+def _some(asked: Sequence[PlanResult], answer: bool | None) -> str:
     """How many have an answer, and the first of them by name."""
     names = [shorten(row.input, 40) for row in asked if row.fits is answer]
     more = ", …" if len(names) > _NAMED else ""
@@ -84,7 +79,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     yield from lines
     text = "\n".join(lines)
     for row in rows:
-        if isinstance(row, PlanReport) and row.graph not in text:
+        if isinstance(row, PlanResult) and row.graph not in text:
             yield f"graph in full: {shorten(row.graph, MAX_NAME)}"
 
 
@@ -93,8 +88,8 @@ def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
     said = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
-        if isinstance(row, PlanReport)
-        for line in (*row.plan.model.holds_for, *allocation_lines(row))
+        if isinstance(row, PlanResult)
+        for line in (*row.holds_for, *allocation_lines(row))
     ]
     yield from said[:_NAMED]
     if len(said) > _NAMED:
@@ -104,39 +99,19 @@ def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
 def _cells(row: Row) -> tuple[str, ...]:
     if isinstance(row, RefusedFile):
         return row.input, *["-"] * len(_SHOWN), "not planned"
-    sizes = dict(row.pools)
     graph = f" {shorten(row.graph, 40)}" if row.graph else ""
-    return row.input + graph, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
+    return row.input + graph, *(f"{row.pools[pool]:,}" for pool in _SHOWN), _answer(row)
 
 
-def _answer(row: PlanReport) -> str:
+def _answer(row: PlanResult) -> str:
     if row.has_verdict:
         return _NOT_FOUND if _is_only_bound(row) else ANSWERS[row.fits]
-    return row.plan.proof.value
+    return row.scope.value
 
 
-def _is_only_bound(row: PlanReport) -> bool:
+def _is_only_bound(row: PlanResult) -> bool:
     """Whether only an upper bound of scratch is over its budget."""
-    return row.plan.proof is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
-
-
-def render_json(rows: Sequence[Row], tool: str) -> str:
-    """One object, with the object of each plan as it would be alone."""
-    planned = [row for row in rows if isinstance(row, PlanReport)]
-    refused = [row for row in rows if isinstance(row, RefusedFile)]
-    values: dict[str, Any] = {
-        "schema": SCHEMA,
-        "tool": tool,
-        **overall_values([row.fits for row in planned], refused, exit_code(rows)),
-        "plans": [as_values(row) for row in planned],
-        "refused": refused_values(refused),
-    }
-    return write_json(values)
-
-
-def exit_code(rows: Sequence[Row]) -> int:
-    """The worst of all: not planned, then too small, then unknown."""
-    return worst_code([row.exit_code for row in rows])
+    return row.scope is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
 
 
 def render_csv(rows: Sequence[Row]) -> str:
@@ -148,6 +123,5 @@ def render_csv(rows: Sequence[Row]) -> str:
         if isinstance(row, RefusedFile):
             table.writerow([row.input, *[""] * (len(_COLUMNS) - 2), "not planned"])
         else:
-            sizes = (size for _pool, size in row.pools)
-            table.writerow([row.input, *sizes, row.plan.scratch.lower_bound, _answer(row)])
+            table.writerow([row.input, *row.pools.values(), row.lower_bound_bytes, _answer(row)])
     return text.getvalue()

@@ -11,12 +11,13 @@ from qnnmem.flags import flag_word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.net_run.inputs import sanitized
 from qnnmem.lpai.preparation import Prepared
+from qnnmem.lpai.prepared_binary import all_notes
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
-from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
+from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import Io, MemoryPlan
-from qnnmem.report.planned import search_missing
 from qnnmem.report.sizes import size_column
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
+from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -31,7 +32,8 @@ def render_text(
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
     assumed = (plan.model.assumed for plan in prepared.plans)
-    fatal = [line for verdict in tcm.graphs for line in fatal_lines(verdict)]
+    alone = [None if verdict is None else verdict.answer for verdict in tcm.graphs]
+    fatal = [line for answer in alone for line in fatal_lines(answer)]
     lines = [
         *fatal[:1],
         *error_lines(prepared.errors),
@@ -45,20 +47,13 @@ def render_text(
         lines.append(
             f"{counted(floats, 'op')} compute in floating point, which LPAI cannot: desk only"
         )
-    for graph, plan, alone in zip(context.graphs, prepared.plans, tcm.graphs, strict=True):
-        lines += ["", *_graph(graph, plan), *([] if alone is None else [_tcm(alone)])]
-    if shared := together(tcm):
+    for graph, plan, answer in zip(context.graphs, prepared.plans, alone, strict=True):
+        lines += ["", *_graph(graph, plan), *([] if answer is None else [_tcm(answer)])]
+    if shared := together(None if tcm.together is None else tcm.together.answer, alone):
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
     lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
     lines += ["", *(f"{what:<12} {command}" for what, command in next_commands(context, path))]
     return "\n".join(lines) + "\n"
-
-
-def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
-    """What the user should know: of the request, of each model, of what is not installed."""
-    said = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
-    missing = any(plan.search_missing for plan in prepared.plans)
-    return [*said, search_missing()] if missing else said
 
 
 def error_lines(errors: Sequence[QuantizeError]) -> list[str]:
@@ -105,9 +100,9 @@ def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
         yield "  a layout: pools and contract can be tried, execution cannot"
 
 
-def _tcm(verdict: TcmVerdict) -> str:
-    need = size_column(verdict.need, 12)
-    return f"  TCM        {need} for binary and IO, {verdict_words(verdict)}"
+def _tcm(answer: TcmAnswer) -> str:
+    need = size_column(answer.need_bytes, 12)
+    return f"  TCM        {need} for binary and IO, {verdict_words(answer)}"
 
 
 def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.lpai.tcm_changes import TcmAccount
 from qnnmem.planner.tcm import too_many
+from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted
 
 _MAX_ROWS = 64
 _MAX_CHANGES = 6
 
 
-def verdict_words(verdict: TcmVerdict) -> str:
+def verdict_words(answer: TcmAnswer) -> str:
     """Whether it fits, by how much, and in how many allocations."""
-    spare = verdict.limit.value - verdict.need
+    spare = answer.spare
     over = f", {counted(-spare, 'byte')} over the limit" if spare < 0 else ""
-    if verdict.is_crowded:
-        return f"does not fit{over}: {too_many(verdict.buffers, verdict.max_buffers.value)}"
+    if answer.is_crowded:
+        return f"does not fit{over}: {too_many(answer.buffers, answer.max_buffers)}"
     words = f"does not fit{over}" if over else f"fits with {counted(spare, 'byte')} to spare"
-    return f"{words} ({counted(verdict.buffers, 'allocation')})"
+    return f"{words} ({counted(answer.buffers, 'allocation')})"
 
 
-def fatal_lines(verdict: TcmVerdict | None) -> Iterator[str]:
+def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
     """That a run from TCM would end the system of the device, where it would."""
-    if verdict is not None and verdict.is_crowded:
-        crowd = too_many(verdict.buffers, verdict.max_buffers.value)
+    if answer is not None and answer.is_crowded:
+        crowd = too_many(answer.buffers, answer.max_buffers)
         yield f"does not fit TCM (aDSP direct mode): {crowd}"
 
 
-def together(tcm: BinaryTcm) -> tuple[str, TcmVerdict] | None:
-    """A heading and the verdict on one run of all graphs, where a binary has several."""
-    count = sum(verdict is not None for verdict in tcm.graphs)
-    return None if tcm.together is None or count < 2 else (f"all {count} graphs", tcm.together)
+def together(
+    shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
+) -> tuple[str, TcmAnswer] | None:
+    """A heading and the answer for one run of all graphs, where a binary has several."""
+    count = sum(answer is not None for answer in alone)
+    return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
 
 def shortage_lines(account: TcmAccount) -> Iterator[str]:

@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from qnnmem.programs.watch.summary import WatchReport
 from qnnmem.programs.watch.trace import CallSeen, Event, LibrarySeen, LogSeen, TraceHead
 from qnnmem.qnn.codes import code_name
+from qnnmem.results.programs import WatchResult
 from qnnmem.results.result import TOOL
 from qnnmem.text import shorten
 
 _NAME = 200
 
 
-def render_perfetto(report: WatchReport, lines: Iterable[TraceHead | Event]) -> Iterator[str]:
+def render_perfetto(report: WatchResult, lines: Iterable[TraceHead | Event]) -> Iterator[str]:
     """One JSON object, piece by piece: calls on their threads, log lines, what was alive."""
     yield '{"displayTimeUnit":"ms","otherData":'
     yield json.dumps({"tool": TOOL, "command": " ".join(report.command)[: 10 * _NAME]})
@@ -27,11 +27,11 @@ def render_perfetto(report: WatchReport, lines: Iterable[TraceHead | Event]) -> 
     yield "]}\n"
 
 
-def _events(report: WatchReport, lines: Iterable[TraceHead | Event]) -> Iterator[dict[str, Any]]:
+def _events(report: WatchResult, lines: Iterable[TraceHead | Event]) -> Iterator[dict[str, Any]]:
     for row in report.timeline:
         alive = {"contexts": row.contexts, "graphs": row.graphs, "handles": row.memory_handles}
-        yield _counter("alive", row.time, alive)
-        yield _counter("bytes registered", row.time, {"bytes": row.memory_bytes})
+        yield _counter("alive", row.time_ns, alive)
+        yield _counter("bytes registered", row.time_ns, {"bytes": row.memory_bytes})
     for line in lines:
         if isinstance(line, LibrarySeen):
             name = {"name": shorten(f"{line.name} in process {line.process}", _NAME)}

@@ -218,7 +218,11 @@ class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
     answers: Annotated[
         tuple[FitResult, ...], describe("The result of each file with an answer, in order.")
     ]
-    refused: tuple[RefusedFile, ...] = ()
+
+    @property
+    def each(self) -> tuple[FitResult, ...]:
+        """The result of each file."""
+        return self.answers
 
     @classmethod
     def of(cls, rows: Iterable[FitResult | RefusedFile]) -> FitsResult:

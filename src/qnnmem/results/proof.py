@@ -16,13 +16,10 @@ class ProofScope(Enum):
     UPPER_BOUND = "upper bound"  # bodies of control flow are planned separately
     NONE = "not proven minimal"
 
-
-def as_proof(word: str, *, optimal: bool) -> ProofScope:
-    """The proof that JSON names; results without the word say no more than `optimal`."""
-    try:
-        return ProofScope(word)
-    except ValueError:
-        return ProofScope.LIFETIMES if optimal else ProofScope.NONE
+    @property
+    def basis(self) -> str:
+        """What a verdict rests on, where that is not the model that will run."""
+        return f" by an {self.value}" if self is ProofScope.ESTIMATE else ""
 
 
 def proof_words(proof: ProofScope, peak: int, bound: int) -> str:

@@ -19,19 +19,37 @@ Kind = TypeVar("Kind", bound=SchemaDocument)
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
+    "qnnmem.chain/1": "chain.Chain",
+    "qnnmem.check-client/1": "programs.ClientResult",
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
     "qnnmem.doctor/1": "doctor.DoctorResult",
     "qnnmem.error/1": "error.ErrorResult",
     "qnnmem.explain/1": "explain.ExplainResult",
-    "qnnmem.host/1": "host.HostResult",
-    "qnnmem.kb/1": "kb.KbResult",
-    "qnnmem.kb-check/1": "kb.KbCheckResult",
+    "qnnmem.fail-each/1": "programs.FailEachResult",
     "qnnmem.fit/1": "fit.FitResult",
     "qnnmem.fits/1": "fit.FitsResult",
+    "qnnmem.fix-recipe/1": "fix.FixRecipe",
+    "qnnmem.fix/1": "fix.FixedModel",
+    "qnnmem.fixes/1": "fix.FixedModels",
     "qnnmem.footprint/1": "footprint.Bill",
+    "qnnmem.host/1": "host.HostResult",
+    "qnnmem.inspect/1": "inspect.InspectedBinary",
+    "qnnmem.kb-check/1": "kb.KbCheckResult",
+    "qnnmem.kb/1": "kb.KbResult",
+    "qnnmem.lint/1": "lint.LintResult",
+    "qnnmem.lpai-choices/1": "lpai.ChoicesResult",
+    "qnnmem.lpai-rules/1": "lpai.RulesResult",
+    "qnnmem.lpai-selftest/1": "lpai.SelftestResult",
+    "qnnmem.plan/1": "plan.PlanResult",
+    "qnnmem.plans/1": "plan.PlansResult",
+    "qnnmem.prepared/1": "prepared.PreparedBinary",
     "qnnmem.sweep/1": "sweep.SweepResult",
+    "qnnmem.watch/1": "programs.WatchResult",
+    "qnnmem.written/1": "written.WrittenResult",
 }
+# Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
+_DOCUMENTS: Mapping[str, str] = {"qnnmem.inspect/1": "inspect.InspectDocument"}
 
 
 def result_types() -> tuple[type[SchemaDocument], ...]:
@@ -46,12 +64,22 @@ def result_type(name: str) -> type[SchemaDocument]:
     return found
 
 
+def document_type(name: str) -> type[msgspec.Struct]:
+    """The type of the whole JSON text: the result's own, or a vendor's nesting around it."""
+    if name not in _DOCUMENTS:
+        return result_type(name)
+    module, _, kind = _DOCUMENTS[name].rpartition(".")
+    found: type[msgspec.Struct] = getattr(import_module(f"qnnmem.results.{module}"), kind)
+    return found
+
+
 def read_result(values: Any, where: str) -> SchemaDocument:
     """The result in values decoded from JSON; UsageError where they do not hold one."""
-    name = values.get("schema") if isinstance(values, dict) else None
+    ours = values.get("qnnmem", values) if isinstance(values, dict) else None
+    name = ours.get("schema") if isinstance(ours, dict) else None
     if not isinstance(name, str) or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
-    return read_as(values, where, result_type(name))
+    return read_as(ours, where, result_type(name))
 
 
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:

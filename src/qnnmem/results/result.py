@@ -21,6 +21,7 @@ TOOL = f"qnnmem {__version__}"
 MAX_COUNT = 1 << 53
 OMITTED = "omitted"  # marks a field in a schema that is being made
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Positive = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Difference = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 

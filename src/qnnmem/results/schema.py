@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from qnnmem.results.result import OMITTED, TOOL, SchemaDocument
 
 _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers raises the number."
 
 
-def encode(result: SchemaDocument) -> str:
+def encode(result: Struct) -> str:
     """A result as JSON text: the schema's name first, then the program, then every field."""
     return json.dumps(to_builtins(result), indent=1, ensure_ascii=True) + "\n"
 
@@ -29,18 +29,22 @@ def _signed(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"schema": values["schema"], "tool": TOOL, **values}
 
 
-def schema_of(kind: type[SchemaDocument]) -> dict[str, Any]:
-    """The JSON schema (2020-12) of a result type, as it is shipped."""
+def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) -> dict[str, Any]:
+    """The JSON schema (2020-12) of a result type, as it is shipped.
+
+    `document` is the vendor's nesting around the result, where there is one.
+    """
     import msgspec
 
-    name = schema_name(kind)
-    found = msgspec.json.schema(kind)
+    name, outer = schema_name(kind), document or kind
+    found = msgspec.json.schema(outer)
     definitions = found["$defs"]
-    top = definitions.pop(kind.__name__)
+    top = definitions.pop(outer.__name__)
     for part in (top, *definitions.values()):
         _require_defaults(part)
         _close(part)
-    top["properties"]["schema"] = {"description": _ABOUT_SCHEMA, "const": name}
+    own = top if outer is kind else definitions[kind.__name__]
+    own["properties"]["schema"] = {"description": _ABOUT_SCHEMA, "const": name}
     about = {"$id": f"urn:{name.replace('.', ':').replace('/', ':')}", "title": name}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -51,15 +51,24 @@ class FileCounts(Struct, frozen=True):
         return None if self.cannot_tell or self.refused else True
 
 
+NO_FILES = FileCounts(0, 0, 0, 0, 0)
+
+
 class SeveralFiles(Result, frozen=True, kw_only=True):
-    """Base of the results of several files; a subclass adds the results and `refused`."""
+    """Base of the results of several files; a subclass adds the results."""
 
     fits: Annotated[
         bool | None,
         describe("Whether all files fit; null if one is undecided or has no answer."),
-    ]
-    exit_code: Annotated[int, describe("Exit code of the command: the worst of all files.")]
-    counts: Annotated[FileCounts, describe("How many files have which answer.")]
+    ] = None
+    exit_code: Annotated[int, describe("Exit code of the command: the worst of all files.")] = 0
+    counts: Annotated[FileCounts, describe("How many files have which answer.")] = NO_FILES
+    refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")] = ()
+
+    @property
+    def each(self) -> tuple[Result, ...]:
+        """The result of each file that has one."""
+        raise NotImplementedError
 
 
 def worst_code(codes: Iterable[int]) -> int:

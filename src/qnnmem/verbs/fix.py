@@ -16,13 +16,12 @@ from qnnmem.verbs.fix_htp import find_target, htp_compile
 if TYPE_CHECKING:
     from qnnmem.cache import ResultCache
     from qnnmem.calibration import Sample
-    from qnnmem.fix.proof.validate import Validation
-    from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
-    from qnnmem.report.fix_next import Command
+    from qnnmem.report.fix import Command
+    from qnnmem.results.fix import FixedModel, FixRecipe, Validation
     from qnnmem.verbs.fix_folder import FixFolder
     from qnnmem.verbs.listener import ProgressListener, VerbCall
 
@@ -60,6 +59,21 @@ class FixOutcome(NamedTuple):
         is_wrong = self.validation is not None and not self.validation.holds
         return self.result.exit_code or int(is_wrong)
 
+    def as_result(self, *, chain: Sequence[str] = (), with_maps: bool = True) -> FixedModel:
+        """What programs and pages read."""
+        from qnnmem.fix.fixed_model import fixed_model
+        from qnnmem.report.fix import one_line
+
+        return fixed_model(
+            self.result,
+            self.files,
+            next_step=one_line(self.commands),
+            exit_code=self.exit_code,
+            validation=self.validation,
+            chain=chain,
+            with_maps=with_maps,
+        )
+
 
 def check_fix(options: FixOptions) -> None:
     """Refuse options of the other backend, and SoCs that do not exist."""
@@ -73,7 +87,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     """Fix one model, and write what it became."""
     from qnnmem.fix.outputs import outputs_of
     from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
-    from qnnmem.report.fix_next import next_commands
+    from qnnmem.report.fix import next_commands
     from qnnmem.temporary_folder import temporary_folder
     from qnnmem.verbs.fix_folder import FixFolder, fix_folder
 
@@ -103,7 +117,7 @@ def _keep_source(model: Path, targets: Sequence[Path]) -> None:
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
     """The same command with what loses least of what would fit allowed."""
-    from qnnmem.report.fix_next import allow_command
+    from qnnmem.report.fix import allow_command
 
     where = ["-o", task.options.output, *["--force"] * bool(contents or task.options.force)]
     return allow_command(result, task.model, task.typed, where)
@@ -153,7 +167,7 @@ def memory_of(cache: str | None) -> ResultCache | None:
 
 
 def _repeated(
-    case: FixCase, budget: dict[str, Bytes] | None, recipe: Recipe, path: Path
+    case: FixCase, budget: dict[str, Bytes] | None, recipe: FixRecipe, path: Path
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
@@ -163,7 +177,7 @@ def _repeated(
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult
 
-    change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
+    change = apply_recipe(case, recipe.steps, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.with_levels(judged_steps(bench, change))
@@ -172,7 +186,7 @@ def _repeated(
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 
-def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> None:
+def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -> None:
     """Refuse a recipe that changes results where nobody allows that."""
     from qnnmem.fix.lossy.remedies import lossy_words, needed_words
 
@@ -182,7 +196,7 @@ def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> N
         raise UsageError(f"{path} changes results; --allow {','.join(refused)} lets it")
 
 
-def _case(path: Path, wish: FixOptions, recipe: Recipe | None) -> FixCase:
+def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
     from time import monotonic
 
     from qnnmem.fix.remedy import FixCase
@@ -283,11 +297,11 @@ def _written(
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.report.fix_report import RunFacts, render_report
-    from qnnmem.results.schema import write_json
+    from qnnmem.results.schema import encode
 
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
     report = render_report(result, facts, str(place.recipe), commands)
-    recipe = write_json(recipe_of(result.case, result.best, task.options.backend))
+    recipe = encode(recipe_of(result))
     words = {
         place.report.name: report.encode("utf-8", "backslashreplace"),
         place.recipe.name: recipe.encode(),

@@ -11,11 +11,11 @@ from qnnmem.errors import MissingSoc, UsageError
 if TYPE_CHECKING:
     from qnnmem.cache import ResultCache
     from qnnmem.fix.htp import HtpFixResult
-    from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase
     from qnnmem.fix.run import Watcher
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.options.fix import FixOptions
+    from qnnmem.results.fix import FixRecipe
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs.listener import VerbCall
 
@@ -58,7 +58,7 @@ def fixed_for_htp(
     options: FixOptions,
     work: HtpWork,
     *,
-    recipe: tuple[Recipe, Path] | None = None,
+    recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
     """The result of a search, or of a recipe."""
     from qnnmem.fix.from_log import ordered
@@ -88,4 +88,4 @@ def fixed_for_htp(
         return fix_for_htp(case, target, watch=work.watch, remedies=remedies)
     said, path = recipe
     known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
-    return repeat_for_htp(case, target, lambda own: apply_recipe(own, said, path, known))
+    return repeat_for_htp(case, target, lambda own: apply_recipe(own, said.steps, path, known))

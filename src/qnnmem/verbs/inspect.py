@@ -44,8 +44,8 @@ def _ours(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.lpai.tcm import judge_binary
-    from qnnmem.report.inspect import render_json, render_text
+    from qnnmem.report.inspect import render_text
+    from qnnmem.results.schema import encode
 
     # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
     data = read_bytes(path, _LARGEST)
@@ -53,8 +53,7 @@ def _ours(path: Path, as_json: bool) -> tuple[str, int]:
         context = unpack(data, MALFORMED_BINARY)
     except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
         raise LoadError(path, str(exc)) from exc
-    tcm = judge_binary(context, len(data))
-    info = binary_info(context, len(data), tcm)
+    info = binary_info(context, len(data))
     # Too many bytes are refused with a code; too many allocations end the system of the device.
-    is_fatal = any(verdict is not None and verdict.is_crowded for verdict in tcm.graphs)
-    return render_json(info) if as_json else render_text(info, tcm, str(path)), int(is_fatal)
+    text = encode(info) if as_json else render_text(info.qnnmem, str(path))
+    return text, int(info.qnnmem.is_fatal)

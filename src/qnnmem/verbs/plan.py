@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from qnnmem.ir import Model
     from qnnmem.options.plan import PlanFileOptions
     from qnnmem.planner import MemoryPlan
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.planner.pools import Limits
-    from qnnmem.report.planned import PlanReport
     from qnnmem.verbs.listener import ProgressListener
 
 _SM8650 = "SM8650"  # what QNN is given depends little on the SoC: ranks and types that it takes
@@ -62,7 +62,7 @@ class _FileGraphs(NamedTuple):
         return dataclasses.replace(plan, model=model)
 
 
-def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlanReport]:
+def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlannedFile]:
     """Plan every graph of a file."""
     from qnnmem.planner.from_options import limits_of, plan_with
 
@@ -157,18 +157,15 @@ def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) ->
 
 def _report(
     plan: MemoryPlan, request: PlanRequest, seconds: float, tcm: Bytes | None, graph: str
-) -> PlanReport:
+) -> PlannedFile:
     from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.provenance import Origin, Sourced
-    from qnnmem.report.planned import PlanReport
-    from qnnmem.version import __version__
 
     asked = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
-    return PlanReport(
+    return PlannedFile(
         plan,
-        judge_plan(plan),
         request.file,
-        f"qnnmem {__version__}",
         seconds,
         (*request.given, *(("--graph", graph) if graph else ())),
         None if asked is None else judge_plan(plan, asked),
@@ -179,8 +176,8 @@ def _report(
 
 
 def _with_remedies(
-    report: PlanReport, model: Model, options: PlanFileOptions, listener: ProgressListener
-) -> PlanReport:
+    report: PlannedFile, model: Model, options: PlanFileOptions, listener: ProgressListener
+) -> PlannedFile:
     """Return the report with remedies for the pools that are too large."""
     import dataclasses
 

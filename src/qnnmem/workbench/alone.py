@@ -1,7 +1,7 @@
-"""Results of files that came alone: what is wrong with one only because of that.
+"""Lint results of files that were uploaded alone, without the files they name.
 
-The workbench keeps every file by itself. A config file that names another is not wrong for that:
-the other one is to be dropped as well.
+The workbench stores every file by itself. A config file that names another is not wrong for that:
+the other one is to be uploaded as well.
 """
 
 from __future__ import annotations
@@ -9,33 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from qnnmem.results.lint import LintResult, Severity, lint_result
+from qnnmem.results.read import read_as
+from qnnmem.results.schema import schema_name
+
 _CURE = "drop the other file, too: it is checked by itself"
+_MISSING = "missing-file"
 
 
 def without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[str, Any], int]:
-    """The result and its exit code, with errors about a file that cannot be here as notes."""
-    if result.get("schema") != "qnnmem.lint/1":
+    """Downgrade errors about companion files that were not uploaded."""
+    if result.get("schema") != schema_name(LintResult):
         return result, exit_code
-    found = [_note(one) for one in result["findings"]]
-    lost = sum(one.get("check") == "missing-file" for one in found)
-    if not lost:
+    found = read_as(result, "lint", LintResult)
+    if not any(finding.check == _MISSING for finding in found.findings):
         return result, exit_code
-    errors = result["errors"] - lost
-    passes = errors == 0 and not (result["strict"] and result["warnings"])
-    counts = {"errors": errors, "notes": result["notes"] + lost, "passes": passes}
-    return {**result, "findings": found, **counts}, 0 if passes else exit_code
-
-
-def _note(finding: Mapping[str, Any]) -> dict[str, Any]:
-    if finding.get("check") != "missing-file":
-        return dict(finding)
-    return {**finding, "severity": "note", "cure": _CURE}
+    findings = tuple(
+        replace(finding, severity=Severity.NOTE, cure=_CURE)
+        if finding.check == _MISSING
+        else finding
+        for finding in found.findings
+    )
+    better = lint_result(found.files, findings, strict=found.strict)
+    return to_builtins(better), 0 if better.passes else exit_code
 
 
 def why_unreadable(result: Mapping[str, Any]) -> str:
     """Why nothing could be checked; empty where something was."""
-    if result.get("schema") != "qnnmem.lint/1" or result["findings"]:
+    if result.get("schema") != schema_name(LintResult) or result["findings"]:
         return ""
-    files = result["files"]
-    reasons = [f"{one['path']}: {one['unreadable']}" for one in files if one["unreadable"]]
-    return reasons[0] if reasons and len(reasons) == len(files) else ""
+    found = read_as(result, "lint", LintResult)
+    reasons = [f"{file.path}: {file.unreadable}" for file in found.unreadable]
+    return reasons[0] if reasons and len(reasons) == len(found.files) else ""

@@ -11,7 +11,7 @@ from qnnmem.gate.comparison import compare_results
 from qnnmem.report.page.budgets import diff_parts
 from qnnmem.report.page.markup import Html, lines, tag
 from qnnmem.report.page.plan import memory_map
-from qnnmem.report.page.values import PlanValues
+from qnnmem.results.plan import PlanResult
 
 Result = Mapping[str, Any]
 
@@ -36,10 +36,10 @@ def _maps(before: Result, after: Result) -> Iterator[Html]:
     if not all(one.get("schema") == "qnnmem.plan/1" for one in (before, after)):
         return
     try:
-        plans = [msgspec.convert(one, PlanValues) for one in (before, after)]
+        plans = [msgspec.convert(one, PlanResult) for one in (before, after)]
     except msgspec.ValidationError:
         return
     yield Html('<div class="pair">')
     for title, plan in zip(("Before", "After"), plans, strict=True):
-        yield Html(f"<div><h3>{title}</h3>\n{memory_map(plan)}</div>")
+        yield Html(f"<div><h3>{title}</h3>\n{memory_map(plan.map)}</div>")
     yield Html("</div>")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _AHEAD = (
     *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.verbs.plan"),
-    *("qnnmem.report.plan_json", "qnnmem.planner.from_options", "qnnmem.workbench.job_verbs"),
+    *("qnnmem.report.plan", "qnnmem.planner.from_options", "qnnmem.workbench.job_verbs"),
 )
 
 

@@ -22,16 +22,15 @@ def _plan(file: str, options: Any, call: VerbCall) -> Answer:
     from msgspec.structs import asdict
 
     from qnnmem.options.plan import PlanFileOptions
-    from qnnmem.report import plan_table
-    from qnnmem.report.plan_json import render_json
+    from qnnmem.planner.planned_file import plans_result
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.plan import PlanRequest, plan_file
 
     wanted = PlanFileOptions(**asdict(options))
     given = tuple(call.words[1:-1])
     reports = plan_file(PlanRequest(Path(file), file, wanted, given), call.listener)
-    if len(reports) == 1:
-        return render_json(reports[0]), reports[0].exit_code
-    return plan_table.render_json(reports, TOOL), plan_table.exit_code(reports)
+    result = reports[0].result if len(reports) == 1 else plans_result(reports)
+    return encode(result), result.exit_code
 
 
 def _footprint(file: str, options: Any, call: VerbCall) -> Answer:
@@ -103,7 +102,7 @@ def _sweep(file: str, options: Any, call: VerbCall) -> Answer:
 def _fix(file: str, options: Any, call: VerbCall) -> Answer:
     from qnnmem.options.option import flags_of
     from qnnmem.options.prepare import PreparationOptions
-    from qnnmem.report.fix import render_json
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.fix import FixTask, check_fix, fix_file
 
     check_fix(options)
@@ -111,8 +110,7 @@ def _fix(file: str, options: Any, call: VerbCall) -> Answer:
     shared = flags_of(PreparationOptions)
     given = tuple(word for word in typed if word.partition("=")[0] in shared)
     done = fix_file(FixTask(file, options, given, typed), call)
-    text = render_json(done.result, done.files, done.commands, (), done.validation)
-    return text, done.exit_code
+    return encode(done.as_result()), done.exit_code
 
 
 def _inspect(file: str, _options: Any, _call: VerbCall) -> Answer:
@@ -123,11 +121,10 @@ def _inspect(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 def _lint(file: str, options: Any, _call: VerbCall) -> Answer:
     from qnnmem.lpai.config.lint import lint_files
-    from qnnmem.report.lint import render_json
-    from qnnmem.verbs.lint import lint_exit_code
+    from qnnmem.results.schema import encode
 
-    report = lint_files([Path(file)], options.strict)
-    return render_json(report, TOOL), lint_exit_code(report)
+    result = lint_files([Path(file)], options.strict)
+    return encode(result), result.exit_code
 
 
 def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
@@ -148,11 +145,11 @@ def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 
 def _watch(file: str, _options: Any, _call: VerbCall) -> Answer:
-    from qnnmem.report.watch import render_json
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.watch import read_watched, watch_exit_code
 
     report = read_watched(Path(file))
-    return render_json(report), watch_exit_code(report, is_run=False)
+    return encode(report.bounded()), watch_exit_code(report, is_run=False)
 
 
 _VERBS: Mapping[str, Callable[[str, Any, VerbCall], Answer]] = {

@@ -26,20 +26,9 @@ def summary_of(result: Result) -> str:
     """What it says, in a line; empty where that is not known."""
     say = _SAID.get(schema_of(result))
     try:
-        return shorten(say(result), _LONGEST) if say else ""
+        return shorten(say(result) if say else read_result(result, "").summary, _LONGEST)
     except (UsageError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""  # a result from elsewhere that lacks something
-
-
-def _plan(result: Result) -> str:
-    fits = {True: "fits, ", False: "does not fit, "}.get(result["fits"], "")
-    said = f"{fits if result.get('budgets') else ''}scratch {result['scratch_bytes']:,}"
-    more = result["persistent_bytes"]
-    return f"{said} bytes" + (f", persistent {more:,}" if more else "")
-
-
-def _of_type(result: Result) -> str:
-    return read_result(result, "").summary
 
 
 def _doctor(result: Result) -> str:
@@ -50,37 +39,18 @@ def _doctor(result: Result) -> str:
     return f"{found[0]['title']}{more}"
 
 
-def _fix(result: Result) -> str:
-    before, after = result["before_bytes"], result["after_bytes"]
-    fits = {True: "fits", False: "does not fit", None: "cannot tell"}[result["fits"]]
-    sizes = "" if before is None or after is None else f": {before:,} to {after:,} bytes"
-    return f"{fits}{sizes}"
-
-
-def _lint(result: Result) -> str:
-    errors, warnings = result["errors"], result["warnings"]
-    return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-
-
 def _inspect(result: Result) -> str:
     return counted(int(result["info"]["numGraphs"]), "graph")
 
 
 _SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.plan/1": _plan,
-    "qnnmem.footprint/1": _of_type,
-    "qnnmem.fit/1": _of_type,
-    "qnnmem.sweep/1": _of_type,
     "qnnmem.doctor/1": _doctor,
-    "qnnmem.fix/1": _fix,
-    "qnnmem.lint/1": _lint,
     "qnnmem.check/1": lambda result: str(result["verdict"]),
     "qnnmem.diff/1": lambda result: str(result["verdict"]),
     "qnnmem.check-client/1": lambda result: str(result["verdict"]),
     "qnnmem.watch/1": lambda result: str(result["verdict"]),
     "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
     "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
-    "qnnmem.inspect/1": _inspect,
     "qnnmem.inspect-htp/1": _inspect,
     "qnnmem.qmem/1": lambda result: str(result["advice"]),
 }

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from qnnmem.fix.parts.manifest import (
-    Chain,
-    ChainBinary,
-    HtpChain,
-    describe_chain,
-    part_models,
-    write_files,
-)
+from msgspec.structs import replace
+
+from qnnmem.fix.parts.manifest import describe_chain, part_models, write_files
 from qnnmem.fix.parts.partition_htp import HtpParts
+from qnnmem.results.chain import Chain, ChainBinary, HtpChain
 
 
 def write_htp_chain(found: HtpParts, folder: Path, *, force: bool = False) -> Chain:
@@ -36,7 +31,9 @@ def describe_htp(found: HtpParts, binaries: Sequence[bytes]) -> HtpChain:
         soc=found.soc.name,
         library=found.library,
         binaries=tuple(
-            ChainBinary(f"part{number}.bin", hashlib.sha256(blob).hexdigest(), size)
+            ChainBinary(
+                file=f"part{number}.bin", sha256=hashlib.sha256(blob).hexdigest(), pd_bytes=size
+            )
             for number, (blob, size) in enumerate(zip(binaries, sizes, strict=True), start=1)
         ),
         refused_part=found.refused or 0,

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Literal
 
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
 from qnnmem.ir.lifetime import stored_bytes
+from qnnmem.results.fix import FixDeployment
 from qnnmem.units import MAX_BYTES
 
 TOTAL = "total"  # the pool that holds everything
@@ -27,6 +28,13 @@ class Arrangement(Enum):
     RESIDENT = "all resident"
     SHARED = "all resident, sharing one spill/fill buffer"
     IN_TURN = "loaded in turn"
+
+
+_NAMES: Mapping[Arrangement, Literal["resident", "shared", "in-turn"]] = {
+    Arrangement.RESIDENT: "resident",
+    Arrangement.SHARED: "shared",
+    Arrangement.IN_TURN: "in-turn",
+}
 
 
 @dataclass(frozen=True)
@@ -85,23 +93,23 @@ class Deployment:
         """Bytes of weights that all parts together have more than the model in one piece."""
         return max(0, self.weights_bytes - (self.plain_weights_bytes or self.weights_bytes))
 
-    def values(self, plain_total: int | None) -> dict[str, Any]:
-        """All of it as JSON has it, beside the total of the model in one piece."""
+    def result(self, plain_total: int | None) -> FixDeployment:
+        """All of it as results hold it, beside the total of the model in one piece."""
         at = self.worst()
-        return {
-            "arrangement": self.arrangement.name.lower().replace("_", "-"),
-            "parts": len(self.steps),
-            "worst_part": at + 1,
-            "held_bytes": self.held[at],
-            "pools": {pool: size for pool, size in self.pools.items() if pool != TOTAL},
-            "total_bytes": self.total,
-            "plain_total_bytes": plain_total,
-            "weights_bytes": self.weights_bytes,
-            "plain_weights_bytes": self.plain_weights_bytes,
-            "repeated_weights_bytes": self.repeated_bytes,
-            "moved_bytes_per_inference": self.moved_bytes,
-            "load_bytes_per_inference": self.load_bytes,
-        }
+        return FixDeployment(
+            arrangement=_NAMES[self.arrangement],
+            parts=len(self.steps),
+            worst_part=at + 1,
+            held_bytes=self.held[at],
+            pools={pool: size for pool, size in self.pools.items() if pool != TOTAL},
+            total_bytes=self.total,
+            plain_total_bytes=plain_total,
+            weights_bytes=self.weights_bytes,
+            plain_weights_bytes=self.plain_weights_bytes,
+            repeated_weights_bytes=self.repeated_bytes,
+            moved_bytes_per_inference=self.moved_bytes,
+            load_bytes_per_inference=self.load_bytes,
+        )
 
     def over(self, limits: Mapping[str, int]) -> dict[str, int]:
         """Bytes beyond each limit that is broken, by pool."""

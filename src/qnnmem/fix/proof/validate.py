@@ -9,7 +9,6 @@ all on the same data, in a child process with limits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,42 +20,10 @@ from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import Change, FixCase, self_contained
 from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import PoolOptions
+from qnnmem.results.fix import ValidatedOutput, Validation, finite
 
 _TIME_LIMIT_S = 3600.0
 _OTHER_BORDER = ("batch", "precision", "resolution")  # remedies after which inputs are others
-
-
-@dataclass(frozen=True, slots=True)
-class OutputCheck:
-    """One output over all samples."""
-
-    name: str
-    identical: bool  # to the model as it was, bit by bit
-    largest: float  # difference to the model as it was
-    relative: float  # the same as part of the largest value
-    planned: float  # difference of planned memory to the CPU
-    nans: int
-    infinities: int
-    new: int  # infinities that the model as it was does not give
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """What running a result showed."""
-
-    samples: int
-    outputs: tuple[OutputCheck, ...]
-    is_lossy: bool
-    findings: tuple[str, ...] = ()  # rules broken in planned memory
-    unplanned: str = ""  # why it was not executed in planned memory
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing speaks against the result."""
-        return not self.findings and all(
-            (one.identical or self.is_lossy) and not (one.planned or one.nans or one.new)
-            for one in self.outputs
-        )
 
 
 def validate(case: FixCase, change: Change) -> Validation:
@@ -88,10 +55,45 @@ def validate(case: FixCase, change: Change) -> Validation:
 
 
 def _validation(found: dict[str, Any], change: Change, why: str) -> Validation:
-    outputs = tuple(OutputCheck(name, **row) for name, row in found["outputs"].items())
+    outputs = tuple(_output(name, **row) for name, row in found["outputs"].items())
+    findings = tuple(map(str, found["findings"]))
     return Validation(
-        int(found["samples"]), outputs, change.is_lossy, tuple(map(str, found["findings"])), why
+        holds=not findings and all(_holds(output, change.is_lossy) for output in outputs),
+        samples=int(found["samples"]),
+        planned=not why,
+        why_not_planned=why,
+        findings=findings,
+        outputs=outputs,
     )
+
+
+def _output(
+    name: str,
+    *,
+    identical: bool,
+    largest: float,
+    relative: float,
+    planned: float,
+    nans: int,
+    infinities: int,
+    new: int,
+) -> ValidatedOutput:
+    return ValidatedOutput(
+        output=name,
+        identical=identical,
+        largest_difference=finite(largest),
+        relative_difference=finite(relative),
+        planned_difference=finite(planned),
+        nans=nans,
+        infinities=infinities,
+        new_infinities=new,
+    )
+
+
+def _holds(output: ValidatedOutput, is_lossy: bool) -> bool:
+    """Whether nothing about an output speaks against the result."""
+    same = output.identical or is_lossy
+    return same and output.planned_difference == 0 and not (output.nans or output.new_infinities)
 
 
 def _blobs(change: Change) -> list[bytes]:

@@ -68,7 +68,7 @@ class HtpBackend:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Rules that were broken so far: of each context in order, then of the backend itself."""
+        """Findings so far: those of each context in order, then those of the backend itself."""
         return (*(f for one in self.registries for f in one.findings), *self._own)
 
     @property
@@ -79,7 +79,7 @@ class HtpBackend:
         return self._worker
 
     def adopt(self, context: HtpClientContext) -> None:
-        """Know of a context, to miss it when the backend is freed."""
+        """Remember a context, which must be freed before the backend."""
         self._contexts.append(context)
 
     def note(self, found: Finding) -> None:
@@ -92,7 +92,7 @@ class HtpBackend:
         raise qnn_error(code, found)
 
     def check_alive(self, call: str) -> None:
-        """Refuse a call after `free`."""
+        """Fail a call after `free`."""
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed", call))
 
@@ -158,7 +158,7 @@ class HtpClientContext:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Rules that were broken with this context."""
+        """Findings of this context."""
         return tuple(self.registry.findings)
 
     def graph_retrieve(self, name: str | None = None) -> HtpClientGraph:
@@ -181,7 +181,7 @@ class HtpClientContext:
         return self.registry.register(given)
 
     def mem_deregister(self, handles: Sequence[MemHandle]) -> None:
-        """`QnnMem_deRegister`: every valid handle goes, of whatever context of this backend."""
+        """`QnnMem_deRegister`: deregister every valid handle, of any context of this backend."""
         self.registry.deregister(expect_items(handles, object, "handles are given as a list"))
 
     def free(self) -> None:
@@ -214,13 +214,13 @@ class HtpClientGraph:
         self._layer = IoLayer(described, self._compute(), context.registry)
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Inputs and outputs to be filled in, as the binary describes them."""
+        """Return inputs and outputs as the binary describes them, to be filled in."""
         sides = (self.described.inputs, self.described.outputs)
         inputs, outputs = ([_tensor(one) for one in side] for side in sides)
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; gives what was reserved and copied on the way."""
+        """`QnnGraph_execute`; return what was reserved and copied."""
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
@@ -235,7 +235,7 @@ class HtpClientGraph:
         return self._layer.reserved
 
     def close(self) -> None:
-        """Free the internal memory; the context does that."""
+        """Free the internal memory; called by the context."""
         self._layer.close()
 
     def _compute(self) -> Compute:
@@ -253,7 +253,7 @@ class HtpClientGraph:
         return run
 
     def _given(self, tensors: Sequence[QnnTensor], known: Sequence[HtpTensor], side: str) -> Given:
-        """What each tensor of a side is given; QNN matches by id, in whatever order."""
+        """Return the memory of each tensor of a side; QNN matches tensors by id."""
         listed = expect_items(tensors, QnnTensor, f"{side}s are given as a list of QnnTensor")
         by_id = {tensor.id: tensor for tensor in listed}
         for number in by_id.keys() - {tensor.id for tensor in known}:
@@ -287,7 +287,7 @@ class HtpClientGraph:
         return self._sized(given, tensor)
 
     def _sized(self, given: QnnTensor, tensor: HtpTensor) -> Any:
-        """The client's buffer as far as `data_size` says."""
+        """Return the client's buffer if `data_size` is large enough."""
         name, size = quote(tensor.name), given.data_size
         if size == 0:
             self._fail(6004, "Q7", f"the buffer of tensor {name} has size 0", MEASURED)

@@ -1,4 +1,4 @@
-"""The IO layer of one graph, emulated: what is reserved when, and what each inference copies."""
+"""The emulated IO layer of one graph: memory it reserves and bytes it copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
+from qnnmem.contract.regions import Extent
 from qnnmem.contract.rules import MEASURED, finding
+from qnnmem.errors import CannotTell
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
 from qnnmem.qnn.enums import TensorMemType
@@ -27,12 +29,19 @@ class IoPlace(NamedTuple):
     offset: int
     view: memoryview
 
+    @property
+    def extent(self) -> Extent:
+        """Its bytes in the file."""
+        return Extent(self.offset, self.offset + self.view.nbytes, self.file)
+
 
 Places = Mapping[str, IoPlace]
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
 _EXECUTE = "QnnGraph_execute"
+_FLOATS = {16: "float16", 32: "float32"}
+_WHOLE = (8, 16, 32, 64)
 
 
 class IoMode(Enum):
@@ -43,7 +52,7 @@ class IoMode(Enum):
 
     @classmethod
     def of(cls, tensor: HtpTensor) -> IoMode:
-        """What a binary says; anything but a memhandle is kept by the backend itself."""
+        """Return the mode that a binary names; the backend keeps anything but memhandles itself."""
         return cls.MEMHANDLE if tensor.mem_type is TensorMemType.MEMHANDLE else cls.RAW
 
 
@@ -131,7 +140,7 @@ class IoLayer:
         *,
         write: bool = False,
     ) -> memoryview:
-        """The application's bytes of a tensor, checked."""
+        """Check and return the application's bytes of a tensor."""
         memory = given.get(tensor.name)
         if isinstance(memory, MemHandle):
             self._check_handle(tensor, memory)
@@ -158,7 +167,7 @@ class IoLayer:
             memory = memory.view
         kind = getattr(memory, "dtype", None)
         if getattr(kind, "hasobject", False) or getattr(kind, "kind", "") in ("M", "m"):
-            # Bytes written over references would end the process when somebody looks at them.
+            # Bytes written over object references would crash the process.
             self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} holds no plain numbers")
         try:
             return memoryview(memory).cast("B")
@@ -184,7 +193,7 @@ class IoLayer:
         client: Mapping[str, memoryview],
         held: ExitStack,
     ) -> IoPlace:
-        """Where the graph itself reads or writes: the handle's memory, else the internal buffer."""
+        """Return where the graph reads or writes: the handle's memory or the internal buffer."""
         handle = given[tensor.name]
         if isinstance(handle, MemHandle):
             return IoPlace(handle.fd, handle.file, handle.offset, client[tensor.name])
@@ -192,13 +201,13 @@ class IoLayer:
         return IoPlace(buffer.fd, buffer.file, 0, held.enter_context(buffer.view[: tensor.nbytes]))
 
     def _check_overlap(self, used: Places, filled: Places) -> None:
-        """Report outputs that lie over other tensors, unless the compiler says that they may."""
+        """Report outputs that overlap other tensors, unless the compiler allows it."""
         places = [(name, place, False) for name, place in used.items()]
         places += [(name, place, True) for name, place in filled.items()]
         for number, (name, place, is_output) in enumerate(places):
             for other, lower, is_other_output in places[:number]:
                 allowed = self._graph.safe_share_io and is_output != is_other_output
-                if is_output and not allowed and (shared := _overlap(place, lower)):
+                if is_output and not allowed and (shared := place.extent.overlap(lower.extent)):
                     what = f"output {quote(name)} shares {shared:,} bytes of fd {place.fd} with "
                     what += f"{quote(other)}"
                     self._registry.note(finding("Q11", what, _EXECUTE))
@@ -207,17 +216,22 @@ class IoLayer:
         self._registry.fail(6004, finding(rule, sentence, _EXECUTE, source=source))
 
 
-def _overlap(one: IoPlace, other: IoPlace) -> int:
-    """Bytes that two places have in common."""
-    if one.file != other.file:
-        return 0
-    ends = (place.offset + place.view.nbytes for place in (one, other))
-    return max(0, min(ends) - max(one.offset, other.offset))
-
-
 def _copy(source: memoryview, target: memoryview) -> int:
-    """Bytes copied: none where both are the same memory."""
+    """Copy and return the bytes copied; 0 if both are the same memory."""
     if source is target:
         return 0
     target[:] = source
     return source.nbytes
+
+
+def numpy_type(tensor: HtpTensor) -> str:
+    """Return NumPy's name of an element type; quantized values are plain integers."""
+    name, bits = tensor.data_type.name, tensor.data_type.bits
+    family = name.split("_")[0].removesuffix("FIXED").removesuffix("INT") or "S"
+    if family == "FLOAT" and bits in _FLOATS:
+        return _FLOATS[bits]
+    if family in ("S", "U") and bits in _WHOLE:
+        return f"{'u' if family == 'U' else ''}int{bits}"
+    if family == "BOOL" and bits == 8:
+        return "bool"
+    raise CannotTell(f"tensor {quote(tensor.name)} is {name}, which NumPy does not have")

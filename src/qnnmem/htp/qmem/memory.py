@@ -45,7 +45,7 @@ _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnCont
 
 
 class SharedBuffer:
-    """Memory that an application shares: a file descriptor, and its bytes at an address."""
+    """Shared memory of an application: a file descriptor and its mapped bytes."""
 
     _living: ClassVar[WeakValueDictionary[FileId, SharedBuffer]] = WeakValueDictionary()
 
@@ -71,18 +71,18 @@ class SharedBuffer:
 
     @classmethod
     def watch(cls, file: FileId, registry: MemRegistry) -> None:
-        """Tell a registry when the buffer behind a file is freed."""
+        """Have a registry told when the buffer of a file is freed."""
         buffer = cls._living.get(file)
         if buffer is not None:
             buffer.when_freed(registry.buffer_freed)
 
     def when_freed(self, tell: Callable[[FileId], None]) -> None:
-        """Call this, once, when the buffer is freed."""
+        """Register a callback for the free of the buffer."""
         if tell not in self._watchers:
             self._watchers.append(tell)
 
     def close(self) -> None:
-        """Free it; to do so while it is registered is a mistake that the registry reports."""
+        """Free it; the registry reports a buffer that is still registered."""
         if self.fd < 0:
             return
         self.freed_at = caller_line()
@@ -141,7 +141,7 @@ class MemRegistry:
         self._siblings.append(self)
         # What was registered, by handle, and the lines that deregistered the latest.
         self._handles: HandleTable[MemHandle, Resource, str] = HandleTable(MAX_KEPT)
-        self._reported: set[MemHandle] = set()  # freed while registered, and said so
+        self._reported: set[MemHandle] = set()  # freed while registered, and reported
         self.findings = FindingLog()  # everything refused or reported, in order
 
     def __contains__(self, handle: object) -> bool:
@@ -149,7 +149,7 @@ class MemRegistry:
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of process domain that registered buffers take."""
+        """Bytes of the process domain that registered buffers take."""
         return self._memory.mapped_bytes
 
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
@@ -170,7 +170,7 @@ class MemRegistry:
         return handles
 
     def deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Let every valid handle go, even if another is not; the C call knows no context either."""
+        """Deregister every valid handle, of any context: the C call takes no context either."""
         bad = ""
         for number, handle in enumerate(handles):
             owner = self._owner(handle)
@@ -201,11 +201,11 @@ class MemRegistry:
         return "" if made is None else made.caller.line
 
     def is_elsewhere(self, handle: object) -> bool:
-        """Whether a handle is registered with another context."""
+        """Return whether a handle is registered with another context."""
         return self._owner(handle) not in (None, self)
 
     def fate(self, handle: object) -> str:
-        """What became of a handle that is not registered here, to follow its name."""
+        """Return what happened to an unregistered handle, as the end of a sentence."""
         if not isinstance(handle, MemHandle):
             shown = "NULL" if handle is None else quote(handle)
             return f"is {shown}, not what QnnMem_register gave"
@@ -240,7 +240,7 @@ class MemRegistry:
         raise qnn_error(code, found)
 
     def buffer_freed(self, file: FileId) -> None:
-        """Report the handles whose buffer is freed at this moment."""
+        """Report handles whose buffer is being freed."""
         for handle in self._memory.handles:
             if handle.file == file:
                 self._report_freed(handle, "rpcmem_free")
@@ -293,7 +293,7 @@ class MemRegistry:
             self.fail(8005, finding("Q4", what, _REGISTER))
 
     def _size(self, given: HtpMemDescriptor) -> int:
-        """Bytes of the tensor; a scalar has to be described as one dimension of 1."""
+        """Return the bytes of the tensor; a scalar is described as one dimension of 1."""
         if not given.dimensions or not all(0 < size < 1 << 40 for size in given.dimensions):
             shape = "x".join(map(str, given.dimensions[:8])) or "of no dimension"
             what = f"the shape {shape} does not name every dimension"
@@ -326,7 +326,7 @@ class MemRegistry:
             self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
 
     def _check_room(self, file: SharedFile) -> None:
-        """A file takes process domain once, however many tensors are in it."""
+        """Fail if the process domain has no room; a file counts once, not per tensor."""
         if self._room is None or self._memory.in_file(file):
             return
         need, left = round_up(file.size, PAGE), self._room - self.mapped_bytes
@@ -337,6 +337,6 @@ class MemRegistry:
 
 
 def _at(line: str | None, done: str = "") -> str:
-    """A line of Python as the end of a sentence; only its place, as the finding has a line, too."""
+    """Return the place of a line of Python, as the end of a sentence."""
     place = (line or "").split(": ", 1)[0]
     return f", {done} at {place}" if place and done else f" at {place}" if place else ""

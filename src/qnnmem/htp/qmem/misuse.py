@@ -1,4 +1,4 @@
-"""Mistakes with shared memory, each made on purpose: what the contract answers, what the library.
+"""Mistakes with shared memory, made on purpose: the answers of the contract and the library.
 
 The contract is the emulated one, with a graph that computes nothing. The library is the real one
 for x86, in a process of its own for each mistake, because some end it.
@@ -6,30 +6,35 @@ for x86, in a process of its own for each mistake, because some end it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell, QnnError
 from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpGraph
+from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
 from qnnmem.htp.qmem.layer import Places
-from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE, HtpMemDescriptor, SharedBuffer
-from qnnmem.htp.qmem.misuse_calls import CALLS, Call
+from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE, HtpMemDescriptor, HtpMemType, SharedBuffer
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
+Call = dict[str, Any]
+_FREE = {"call": "free"}
+_STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
+
 
 @dataclass(frozen=True, slots=True)
 class LibraryAnswer:
-    """What libQnnHtp did: the code of the call in question, or the signal that ended it."""
+    """The code that libQnnHtp returned, or the signal that ended it."""
 
     code: int | None = None
     signal: int | None = None
@@ -62,7 +67,7 @@ class _Stage:
         self.first = self.tensors[0]
 
     def place(self, tensor: QnnTensor, offset: int = 0) -> HtpMemDescriptor:
-        """A descriptor of a tensor in the shared buffer."""
+        """Return a descriptor of a tensor in the shared buffer."""
         size, shape = self.buffer.size, tensor.dimensions or (1,)
         kind = MemRegisterType.CUSTOM
         return HtpMemDescriptor(
@@ -70,7 +75,7 @@ class _Stage:
         )
 
     def register(self, place: HtpMemDescriptor | None = None) -> MemHandle:
-        """A handle, by default of the first tensor."""
+        """Return a handle, by default of the first tensor."""
         return self.context.mem_register([place or self.place(self.first)])[0]
 
     def give(self, handle: object, tensor: QnnTensor | None = None) -> None:
@@ -191,31 +196,156 @@ def _freed_twice(s: _Stage) -> None:
     s.context.free()
 
 
-# By the id that CALLS has, too: what is done wrong, and how.
-MISUSES: dict[str, tuple[str, Callable[[_Stage], None]]] = {
-    "registered-twice": ("the same fd and offset registered twice", _registered_twice),
-    "closed-fd": ("a closed fd registered", _closed_fd),
-    "wrong-offset": ("an offset past the end of the buffer registered", _past_the_end),
-    "unaligned-offset": (f"an offset registered that is no multiple of {ALIGNMENT}", _unaligned),
-    "wrong-size": ("more bytes registered than the buffer has", _wrong_size),
-    "wrong-type": ("DMA-BUF memory registered", _wrong_type),
-    "dead-context": ("registered with a context that was freed", _dead_context),
-    "deregistered-twice": ("a handle deregistered twice", _deregistered_twice),
-    "deregistered-executed": ("executed with a deregistered handle", _deregistered_then_executed),
-    "other-context": ("executed with a handle of another context", _other_context),
-    "freed-registered": ("a buffer freed while it is registered", _freed_while_registered),
-    "leak": ("a context freed with memory still registered", _never_deregistered),
-    "short-handle": ("executed with fewer bytes registered than the tensor has", _short_handle),
-    "short-raw": ("executed with a raw output one byte too short", _short_raw),
-    "short-size": ("executed with a dataSize one byte too small", _short_size),
-    "no-buffer": ("executed raw without a buffer", _no_buffer),
-    "no-handle": ("executed with memhandle and no handle", _no_handle),
-    "unknown-handle": ("executed with a handle that nobody gave", _unknown_handle),
-    "no-memory-type": ("executed with an undefined memory type", _no_memory_type),
-    "overlap": ("an output registered over an input", _overlapping),
-    "dead-graph": ("executed after the context was freed", _dead_graph),
-    "freed-twice": ("a context freed twice", _freed_twice),
-}
+# The same mistakes as calls for the child process with the real library
+
+
+def _total(graph: HtpGraph) -> int:
+    return round_up(sum(round_up(one.nbytes, ALIGNMENT) for one in graph.tensors), PAGE)
+
+
+def _ask_register(graph: HtpGraph, **changes: Any) -> list[Call]:
+    tensor, total = graph.tensors[0], _total(graph)
+    described = {
+        "call": "register",
+        "memory": "buffer",
+        "as": "handle",
+        "dimensions": list(tensor.dimensions) or [1],
+        "data_type": int(tensor.data_type),
+        "mem_type": int(MemRegisterType.CUSTOM),
+        "htp_type": int(HtpMemType.SHARED_BUFFER),
+        "total_size": total,
+        "offset": 0,
+    }
+    return [{"call": "allocate", "size": total, "as": "buffer"}, described | changes]
+
+
+def _raw(tensor: HtpTensor, **changes: Any) -> dict[str, Any]:
+    given = {"mem_type": int(TensorMemType.RAW), "size": tensor.nbytes, "says": tensor.nbytes}
+    return given | changes
+
+
+def _handle(number: int | str) -> dict[str, Any]:
+    return {"mem_type": int(TensorMemType.MEMHANDLE), "handle": number}
+
+
+def _ask_execute(graph: HtpGraph, first: dict[str, Any] | None = None) -> list[Call]:
+    tensors = {str(tensor.id): _raw(tensor) for tensor in graph.tensors}
+    if first is not None:
+        tensors[str(graph.tensors[0].id)] = first
+    return [{"call": "execute", "graph": graph.name, "tensors": tensors}]
+
+
+def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
+    """Execute with a changed description of the first tensor."""
+    return _ask_execute(graph, _raw(graph.tensors[0], **changes))
+
+
+def _ask_short_size(graph: HtpGraph) -> list[Call]:
+    return _ask_changed(graph, says=graph.tensors[0].nbytes - 1)
+
+
+def _ask_short_raw(graph: HtpGraph) -> list[Call]:
+    """Shorten an output: a graph may leave a part of an input unread."""
+    (call,), last = _ask_execute(graph), graph.tensors[-1]
+    call["tensors"][str(last.id)] = _raw(last, size=last.nbytes - 1)
+    return [call]
+
+
+def _ask_retrieve(graph: HtpGraph) -> list[Call]:
+    return [{"call": "retrieve", "graph": graph.name}]
+
+
+class Misuse(NamedTuple):
+    """One mistake: in words, with the emulated contract, and as calls for the real library."""
+
+    what: str
+    make: Callable[[_Stage], None]
+    # One that needs a handle ends with its registration, which the library for x86 refuses.
+    calls: Callable[[HtpGraph], list[Call]] = _ask_register
+
+
+MISUSES: Mapping[str, Misuse] = MappingProxyType(
+    {
+        "registered-twice": Misuse("the same fd and offset registered twice", _registered_twice),
+        "closed-fd": Misuse(
+            "a closed fd registered", _closed_fd, lambda graph: _ask_register(graph, memory="none")
+        ),
+        "wrong-offset": Misuse(
+            "an offset past the end of the buffer registered",
+            _past_the_end,
+            lambda graph: _ask_register(graph, offset=_total(graph)),
+        ),
+        "unaligned-offset": Misuse(
+            f"an offset registered that is no multiple of {ALIGNMENT}",
+            _unaligned,
+            lambda graph: _ask_register(graph, offset=4),
+        ),
+        "wrong-size": Misuse(
+            "more bytes registered than the buffer has",
+            _wrong_size,
+            lambda graph: _ask_register(graph, total_size=_total(graph) + PAGE),
+        ),
+        "wrong-type": Misuse(
+            "DMA-BUF memory registered",
+            _wrong_type,
+            lambda graph: _ask_register(graph, mem_type=int(MemRegisterType.DMA_BUF)),
+        ),
+        "dead-context": Misuse(
+            "registered with a context that was freed",
+            _dead_context,
+            lambda graph: [_FREE, *_ask_register(graph)],
+        ),
+        "deregistered-twice": Misuse(
+            "a handle deregistered twice",
+            _deregistered_twice,
+            lambda _graph: [{"call": "deregister", "handle": _STRANGE}],
+        ),
+        "deregistered-executed": Misuse(
+            "executed with a deregistered handle", _deregistered_then_executed
+        ),
+        "other-context": Misuse("executed with a handle of another context", _other_context),
+        "freed-registered": Misuse(
+            "a buffer freed while it is registered", _freed_while_registered
+        ),
+        "leak": Misuse("a context freed with memory still registered", _never_deregistered),
+        "short-handle": Misuse(
+            "executed with fewer bytes registered than the tensor has", _short_handle
+        ),
+        "short-raw": Misuse(
+            "executed with a raw output one byte too short", _short_raw, _ask_short_raw
+        ),
+        "short-size": Misuse(
+            "executed with a dataSize one byte too small", _short_size, _ask_short_size
+        ),
+        "no-buffer": Misuse(
+            "executed raw without a buffer",
+            _no_buffer,
+            lambda graph: _ask_changed(graph, size=None),
+        ),
+        "no-handle": Misuse(
+            "executed with memhandle and no handle",
+            _no_handle,
+            lambda graph: _ask_execute(graph, _handle(0)),
+        ),
+        "unknown-handle": Misuse(
+            "executed with a handle that nobody gave",
+            _unknown_handle,
+            lambda graph: _ask_execute(graph, _handle(_STRANGE)),
+        ),
+        "no-memory-type": Misuse(
+            "executed with an undefined memory type",
+            _no_memory_type,
+            lambda graph: _ask_changed(graph, mem_type=int(TensorMemType.UNDEFINED)),
+        ),
+        "overlap": Misuse("an output registered over an input", _overlapping),
+        "dead-graph": Misuse(
+            "executed after the context was freed",
+            _dead_graph,
+            lambda graph: [*_ask_retrieve(graph), _FREE, *_ask_execute(graph)],
+        ),
+        "freed-twice": Misuse("a context freed twice", _freed_twice, lambda _graph: [_FREE, _FREE]),
+    }
+)
 
 
 def try_misuses(
@@ -227,21 +357,21 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseRow, ...]:
-    """Both answers to every mistake; without a worker the library is not asked."""
+    """Return both answers to every mistake; without a worker only the contract's."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
-    for number, (name, (what, make)) in enumerate(MISUSES.items()):
+    for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
         say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
         code, finding = _ours(path, graph.name, make)
         answer = None
         if worker is not None and soc_id is not None:
-            answer = _asked(path, CALLS[name](graph), soc_id, worker, ends)
+            answer = _asked(path, calls(graph), soc_id, worker, ends)
         rows.append(MisuseRow(name, what, code, finding, answer))
     return tuple(rows)
 
 
 def obstacle_to_misuse(graph: HtpGraph) -> str:
-    """Why mistakes cannot be made with a graph; empty where they can."""
+    """Return why a graph is unsuitable for mistakes; empty if it is suitable."""
     names = {tensor.name for tensor in graph.tensors}
     if len(names) < len(graph.tensors):
         return "has two inputs or outputs of one name"
@@ -274,13 +404,13 @@ def _backend() -> Iterator[HtpBackend]:
 
 
 def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
-    """Stands for the graph where only the memory matters."""
+    """Compute nothing: only the memory matters."""
 
 
 def _asked(
     path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: Deadline
 ) -> LibraryAnswer:
-    """The answer to the last call that is made."""
+    """Return the library's answer to the last call."""
     request = {"binaries": [str(path.absolute())], "soc": soc_id, "calls": list(calls)}
     outcome: RequestOutcome = worker.ask("calls", request, time_limit_s=ends.left_s)
     if outcome.kind == "crashed" and outcome.signal is not None:

@@ -1,4 +1,4 @@
-"""`rpcmem` of libcdsprpc: where memory that can be registered comes from."""
+"""`rpcmem` of libcdsprpc: the allocator of memory that can be registered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FREE = "rpcmem_free"
 
 
 class RpcListener(Protocol):
-    """Who keeps findings about the heap: a backend."""
+    """Keeps findings about the heap: a backend."""
 
     is_freed: bool
 
@@ -34,7 +34,7 @@ class RpcHeap:
         self._listeners: WeakSet[RpcListener] = WeakSet()
 
     def tell(self, listener: RpcListener) -> None:
-        """Tell a backend of what goes wrong from now on."""
+        """Report findings to a backend from now on."""
         self._listeners.add(listener)
 
     def add(self, buffer: SharedBuffer) -> None:
@@ -60,7 +60,7 @@ HEAP = RpcHeap()
 
 
 def rpcmem_alloc(heap_id: int, flags: int, size: int) -> SharedBuffer | None:
-    """`rpcmem_alloc`: a buffer, or None where the real function gives NULL."""
+    """`rpcmem_alloc`: return a buffer, or None where the real function returns NULL."""
     for number in (heap_id, flags, size):
         expect(number, int, "heap, flags and size are whole numbers")
     if heap_id not in (RPCMEM_HEAP_ID_SYSTEM, RPCMEM_HEAP_ID_CONTIG) or not 0 < size < _MOST:
@@ -74,7 +74,7 @@ def rpcmem_alloc(heap_id: int, flags: int, size: int) -> SharedBuffer | None:
 
 
 def rpcmem_to_fd(buffer: SharedBuffer | None) -> int:
-    """`rpcmem_to_fd`: the file descriptor that a descriptor names; -1 for what is no buffer."""
+    """`rpcmem_to_fd`: return the file descriptor; -1 if it is not a buffer."""
     return buffer.fd if isinstance(buffer, SharedBuffer) else -1
 
 

@@ -16,8 +16,7 @@ from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
 from qnnmem.htp.qmem import COMBINATIONS
-from qnnmem.htp.qmem.elements import numpy_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Places
+from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Places, numpy_type
 from qnnmem.htp.qmem.library import LibraryGraph
 from qnnmem.htp.qmem.memory import (
     ALIGNMENT,

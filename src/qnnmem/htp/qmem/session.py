@@ -1,4 +1,4 @@
-"""The short way: a binary opened, run and closed with its memory registered and let go in order."""
+"""Open, run and close a binary with all memory registered and freed in the right order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
-from qnnmem.htp.qmem.elements import numpy_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoMode
+from qnnmem.htp.qmem.layer import Compute, Inference, IoMode, numpy_type
 from qnnmem.htp.qmem.memory import ALIGNMENT, HtpMemDescriptor, HtpMemType, SharedBuffer
 from qnnmem.htp.qmem.rpcmem import (
     RPCMEM_DEFAULT_FLAGS,
@@ -70,7 +69,7 @@ class HtpSession:
         self._set_up(IoMode(io))
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """Outputs of one inference; the arrays are the caller's own."""
+        """Return the outputs of one inference; the arrays are copies."""
         import numpy
 
         given = expect_mapping(feeds, "inputs are given as a mapping from their names to arrays")
@@ -94,7 +93,7 @@ class HtpSession:
         return self.backend.findings
 
     def close(self) -> None:
-        """Let go handles, buffer, context and backend, in that order."""
+        """Free handles, buffer, context and backend, in that order."""
         if self.context.is_freed:
             return
         if self._handles:

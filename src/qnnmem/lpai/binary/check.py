@@ -13,8 +13,9 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import Model, Tensor
 from qnnmem.loader.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_POOL, MAX_TENSORS, Description
-from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, FrameWindow
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant
 from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.text import quote
 
 HW_VERSION = re.compile(r"v([0-9]{1,3})(?:_([0-9]{1,3}))?", re.ASCII)

@@ -15,8 +15,9 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.loader.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.fields import Record, flag, integer, listing, optional, pair, text, word
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.text import quote
 from qnnmem.units import MAX_RANK, Align, Bytes, Offset, Step
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from qnnmem.lpai.config.finding import ConfigFinding, Severity
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonMember, JsonNode, Position
 from qnnmem.lpai.config.schema import (
     BY_PATH,
@@ -19,6 +18,7 @@ from qnnmem.lpai.config.schema import (
     file_of,
     keys_of,
 )
+from qnnmem.results.lint import ConfigFinding, Severity
 from qnnmem.text import nearest, quote
 
 # What the LPAI extension says about a bad mem_type: first its parser, then its allocator.

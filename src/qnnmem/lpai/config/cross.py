@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.lpai.config.check import Finder, is_htp_library, setting
-from qnnmem.lpai.config.finding import ConfigFinding
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, Position
 from qnnmem.lpai.config.schema import MEM_TYPE, UINT32, tcm_works_on
+from qnnmem.results.lint import ConfigFinding
 from qnnmem.text import quote
 
 _TARGET, _HW = "lpai_backend.target_env", "lpai_backend.enable_hw_ver"

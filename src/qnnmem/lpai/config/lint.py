@@ -11,10 +11,10 @@ from qnnmem.errors import Damaged, LoadError
 from qnnmem.loader.file_kind import check_kind
 from qnnmem.lpai.config.check import Finder, check_keys, classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
-from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
 from qnnmem.lpai.config.json_positions import Document, read_document
 from qnnmem.lpai.config.read import Located, locate
 from qnnmem.lpai.config.schema import FileKind
+from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
 from qnnmem.text import quote
 
 _LIBRARY = "backend_extensions.shared_library_path"
@@ -22,14 +22,14 @@ _POINTER = "backend_extensions.config_file_path"
 _ORDER = list(Severity)
 
 
-def lint_files(paths: Sequence[Path], strict: bool = False) -> LintReport:
+def lint_files(paths: Sequence[Path], strict: bool = False) -> LintResult:
     """Checks every file once, and the LPAI files that tool files point to."""
     run = _Run(named={_identity(path) for path in paths})
     for path in paths:
         run.check(path, None)
     order = {file.path: place for place, file in enumerate(run.files)}
     findings = sorted(run.findings, key=lambda finding: order[finding.file])
-    return LintReport(tuple(run.files), tuple(findings), strict)
+    return lint_result(tuple(run.files), tuple(findings), strict=strict)
 
 
 @dataclass(slots=True)

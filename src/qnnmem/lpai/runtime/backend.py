@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from qnnmem.contract.leaks import Resource, of_process
+from qnnmem.contract.regions import ClientBuffer, next_serial
 from qnnmem.contract.rules import FindingLog, finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Mode, Profile
 from qnnmem.lpai.profiles import profile as make_profile
-from qnnmem.lpai.runtime.allocations import next_serial
 from qnnmem.lpai.runtime.descriptors import CUSTOM, AlignmentReq, Config, HwInfo, Property
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel, Target
@@ -32,7 +32,7 @@ class Backend:
         self.profile = profile or make_profile()
         self.log: Log = _silent if log is None else log
         self.findings = FindingLog()
-        self.alignment_asked_at: int | None = None  # a serial number: before it nobody could know
+        self.alignment_queried_at: int | None = None  # serial number of the first query
         self.is_freed = False
         self._made = Resource("backend", "L1", "the backend made at {at}", of_process())
 
@@ -57,8 +57,8 @@ class Backend:
         answers = [self._answer(question) for question in asked]
         for question, answer in zip(asked, answers, strict=True):
             question.value.value = answer
-            if isinstance(answer, AlignmentReq) and self.alignment_asked_at is None:
-                self.alignment_asked_at = next_serial()
+            if isinstance(answer, AlignmentReq) and self.alignment_queried_at is None:
+                self.alignment_queried_at = next_serial()
 
     def device_create(self) -> None:
         """`QnnDevice_create`: LPAI has none unless the profile says so."""
@@ -81,7 +81,7 @@ class Backend:
             self.note(found)
 
     def disown(self) -> None:
-        """Its owner is gone, and is not blamed for what it left behind."""
+        """Do not count it as a leak: its owner gave up."""
         self._made.freed()
 
     def track(self) -> None:
@@ -92,6 +92,25 @@ class Backend:
         """Return a new resource that has to be freed before the backend is."""
         self._made.keep()
         return self._made.part(kind, rule, what)
+
+    def check_alignment_query(self, buffer: ClientBuffer, what: str, call: str) -> bool:
+        """Report R1 if the alignment was not queried before memory was made; return whether it was.
+
+        When memory from outside the heaps was allocated cannot be seen: there one query is enough.
+        Memory that was right for one backend is right for another with the same alignment.
+        """
+        made, queried = buffer.allocation, self.alignment_queried_at
+        pair = (self.profile.start_alignment, self.profile.size_alignment)
+        if queried is None:
+            sentence = f"{what} was allocated without asking for the alignment"
+        elif made is not None and made.serial < queried and pair not in made.known_alignments:
+            sentence = f"{what} was allocated before the alignment was asked for"
+        else:
+            if made is not None:
+                made.known_alignments.add(pair)
+            return False
+        self.note(finding("R1", sentence, call, buffer=what, address=buffer.address))
+        return True
 
     def check_alive(self, call: str) -> None:
         """Fail a call on a backend that was freed."""

@@ -10,14 +10,13 @@ from typing import Any, NoReturn
 
 from qnnmem.arguments import expect
 from qnnmem.contract.leaks import Resource
+from qnnmem.contract.regions import ClientBuffer, Holding, holders
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.binary_memory import check_binary_memory
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import (
     CREATE,
     INVALID_CONFIG,
@@ -27,7 +26,7 @@ from qnnmem.lpai.runtime.context_config import (
 )
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.holdings import Holding, holders
+from qnnmem.lpai.runtime.memory_checks import check_binary_memory
 from qnnmem.lpai.runtime.program_trial import try_programs
 from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
@@ -56,7 +55,7 @@ class Context:
         self._in_order: dict[str, bool] = {}
         self._registered: dict[int, Resource] = {}  # by the id of the handle
         self._binary: ClientBuffer | None = None
-        self._binary_was_told = False  # that it is gone is said once
+        self._binary_was_told = False  # its loss is reported once
         self.model_mem_type = config.model_mem_type or MemType.DDR
         self._made: Resource | None = None
         self._head_sum = self._whole_sum = 0
@@ -200,7 +199,7 @@ class Context:
         self.compiled = replace(self.compiled, constants=self.constants)
 
     def _note_binary(self, call: str) -> None:
-        """What nothing executed since could notice."""
+        """Report a binary that was freed or changed and that no execution has reported."""
         binary = self._binary
         if binary is None or self._binary_was_told:
             return
@@ -234,7 +233,7 @@ class Context:
         return (Holding("binary", "", self._binary, self),)
 
     def lends(self, _start: int, _end: int) -> bool:
-        """Nothing of a binary is for anybody else."""
+        """Return False: a binary has no inputs or outputs."""
         return False
 
     def _watch(self, buffer: ClientBuffer) -> None:

@@ -12,16 +12,17 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.regions import ClientBuffer, Extent
 from qnnmem.contract.rules import finding
 from qnnmem.errors import ProgramError
 from qnnmem.finding import Finding
 from qnnmem.ir import Effect
-from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
+from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts, Stage
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.planner import PlacedBuffer, Pool
+from qnnmem.results.inspect import FrameWindow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,10 +46,13 @@ class UserBuffer:
     owner: ClientBuffer | None = None  # who can free it
 
     @property
-    def extent(self) -> tuple[int, int]:
-        """Where it starts and ends for the application, which may be another process."""
-        start = _address(self.array) if self.owner is None else self.owner.address
-        return start, start + self.array.size
+    def extent(self) -> Extent:
+        """Where it lies for the application, which may be another process."""
+        if self.owner is None:
+            start = _address(self.array)
+            return Extent(start, start + self.array.size)
+        start, _, space = self.owner.extent
+        return Extent(start, start + self.array.size, space)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qnnmem.caller import current_caller
+from qnnmem.contract.regions import ClientBuffer, Holding, holders
 from qnnmem.contract.rules import asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
 from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
@@ -26,7 +26,7 @@ from qnnmem.lpai.runtime.graph_config import (
     check_frame_rate,
 )
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
-from qnnmem.lpai.runtime.graph_memory import (
+from qnnmem.lpai.runtime.memory_checks import (
     Pools,
     check_plan,
     check_pools,
@@ -36,7 +36,6 @@ from qnnmem.lpai.runtime.graph_memory import (
     overrun,
     own_pool,
 )
-from qnnmem.lpai.runtime.holdings import Holding, holders
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.planner import Io, Pool
@@ -55,7 +54,7 @@ T = TypeVar("T")
 
 
 class GraphContext(Protocol):
-    """What a graph needs of the context it belongs to."""
+    """The part of a context that a graph uses."""
 
     backend: Backend
     config: ContextConfig
@@ -71,7 +70,7 @@ class GraphContext(Protocol):
         """The buffer of a binary that is read in place."""
 
     def check_binary(self, call: str) -> None:
-        """Fail the call if the binary that was promised to stay is gone or changed."""
+        """Fail the call if the persistent binary was freed or changed."""
 
 
 class ScratchView:
@@ -110,12 +109,12 @@ class Graph:
         self._lock = threading.RLock()
         self._resumed = threading.Event()
         self._resumed.set()
-        self._in_flight = 0  # executions that were asked for and are not over
+        self._in_flight = 0  # executions that run or are queued
         self._state_sum: int | None = None
-        self._told_gone: set[str] = set()  # pools whose loss was said
+        self._told_gone: set[str] = set()  # freed pools that were reported
         self._told_places: set[str] = set()  # tensors in scratch whose address the client knows
 
-    # What a client asks and sets
+    # Properties and configs
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
         """`QnnGraph_getProperty`: answers every question or none."""
@@ -158,7 +157,7 @@ class Graph:
                 signal.release()
 
     def undisturbed(self, work: Callable[[], T]) -> T:
-        """Do something while nothing else of the context executes and scratch stays where it is.
+        """Run work while nothing else of the context executes and scratch stays in place.
 
         Inputs and outputs inside scratch are one place for all threads: who writes them, executes
         and reads them does all three here.
@@ -221,14 +220,14 @@ class Graph:
             raise
 
     def pause(self) -> None:
-        """Hold back the next execution; what is queued stays queued."""
+        """Hold back the next execution; queued ones wait."""
         self._check_context("QnnGraph_setConfig")
         self._resumed.clear()
         if self.context.queue.is_closed:  # nobody would resume it any more
             self._resumed.set()
 
     def resume(self) -> None:
-        """Let executions go on."""
+        """Resume executions."""
         self._resumed.set()
 
     def view(self, name: str) -> ScratchView:
@@ -273,6 +272,11 @@ class Graph:
 
         self.undisturbed(lambda: self._with_state(bring_back))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an execution runs or is queued."""
+        return self._in_flight > 0
+
     # What it holds
 
     def holdings(self) -> Iterable[Holding]:
@@ -283,19 +287,19 @@ class Graph:
         return tuple(Holding(what, self.name, b, self) for what, b in held if b is not None)
 
     def lends(self, start: int, end: int) -> bool:
-        """Whether these bytes are an input or output in scratch that the client was shown."""
+        """Return whether these bytes are an input or output in scratch whose place was told."""
         if not self.is_finalized:
             return False
         return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
 
     def note_gone(self, call: str) -> None:
-        """Pools that were freed too early, where nothing executed since could notice."""
+        """Report pools that were freed too early and that no execution has reported."""
         for found in gone(self._pools, call):
             if found.buffer not in self._told_gone:
                 self._backend.note(found)
 
     def release(self) -> None:
-        """Refer to nothing of the application any more; the context is freed."""
+        """Drop all references to memory of the application."""
         self.scratch = self.persistent = None
         self._execution.release()
 
@@ -313,7 +317,7 @@ class Graph:
         self._clear_state()
 
     def _change(self, configs: Iterable[Config | None]) -> None:
-        state = GraphState(*self._need, self.is_finalized, self._in_flight > 0)
+        state = GraphState(*self._need, self.is_finalized, self.is_busy)
         changes = check_configs(self._backend, state, configs)
         self._check_apart(changes)
         if changes.persistent is not None:
@@ -427,7 +431,7 @@ class Graph:
             self._fail(6023, "R5", f"graph {self.name[:80]!r} is not finalized", call)
 
     def _check_memory(self, call: str) -> None:
-        """Everything the application promised to keep is still there."""
+        """Fail the call if memory that must stay was freed."""
         self.context.check_binary(call)
         self._check_kept(call)
         if self._state_sum is not None and self._state_sum != self._sum_state():
@@ -458,7 +462,7 @@ class Graph:
             self._in_flight += change
 
     def _notify(self, notify: Notify | None, code: int) -> None:
-        """Call the application back; what it raises is its own, but must not end the queue."""
+        """Call the application back; an exception of it must not end the queue."""
         if notify is None:
             return
         try:

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from qnnmem.contract.regions import ClientBuffer
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
-from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Mem, PerfCfg
 from qnnmem.qnn.enums import (
     ClientPerfType,
@@ -180,7 +179,7 @@ class _Check:
             self._backend.fail(_INVALID, found)
 
     def _alignment(self, mem: Mem, buffer: ClientBuffer, what: str) -> None:
-        note_unasked(self._backend, buffer, what, _CALL)
+        self._backend.check_alignment_query(buffer, what, _CALL)
         profile = self._backend.profile
         off = buffer.address % profile.start_alignment
         if off:

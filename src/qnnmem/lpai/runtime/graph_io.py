@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from qnnmem.contract.regions import ClientBuffer, Extent, Holder, holders
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.execution import UserBuffer
-from qnnmem.lpai.runtime.holdings import Holder, holders
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.planner import Io
 from qnnmem.qnn.enums import MemType, TensorMemType
@@ -29,7 +27,7 @@ _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
 _SIZE = "give the size that the tensor's dimensions and data type make, or that rounded up"
 
-_Places = Sequence[tuple[str, tuple[int, int]]]  # of tensors: label, start and end
+_Places = Sequence[tuple[str, Extent]]  # of tensors, by label
 
 
 class IoCheck:
@@ -46,8 +44,8 @@ class IoCheck:
         self._backend, self._compiled, self._shared = backend, compiled, shared
         self._model_mem_type, self._graph = model_mem_type, graph
         self.names = frozenset((*compiled.inputs, *compiled.outputs))
-        self._unasked: set[str] = set()  # tensors that R1 was said of
-        self._apart: object = None  # where everything lay when it was last found apart
+        self._unasked: set[str] = set()  # tensors that R1 was reported for
+        self._apart: object = None  # the extents of the last check that passed
 
     def resolve(
         self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
@@ -77,57 +75,57 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Nothing lies on what is still needed; asked again only when something moved."""
+        """Fail if tensors overlap what is still needed; checked again only after a change."""
         places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:
             return
-        state = [] if persistent is None else [("persistent", _extent(persistent))]
+        state = [] if persistent is None else [("persistent", persistent.extent)]
         made = [(f"output {n[:80]!r}", b.extent, b) for n, b in outputs.items()]
         read = [(f"input {n[:80]!r}", b.extent) for n, b in inputs.items()]
         for at, (what, extent, given) in enumerate(made):
             in_place = given.shared or self._compiled.io is Io.OUTSIDE
             others = [(other, taken) for other, taken, _ in made[:at]]
             for other, taken in (*state, *(read if in_place else ()), *others):
-                if _share(extent, taken):
+                if extent.overlap(taken):
                     cure = "give the output memory of its own"
                     sentence = f"{what} shares bytes with {other}"
-                    self._fail("R9", sentence, what, extent[0], cure=cure)
+                    self._fail("R9", sentence, what, extent.start, cure=cure)
         self._note_partly(read, [(what, extent) for what, extent, _ in made])
         self._check_held("input", inputs)
         self._check_held("output", outputs)
         self._apart = now
 
     def _note_partly(self, read: _Places, written: _Places) -> None:
-        """One buffer for input and output may be meant; two that overlap are a wrong offset.
+        """Report partial overlaps: a wrong offset, other than one buffer for input and output.
 
         Inputs may be windows of one buffer: they are only read.
         """
         for (one, a), (other, b) in product(read, written):
-            if _share(a, b) and a[0] != b[0]:
+            if a.overlap(b) and a.start != b.start:
                 sentence = f"{other} shares bytes with {one}, but does not start where that does"
-                found = finding("X8", sentence, call=_CALL, buffer=other, address=b[0])
+                found = finding("X8", sentence, call=_CALL, buffer=other, address=b.start)
                 self._backend.note(found)
 
     def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
-        """No input or output lies on memory that a graph or a context was given for itself."""
+        """Fail if an input or output lies on memory that a graph or a context holds."""
         for name, user in given.items():
             if user.owner is None:
                 continue
-            what, (start, end) = f"{kind} {name[:80]!r}", user.extent
+            what, extent = f"{kind} {name[:80]!r}", user.extent
             for held in holders.touching(user.owner):
-                if not _share((start, end), _extent(held.buffer)):
+                if not extent.overlap(held.buffer.extent):
                     continue
-                if held.what == "scratch" and held.holder.lends(start, end):
+                if held.what == "scratch" and held.holder.lends(extent.start, extent.end):
                     continue  # the place of an input or output there, as the runtime told it
                 own = held.holder is self._graph
                 label = held.what if own else held.label
                 cure = "give it memory of its own, or no buffer to use the place in scratch"
                 sentence = f"{what} shares bytes with {label}"
-                self._fail("X8", sentence, what, start, cure=cure)
+                self._fail("X8", sentence, what, extent.start, cure=cure)
 
     def check_kept(self, given: Iterable[tuple[str, UserBuffer]]) -> None:
-        """Nothing was freed while the graph executed."""
+        """Fail if a buffer was freed while the graph executed."""
         for name, user in given:
             if user.owner is not None and user.owner.is_freed:
                 sentence = f"{name[:80]!r} was freed while the graph executed"
@@ -174,13 +172,13 @@ class IoCheck:
             self._fail("R4", sentence, what, buffer.address, exact, given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
-        """Model and IO are in one type of memory."""
+        """Fail if model and IO are in different types of memory."""
         if given is not self._model_mem_type:
             model = self._model_mem_type.name
             self._fail("T6", f"{what} is in {given.name}, but the model is in {model}", what)
 
     def _alignment(self, buffer: ClientBuffer, what: str) -> None:
-        if what not in self._unasked and note_unasked(self._backend, buffer, what, _CALL):
+        if what not in self._unasked and self._backend.check_alignment_query(buffer, what, _CALL):
             self._unasked.add(what)
         align = self._backend.profile.start_alignment
         off = buffer.address % align
@@ -228,14 +226,6 @@ class IoCheck:
             cure=cure,
         )
         self._backend.fail(_INVALID_TENSOR, found)
-
-
-def _share(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
-
-
-def _extent(buffer: ClientBuffer) -> tuple[int, int]:
-    return buffer.address, buffer.address + buffer.array.size
 
 
 def _is_tensor(tensor: object) -> bool:

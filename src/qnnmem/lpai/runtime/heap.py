@@ -16,16 +16,16 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.contract.rules import finding
-from qnnmem.errors import QnnError, UsageError
-from qnnmem.lpai.runtime.allocations import (
+from qnnmem.contract.regions import (
     GUARD,
     GUARD_BYTES,
     Allocation,
     as_address,
     find_allocation,
 )
-from qnnmem.lpai.runtime.room import BASE, AddressRoom, Log, TcmRoom, process_tcm
+from qnnmem.contract.rules import finding
+from qnnmem.errors import QnnError, UsageError
+from qnnmem.lpai.runtime.address_space import BASE, AddressSpace, Log, TcmSpace, process_tcm
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel, MemType
 from qnnmem.text import quote
@@ -64,7 +64,7 @@ class HeapBuffer:
 
     @property
     def freed(self) -> bool:
-        """Whether the room was given back."""
+        """Whether it was freed."""
         return self.allocation.freed
 
     @property
@@ -86,7 +86,7 @@ class HeapBuffer:
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:
-        """Give the room back; the bytes are poisoned and must not be used any more."""
+        """Free the buffer; its bytes are poisoned and must not be used any more."""
         self.heap.release(self)
         self.allocation.freed = True
         self.array[:] = POISON
@@ -130,7 +130,7 @@ class Heap:
             raise UsageError("the log of a heap is a function of a level and a line")
         self.mem_type, self.capacity = MemType(mem_type), capacity
         self._log = _silent if log is None else log
-        self._room, self._unit = AddressRoom(BASE[self.mem_type], capacity), 1
+        self._room, self._unit = AddressSpace(BASE[self.mem_type], capacity), 1
         self._live: dict[int, HeapBuffer] = {}  # by simulated address
         self._held: set[int] = set()  # the same addresses, for when the heap itself is gone
         self._freed: deque[HeapBuffer] = deque()
@@ -140,7 +140,7 @@ class Heap:
         if self.mem_type is MemType.TCM and capacity is None:
             self.cut_from(process_tcm(), _TCM_UNIT)
 
-    def cut_from(self, pool: TcmRoom, unit: int) -> None:
+    def cut_from(self, pool: TcmSpace, unit: int) -> None:
         """Allocate from a pool of TCM, in sizes that are multiples of a unit."""
         self._room, self._unit = pool, unit
         self._ending()  # nothing was taken from another pool before
@@ -159,7 +159,7 @@ class Heap:
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
         """A buffer of `size` bytes at a multiple of `align`; a full heap is QNN's code 1002."""
         _check(size, align, name)
-        if isinstance(self._room, TcmRoom) and not self._live:
+        if isinstance(self._room, TcmSpace) and not self._live:
             _collect_dropped(self._room)
         with self._lock:
             address = self._room.take(round_up(size, self._unit), align, self._log)
@@ -211,14 +211,14 @@ class Heap:
                 self._freed_bytes -= self._freed.popleft().size
 
     def abandon_with(self, owner: object) -> Callable[[], object]:
-        """Give all room back when Python drops the owner: nobody could free it any more."""
+        """Free all buffers when Python drops the owner: nothing else could free them."""
         ending = weakref.finalize(owner, _give_all, self._room, self._held)
         ending.atexit = False
         return ending
 
     def _full(self, size: int, name: str) -> QnnError:
         what = f" for {quote(name)}" if name else ""
-        if isinstance(self._room, TcmRoom):
+        if isinstance(self._room, TcmSpace):
             need, left = round_up(size, self._unit), self._room.size - self._room.used
             sentence = (
                 f"TCM memory allocation failure: required size: {need}{what}, {left:,} of "
@@ -236,14 +236,14 @@ class Heap:
         return qnn_error(_MEM_ALLOC, finding("H1", sentence, buffer=name, need=size, given=free))
 
 
-def _collect_dropped(pool: TcmRoom) -> None:
-    """Heaps that were dropped, but are not collected yet, hold the pool; most are young."""
+def _collect_dropped(pool: TcmSpace) -> None:
+    """Collect heaps that were dropped but still hold the pool; most are young."""
     for generation in range(3):
         if pool.count:
             gc.collect(generation)
 
 
-def _give_all(room: AddressRoom, held: set[int]) -> None:
+def _give_all(room: AddressSpace, held: set[int]) -> None:
     for address in tuple(held):
         room.give(address)
     held.clear()

@@ -32,7 +32,7 @@ class Signal:
         self.in_use = self.is_freed = False
 
     def take(self) -> bool:
-        """Whether the signal was free and is now in use."""
+        """Take the signal; return False if it is in use."""
         with self._lock:
             if self.is_freed:
                 self._fail(9003, "the signal was freed", "QnnGraph_execute")
@@ -76,7 +76,7 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """Whether the caller is a notification."""
+        """Whether the caller runs in a notification."""
         return current_thread() is self._worker
 
     def run(self, work: Work) -> None:
@@ -114,7 +114,7 @@ class ExecutionQueue:
         self._waiting.put(work, block=block)
 
     def refuse(self) -> None:
-        """Take nothing more from here on."""
+        """Refuse new work."""
         for asks, who in (
             (self.is_worker, "a notification"),
             (self._holder == get_ident(), "an execution"),
@@ -127,7 +127,7 @@ class ExecutionQueue:
         self.is_closed = True
 
     def close(self) -> None:
-        """Finish what is queued, take nothing more, and end the worker."""
+        """Finish what is queued and end the worker."""
         self.is_closed = True
         with self._starting:
             if self._worker is not None:

@@ -6,12 +6,12 @@ from dataclasses import fields
 from typing import Any
 
 from qnnmem.contract.leaks import of_process
+from qnnmem.contract.regions import ClientBuffer
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API, data_type
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.qnn.binary_info import (
     ApiVersion,
     BinaryInfo,
@@ -72,11 +72,11 @@ class SystemContext:
         self._made.freed()
 
     def disown(self) -> None:
-        """Its owner is gone, and is not blamed for what it left behind."""
+        """Do not count it as a leak: its owner gave up."""
         self._made.freed()
 
     def check_lent(self, what: str) -> None:
-        """Fail when an answer is read after `free`."""
+        """Fail if an answer is read after `free`."""
         if self.is_freed:
             sentence = f"{what} was read after its system context was freed"
             cure = "copy what you need, or free the system context after the last use"
@@ -123,7 +123,7 @@ class SystemContext:
 
 
 def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
-    """The short way to the graphs of a binary: nothing to free, tensors are the caller's own."""
+    """Return the graphs of a binary without a system context; nothing has to be freed."""
     context = unpack(ClientBuffer(binary).array.data, MALFORMED_BINARY)
     graphs = ((graph.name, *io_tensors(graph)) for graph in context.graphs)
     return tuple(

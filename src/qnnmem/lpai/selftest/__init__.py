@@ -1,48 +1,26 @@
-"""The contract suite: every rule kept and broken on purpose, and what the runtime made of it."""
+"""The contract suite: a table of cases that keep or break each rule, and one runner.
+
+`qnnmem lpai selftest` and the tests run the same table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from qnnmem.contract.rules import rules
 from qnnmem.lpai.selftest.case import ContractCase
-
-
-@dataclass(frozen=True, slots=True)
-class CaseFailure:
-    """A case that went otherwise than the contract promises."""
-
-    title: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleResult:
-    """The cases of one rule."""
-
-    rule: str
-    title: str
-    keeping: int  # cases in which the client keeps the rule
-    breaking: int  # cases in which it breaks the rule
-    failures: tuple[CaseFailure, ...]
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether each case went as the contract promises."""
-        return not self.failures
+from qnnmem.results.lpai import CaseFailure, RuleResult
 
 
 def cases() -> tuple[ContractCase, ...]:
     """Every case, in the order of the rules."""
     from qnnmem.lpai.selftest.calls import CALLS
-    from qnnmem.lpai.selftest.ends import ENDS
     from qnnmem.lpai.selftest.io import IO
     from qnnmem.lpai.selftest.memory import MEMORY
     from qnnmem.lpai.selftest.pointers import POINTERS
 
     order = {rule: at for at, rule in enumerate(rules())}
-    every = (*MEMORY, *POINTERS, *CALLS, *IO, *ENDS)
+    every = (*MEMORY, *POINTERS, *CALLS, *IO)
     return tuple(sorted(every, key=lambda case: order[case.rule]))
 
 
@@ -58,4 +36,11 @@ def _result(rule: str, group: Sequence[ContractCase]) -> RuleResult:
     reasons = [(case.title, case.run()) for case in group]
     failures = tuple(CaseFailure(title, reason) for title, reason in reasons if reason)
     breaking = sum(case.breaks for case in group)
-    return RuleResult(rule, rules()[rule].title, len(group) - breaking, breaking, failures)
+    return RuleResult(
+        rule=rule,
+        title=rules()[rule].title,
+        keeping=len(group) - breaking,
+        breaking=breaking,
+        failures=failures,
+        as_expected=not failures,
+    )

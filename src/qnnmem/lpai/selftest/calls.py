@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from qnnmem.contract.regions import release
 from qnnmem.ir import Model
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.backend import Backend
@@ -75,11 +76,11 @@ def _executed_after_free(t: Trial) -> None:
     client.refused(Client.set)
 
 
-def _binary_dropped(t: Trial) -> None:
+def _binary_released(t: Trial) -> None:
     content = bytearray(binary())
     graph = _create(content).graph_retrieve("bare")
     graph.finalize()
-    del content
+    release(content)
     t.refused(graph.execute)
 
 
@@ -168,7 +169,8 @@ CALLS = (
            lambda t: t.refused(Client, profile=_ADSP, configs=[None])),
     breaks("R10", "binary freed while the context lives; a view of it was passed", 6039,
            lambda t: t.client().ready().refused(lambda c: c.freed("binary").run())),
-    breaks("R10", "binary dropped while the context lives", 6039, _binary_dropped),
+    breaks("R10", "binary from outside the heaps released while the context lives", 6039,
+           _binary_released),
     keeps("R11", "graphs of the binary retrieved",
           lambda t: [t.client().on(name).holds(lambda c: c.graph.name in _NAMES, "another graph")
                      for name in _NAMES]),

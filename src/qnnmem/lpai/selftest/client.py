@@ -1,14 +1,19 @@
-"""A client that keeps every rule: the self-test's cases start from it and then break one."""
+"""Clients that keep every rule: cases start from one and then break a rule.
+
+`Client` allocates each buffer, `Arena` cuts everything from one block, as C programs do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
+from qnnmem.contract.regions import ClientBuffer
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.lpai.selftest.models import ELEMENTS, binary
@@ -21,6 +26,11 @@ if TYPE_CHECKING:
 
 SCRATCH, PERSISTENT = GraphOption.SET_CFG_SCRATCH_MEM, GraphOption.SET_CFG_PERSISTENT_MEM
 KEEP = Config(ContextOption.PERSISTENT_BINARY, 1)
+_POOLS = (
+    (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, SCRATCH),
+    (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, PERSISTENT),
+)
+ARENA_BYTES = 256 << 10
 
 
 class Client:
@@ -161,3 +171,63 @@ def numbers(tensor: QnnTensor) -> NDArray[Any]:
 def is_all(values: NDArray[Any], wanted: int) -> bool:
     """Whether an output holds one value everywhere."""
     return values.size >= ELEMENTS and bool((values == wanted).all())
+
+
+class Tenant:
+    """A context of its own with one graph; all its memory lies in the block."""
+
+    def __init__(self, arena: Arena, name: str) -> None:
+        content = arena.cut(len(binary()))
+        content[:] = binary()
+        self.context = Context.create_from_binary(arena.backend, content, [KEEP], trusted=True)
+        self.graph: Graph = self.context.graph_retrieve(name)
+        self.pools: dict[int, memoryview] = {}
+        for asked, option in _POOLS:
+            question = custom_property(asked)
+            self.graph.get_property([question, None])
+            if question.value.value:
+                self.pools[option] = memory = arena.cut(question.value.value)
+                mem = Mem(MemType.DDR, memory.nbytes, memory)
+                self.graph.set_config([custom(option, mem), None])
+        self.graph.finalize()
+        self.inputs, self.outputs = map(list, io_tensors(self.graph.compiled))
+        for tensor in self.tensors:
+            tensor.client_buf, tensor.data_size = arena.cut(tensor.nbytes), tensor.nbytes
+
+    @property
+    def tensors(self) -> list[QnnTensor]:
+        """Inputs and outputs."""
+        return [*self.inputs, *self.outputs]
+
+    def execute(self) -> int:
+        """Execute once, whatever the input holds."""
+        return self.graph.execute(self.inputs, self.outputs)
+
+
+class Arena:
+    """A block of one heap; `cut` gives its next aligned piece."""
+
+    def __init__(self, profile: Profile | None = None, size: int = ARENA_BYTES) -> None:
+        self.backend = Backend.create(profile=profile)
+        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        self.backend.get_property([question, None])
+        self.align: Any = question.value.value
+        self.heap = Heap(MemType.DDR)
+        self.block = self.heap.allocate(size, self.align.start_addr_alignment, "arena")
+        self.offset = 0
+
+    def cut(self, size: int) -> memoryview:
+        """The next piece, as `base + offset` gives it in C."""
+        start = round_up(self.offset, self.align.start_addr_alignment)
+        self.offset = start + round_up(size, self.align.size_alignment)
+        return self.block.view[start : start + size]
+
+    @property
+    def rules(self) -> list[str]:
+        """Rules broken so far."""
+        return [found.rule for found in self.backend.findings]
+
+
+def address_of(view: memoryview) -> int:
+    """The pointer that a view stands for."""
+    return ClientBuffer(view).address

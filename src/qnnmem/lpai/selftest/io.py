@@ -1,4 +1,7 @@
-"""Cases about inputs, outputs, queue and shared memory: R3, R4, R9, R17, R18, M1 to M4."""
+"""Cases about inputs, outputs, queue, shared memory and what is freed in the end.
+
+Rules R3, R4, R9, R17, R18, M1 to M4 and L1 to L4.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+from qnnmem.contract.leaks import leaks
 from qnnmem.lpai.profiles import Profile, profile
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION
 from qnnmem.lpai.runtime.queue import Signal
-from qnnmem.lpai.selftest.case import WAIT_S, Steps, Trial, TrialClient, breaks, keeps
+from qnnmem.lpai.selftest.case import FINDING, WAIT_S, Steps, Trial, TrialClient, breaks, keeps
 from qnnmem.lpai.selftest.client import KEEP, is_all, numbers
 from qnnmem.lpai.selftest.models import ELEMENTS
 from qnnmem.qnn.enums import ContextOption, DataType, MemRegisterType, TensorMemType
@@ -210,6 +214,66 @@ def _outside_the_fd(t: Trial) -> None:
     t.refused(client.graph.execute, inputs, outputs, code=6004)
 
 
+def _left(t: Trial, *wanted: str) -> None:
+    """What is not freed now, each with the line that made it."""
+    found = leaks()
+    rules = [one.rule for one in found]
+    t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
+    t.check(all(" at " in one.sentence for one in found), "a line is missing")
+
+
+def _freed_in_order(t: Trial) -> None:
+    t.client().ready().executed().freed("context", "backend").no_findings()
+    _left(t)
+
+
+def _never(t: Trial) -> None:
+    client = t.client().ready()
+    _left(t, "L1", "L2", "L2")  # the backend, its context, and the graph of that
+    client.context.free()
+    _left(t, "L1")
+    client.backend.free()
+    _left(t)
+
+
+def _registered_memory(t: Trial, *, deregister: bool) -> None:
+    client = t.client("plain")
+    with tempfile.TemporaryFile() as file:
+        file.truncate(4096)
+        info = MemInfoCustom(file.fileno(), 0)
+        handles = client.context.mem_register(
+            [MemDescriptor((1, 25), DataType.INT_32, custom_info=info)]
+        )
+        if deregister:
+            client.context.mem_deregister(handles)
+            client.freed("context").no_findings()
+        else:
+            client.noted(lambda c: c.context.free())
+
+
+def _signals(t: Trial) -> None:
+    client = t.client("plain").ready()
+    for signal in (Signal(), Signal(client.backend)):
+        client.graph.execute(signal=signal)
+        signal.free()
+    client.freed("context", "backend").no_findings()
+    _left(t)
+
+
+def _signals_left(t: Trial) -> None:
+    client = t.client("plain").ready()
+    Signal()
+    signal = Signal(client.backend)
+    with client.held():
+        client.graph.execute_async(signal=signal)
+        t.refused(signal.free, code=9000)
+    signal.free()
+    t.refused(signal.free, code=9003)
+    t.refused(client.graph.execute, signal=signal, code=9003)
+    client.freed("context", "backend")
+    _left(t, "L4")
+
+
 # fmt: off
 IO = (
     keeps("R3", "inputs and outputs on aligned addresses",
@@ -237,4 +301,15 @@ IO = (
     breaks("M3", "an offset between two multiples", 8004, _registers_not(32, _CUSTOM)),
     keeps("M4", "ION in ARM mode", _registers(0, kind=_ION, platform=profile("arm"))),
     breaks("M4", "ION and DMA_BUF in x86 mode", 8005, _registers_not(0, _ION, _DMA_BUF)),
+    keeps("L1", "context, then backend", _freed_in_order),
+    breaks("L1", "the backend before its context", FINDING,
+           lambda t: t.client().ready().noted(lambda c: c.backend.free())),
+    keeps("L2", "a context freed after its last execution", _freed_in_order),
+    breaks("L2", "a context and its graph never freed", FINDING, _never),
+    keeps("L3", "memory deregistered, then the context freed",
+          lambda t: _registered_memory(t, deregister=True)),
+    breaks("L3", "memory still registered when the context is freed", FINDING,
+           lambda t: _registered_memory(t, deregister=False)),
+    keeps("L4", "every signal freed", _signals),
+    breaks("L4", "signals freed in use, twice, never, or used later", (9000, 9003), _signals_left),
 )

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.planner import Io, PoolOptions, plan_model
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Align
 
 if TYPE_CHECKING:

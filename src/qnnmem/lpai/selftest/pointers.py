@@ -13,9 +13,17 @@ from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import Config, Mem, custom
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
-from qnnmem.lpai.selftest.arena import Arena, Tenant, address_of
 from qnnmem.lpai.selftest.case import FINDING, Steps, Trial, TrialClient, breaks, keeps
-from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Client, numbers
+from qnnmem.lpai.selftest.client import (
+    KEEP,
+    PERSISTENT,
+    SCRATCH,
+    Arena,
+    Client,
+    Tenant,
+    address_of,
+    numbers,
+)
 from qnnmem.lpai.selftest.models import binary, context, graph
 from qnnmem.qnn.enums import ContextCustomOption, GraphOption, GraphProperty, MemType
 from qnnmem.targets import tcm_pool

@@ -1,4 +1,4 @@
-"""The client's buffers that QNN was given: a copy of each here, and whether it is still there.
+"""Buffers that the client handed to QNN: a copy of each, and whether it was freed.
 
 The client is asked to say when it frees one that is needed. Where its heap notes blocks, a buffer
 ends where its block does, whatever the descriptor says.
@@ -12,8 +12,8 @@ from itertools import pairwise
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.errors import QnnMemError
-from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.programs.process_memory import ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Trace
 
@@ -34,47 +34,44 @@ HOW = {
 
 
 class TooMuchMemory(QnnMemError):
-    """The client hands over more than is copied here; QNN's answer is 1002."""
+    """The client hands over more memory than we copy; the call answers 1002."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeing:
-    """That a buffer was freed: how, and where."""
+    """How and where a buffer was freed."""
 
     how: str
     trace: Trace
 
 
 class Answers:
-    """Memory of a client that held answers of ours, and went with what gave them.
+    """Memory of a client that held our answers and was freed with its system context.
 
     It is given back late, so that nothing else lies there soon and a pointer into it tells.
     """
 
     def __init__(self) -> None:
-        self._gone: dict[tuple[int, int], Trace] = {}
+        self._gone: dict[Extent, Trace] = {}
         self._bytes = 0
         self.releases = 0  # so far
 
     def release(self, address: int, size: int, trace: Trace) -> list[int]:
-        """It is not the client's any more; what is to be freed now, oldest first."""
+        """Take memory back; return the addresses to free now, oldest first."""
         self.releases += 1
-        self._gone[address, address + size] = trace
+        self._gone[Extent(address, address + size)] = trace
         self._bytes += size
         freed = []
         while self._bytes > _MOST_GONE_BYTES or len(self._gone) > _MOST_GONE:
-            start, end = next(iter(self._gone))
-            del self._gone[start, end]
-            self._bytes -= end - start
-            freed.append(start)
+            oldest = next(iter(self._gone))
+            del self._gone[oldest]
+            self._bytes -= oldest.end - oldest.start
+            freed.append(oldest.start)
         return freed
 
     def freeing(self, pointer: int) -> Trace | None:
-        """Where what a pointer points to was freed; None where it points elsewhere."""
-        for (start, end), trace in self._gone.items():
-            if start <= pointer < end:
-                return trace
-        return None
+        """Return where the memory behind a pointer was freed; None if it was not."""
+        return next((t for extent, t in self._gone.items() if extent.holds(pointer)), None)
 
 
 class ClientBuffers:
@@ -92,11 +89,11 @@ class ClientBuffers:
 
     @property
     def changes(self) -> int:
-        """How often memory of the client came or went, so far."""
+        """How often buffers of the client were added or freed so far."""
         return self._changes + self.answers.releases
 
     def take(self, address: int, size: int) -> ForeignMemory:
-        """The buffer at an address; smaller than said where less is there."""
+        """Return the buffer at an address; shorter than `size` if less is mapped."""
         with self._lock:
             known = self._known.get((address, size))
             if known is not None and (not known.freed or not self._is_back(known)):
@@ -111,7 +108,7 @@ class ClientBuffers:
             return made
 
     def _is_back(self, known: ForeignMemory) -> bool:
-        """Whether the address of a freed buffer was given out again since."""
+        """Return whether the address of a freed buffer was allocated again."""
         if self._freed[id(known)].how == HOW[_UNMAPPED]:
             return self._memory.extent(known.address, known.size)[0] == known.size
         return self._memory.block_at(known.address) is not None
@@ -137,7 +134,7 @@ class ClientBuffers:
             address,
             _aligned(array, room),
             readonly=not writable,
-            address_space=self._memory,  # exec replaces it, so it outlives no program
+            space=self._memory,  # exec replaces it, so it outlives no program
         )
         gone = None if block is not None else self._memory.freed_block_at(address)
         if gone is not None:
@@ -146,12 +143,12 @@ class ClientBuffers:
         return made
 
     def freed_before(self, buffer: ForeignMemory) -> int:
-        """The return address of the `free` of a buffer that was freed before it came here."""
+        """Return the caller of `free` for a buffer that was freed before it was handed over."""
         gone = self._memory.freed_block_at(buffer.address)
         return 0 if gone is None else gone.caller
 
     def free(self, start: int, size: int, how: int, trace: Trace) -> None:
-        """Note that the client frees memory; buffers that share a byte with it are gone."""
+        """Note that the client frees memory; every buffer that shares a byte with it is freed."""
         with self._lock:
             for buffer in self._sharing(start, size):
                 if not buffer.freed:
@@ -160,7 +157,7 @@ class ClientBuffers:
             self._watch()
 
     def protect(self, start: int, size: int, trace: Trace) -> None:
-        """Note that the client has changed who may read and write some of its memory."""
+        """Note that the client has changed the protection of some of its memory."""
         with self._lock:
             for buffer in self._sharing(start, size):
                 if not buffer.freed or self._is_closed(buffer):
@@ -170,41 +167,37 @@ class ClientBuffers:
             self._watch()
 
     def _sharing(self, start: int, size: int) -> Iterator[ForeignMemory]:
-        """Buffers that share a byte with a range."""
-        for buffer in self._known.values():
-            if start < buffer.address + buffer.size and buffer.address < start + size:
-                yield buffer
+        """Return buffers that share a byte with a range."""
+        freed = Extent(start, start + size, self._memory)
+        return (buffer for buffer in self._known.values() if buffer.extent.overlap(freed))
 
     def _is_closed(self, buffer: ForeignMemory) -> bool:
-        """Whether it is there and cannot be read: that may change again."""
+        """Return whether it is mapped but unreadable, which may change again."""
         return buffer.freed and self._freed[id(buffer)].how == HOW[PROTECTED]
 
     def lose(self, address: int) -> None:
-        """Note that an address has no memory any more, and nobody said so.
+        """Note that an address is unmapped, although no free was seen.
 
         The program may have moved it, or made the file behind it shorter.
         """
         self.free(address, 1, _UNMAPPED, ())
 
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:
-        """How the buffer that an address lies in was freed, if it was."""
+        """Return the freed buffer that holds an address, and how it was freed."""
         with self._lock:
             for buffer in reversed(self._known.values()):
-                inside = address is not None and buffer.address <= address < buffer.address + max(
-                    buffer.size, 1
-                )
-                if inside and buffer.freed:
+                if address is not None and buffer.freed and buffer.extent.holds(address):
                     return buffer, self._freed[id(buffer)]
         return None
 
     def is_on_stack(self, buffer: ForeignMemory) -> bool:
-        """Whether it lies on the stack of any thread that called QNN."""
+        """Return whether it lies on the stack of a thread that called QNN."""
         return any(low <= buffer.address < high for low, high in self.stacks)
 
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
-        """Read what the client has there now; what is freed stays as it was.
+        """Read the client's bytes into the copy; a freed buffer stays as it was.
 
-        What cannot be read any more is gone, too.
+        Bytes that cannot be read count as freed.
         """
         if buffer.freed:
             return
@@ -214,14 +207,14 @@ class ClientBuffers:
             self.lose(exc.address)
 
     def store(self, buffer: ForeignMemory, size: int | None = None) -> None:
-        """Write results to the client; never to what it has freed."""
+        """Write results to the client, unless it has freed the buffer."""
         if not buffer.freed:
             self._memory.store(
                 buffer.array if size is None else buffer.array[:size], buffer.address
             )
 
     def translate(self, address: int | None) -> int | None:
-        """An address of a copy as the client's own; others as they are."""
+        """Translate an address of a copy to the client's; return others unchanged."""
         if address is None:
             return None
         with self._lock:
@@ -238,13 +231,13 @@ class ClientBuffers:
         self._memory.watch(list(_merged(alive)))
 
     def _drop_oldest(self) -> None:
-        """Forget buffers that were freed, else the first of all."""
+        """Forget freed buffers, or the oldest one if none was freed."""
         gone = [key for key, one in self._known.items() if one.freed] or [next(iter(self._known))]
         for key in gone[: _MOST_BUFFERS // 4]:
             self._forget(key)
 
     def _drop_freed(self, most: int) -> None:
-        """Forget buffers that were freed, the first of them first, until there is room."""
+        """Forget freed buffers, oldest first, until there is room."""
         for key in [key for key, one in self._known.items() if one.freed]:
             if self._bytes <= most:
                 return
@@ -257,7 +250,7 @@ class ClientBuffers:
 
 
 def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Zeros at a multiple of 256, as kernels like them."""
+    """Return zeros at a multiple of 256, the alignment that kernels prefer."""
     import numpy
 
     if array.__array_interface__["data"][0] % 256 == 0:
@@ -268,7 +261,7 @@ def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 def _merged(ranges: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """Sorted ranges, those that touch as one."""
+    """Yield sorted ranges, adjacent ones joined."""
     if not ranges:
         return
     low, high = ranges[0]

@@ -1,4 +1,4 @@
-"""What each function of QNN's tables does here."""
+"""Dispatch: the handler of each function in QNN's tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qnnmem.programs.check import calls_context as context
 from qnnmem.programs.check import calls_graph as graph
 from qnnmem.programs.check.buffers import TooMuchMemory
 from qnnmem.programs.check.client_session import EARLY_TERMINATION, ClientCall, Failure, library_of
-from qnnmem.programs.functions import NUMBERS
+from qnnmem.programs.functions import MAKES, NUMBERS
 from qnnmem.programs.layout import TooLong
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.qnn.codes import qnn_error
@@ -77,24 +77,22 @@ _CHANGES = frozenset(
         *("QnnContext_free", "QnnGraph_setConfig", "QnnMem_register", "QnnMem_deRegister"),
     }
 )
-# What a call answers that asks for something which is not there; nobody gives up for that.
+# Answers to a query for something that is not there; no program gives up for these.
 _HARMLESS = frozenset({1000, 2000, 14000})
-# What this machine may lack, and no program is to blame for.
+# Shortages of this machine, which are not the fault of the program.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})
-# What a call makes: when it fails, and what it should have made is used, its code was ignored.
-_MAKES = {
-    "QnnBackend_create": "backend",
-    "QnnContext_createFromBinary": "context",
-    "QnnContext_createFromBinaryWithSignal": "context",
-    "QnnGraph_retrieve": "graph",
-    "QnnSystemContext_create": "system context",
-    "QnnMem_register": "memory",
-    "QnnSignal_create": "signal",
-}
+# Calls whose failure is remembered: if the missing handle is used anyway, the code was ignored.
+_REMEMBERED = frozenset(
+    {
+        *("QnnBackend_create", "QnnContext_createFromBinary", "QnnGraph_retrieve"),
+        *("QnnContext_createFromBinaryWithSignal", "QnnSystemContext_create"),
+        *("QnnMem_register", "QnnSignal_create"),
+    }
+)
 
 
 def answer(call: ClientCall) -> int:
-    """The code of one call."""
+    """Handle one call and return its code."""
     handler = HANDLERS.get(call.message.function, backend.not_supported)
     session = call.session
     with session.lock:
@@ -119,7 +117,7 @@ def answer(call: ClientCall) -> int:
 
 
 def _translated(handler: Handler, call: ClientCall) -> int:
-    """Whatever a client can send ends in a code of QNN."""
+    """Run a handler; turn every error that a client can cause into a code of QNN."""
     try:
         return handler(call)
     except QnnError:
@@ -140,9 +138,8 @@ def _translated(handler: Handler, call: ClientCall) -> int:
 
 
 def _remember(call: ClientCall, code: int) -> None:
-    kind = _MAKES.get(call.name)
-    if kind is None:
+    if call.name not in _REMEMBERED:
         return
     with contextlib.suppress(OSError):
         failure = Failure(call.name, code, call.trace)
-        call.session.failures[kind, 0] = failure
+        call.session.failures[MAKES[call.name], 0] = failure

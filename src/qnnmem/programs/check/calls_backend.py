@@ -19,7 +19,7 @@ from qnnmem.programs.check.client_session import (
     can_be_freed,
     current_call,
 )
-from qnnmem.programs.check.findings import MADE, ClientFinding
+from qnnmem.programs.check.findings import MADE, client_finding, other_place
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.stacks import of_program
 from qnnmem.programs.wire import Action
@@ -35,13 +35,13 @@ _HANDLE_BYTES = 8
 
 
 class ClientLog:
-    """`QnnLog`: a function of the client."""
+    """`QnnLog`: a callback of the client."""
 
     def __init__(self, function: int, level: int, made: Resource) -> None:
         self.function, self.level, self.made = function, level, made
 
     def say(self, level: LogLevel, text: str) -> None:
-        """One line, while a call of the client waits."""
+        """Send one line, while a call of the client waits."""
         call = current_call()
         if call is not None and self.function and level <= self.level:
             call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, text)
@@ -61,7 +61,7 @@ class WatchedBackend(Backend):
     client_log: ClientLog | None
 
     def note(self, found: Finding) -> None:
-        """Keep it with its call; a call of its own where an execution runs in the queue."""
+        """Keep a finding with the current call; an execution in the queue reports it itself."""
         if not can_be_freed(found):
             return
         call = current_call()
@@ -72,7 +72,7 @@ class WatchedBackend(Backend):
         super().note(found)
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """The same, and fail the call."""
+        """Keep a finding and fail the call."""
         call = current_call()
         if call is not None:
             call.note(found)
@@ -81,23 +81,20 @@ class WatchedBackend(Backend):
         super().fail(code, found)
 
     def _later(self, found: Finding, code: int) -> None:
-        """A finding of an execution in the queue: the client has long gone on."""
+        """Report a finding of an execution in the queue: the client's call has returned."""
         session = self.session
         stack = session.symbols.stack(found.trace)
         frame = of_program(stack, "")
         gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
         freeing = next((one[1] for one in gone if one is not None), None)
         other = () if freeing is None else session.symbols.stack(freeing.trace)
-        second = of_program(other, "")
         session.findings.add(
-            ClientFinding(
+            client_finding(
                 replace(found, call="QnnGraph_executeAsync"),
                 code,
                 "" if frame is None else frame.place,
                 stack,
-                "" if freeing is None else f"{freeing.how} at",
-                "" if second is None else second.place,
-                other,
+                other_place("" if freeing is None else f"{freeing.how} at", other),
             )
         )
 
@@ -136,7 +133,7 @@ def get_property(call: ClientCall) -> int:
 
 
 def questions(call: ClientCall, at: int) -> list[tuple[Property, int]]:
-    """Custom properties of a list, each with where its answer goes."""
+    """Return the custom properties of a list, each with the address for its answer."""
     found = []
     for item in layout.pointers(call.memory, call.word(at)):
         option, value = layout.option(call.memory, item)
@@ -175,7 +172,7 @@ def build_id(call: ClientCall) -> int:
 
 
 def has_capability(call: ClientCall) -> int:
-    """`QnnProperty_hasCapability`: by group; operator packages and devices LPAI has none of."""
+    """`QnnProperty_hasCapability`: by group; LPAI has no operator packages and no devices."""
     group = call.number(0) // 100
     if group in (4, 15):
         return NOT_SUPPORTED
@@ -196,7 +193,7 @@ def log_level(call: ClientCall) -> int:
 
 
 def log_free(call: ClientCall) -> int:
-    """`QnnLog_free`: nothing more is said there."""
+    """`QnnLog_free`: no line is sent to it any more."""
     log = call.handle(0, "log", 11004)
     with call.session.lock:
         handles = call.session.handles.values()
@@ -252,14 +249,14 @@ def profile_free(call: ClientCall) -> int:
 
 
 def check_out(call: ClientCall, out: int) -> None:
-    """Nothing is made for who cannot be told its handle."""
+    """Fail early if the output pointer is not writable."""
     room, writable = call.memory.extent(call.word(out), _HANDLE_BYTES)
     if room < _HANDLE_BYTES or not writable:
         raise Unreadable(call.word(out), _HANDLE_BYTES)
 
 
 def give(call: ClientCall, kind: str, value: Any, out: int) -> int:
-    """Write a new handle where the client wants it."""
+    """Write a new handle to the output pointer."""
     number = call.session.give(kind, value, call.process)
     call.memory.write(struct.pack("<Q", number), call.word(out))
     return 0
@@ -274,12 +271,12 @@ def error_message(call: ClientCall) -> int:
 
 
 def no_device(call: ClientCall) -> int:
-    """`QnnDevice_create` and its kin: LPAI has no devices, and a client may ask."""
+    """`QnnDevice_create` and the like: LPAI has no devices, and asking breaks no rule."""
     return _NO_DEVICE if call.name == "QnnDevice_free" else NOT_SUPPORTED
 
 
 def not_supported(call: ClientCall) -> int:
-    """A function that this backend does not offer; no rule is broken by asking."""
+    """A function that this backend does not offer; calling it breaks no rule."""
     return NOT_SUPPORTED
 
 

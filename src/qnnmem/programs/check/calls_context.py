@@ -8,10 +8,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
-from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom, custom
 from qnnmem.lpai.runtime.system_context import SystemContext
@@ -42,7 +42,7 @@ class CheckedContext:
     """A context, and the client's memory that it uses."""
 
     context: Context
-    binary: ForeignMemory | None  # where the client keeps it, if it promised to
+    binary: ForeignMemory | None  # if the client promised to keep it
     graphs: dict[str, int] = field(default_factory=dict)  # handles by name
     handles: dict[int, tuple[Any, int]] = field(default_factory=dict)  # memory and our descriptor
 
@@ -53,12 +53,12 @@ class CheckedContext:
         return registered + (0 if self.binary is None else self.binary.size)
 
     def abandon(self) -> None:
-        """The client is gone: end the queue, and let its files go."""
+        """Close queue and files of a client that is gone."""
         self.context.queue.close()
         self.close_files()
 
     def close_files(self) -> list[int]:
-        """Let go of memory that is still registered, without a word; which handles that were."""
+        """Deregister all memory without a finding; return the handles."""
         numbers = list(self.handles)
         for number in numbers:
             memory, descriptor = self.handles.pop(number)
@@ -82,7 +82,7 @@ def create_from_binary(call: ClientCall) -> int:
 
 
 def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMemory:
-    """The bytes of a binary, as many of them as are there."""
+    """Return the bytes of a binary, or fail the call if some are missing."""
     address, size = call.word(at), call.word(size_at)
     if not address or not size:
         call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))
@@ -109,7 +109,7 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
-    """Memory that must stay lies where the next function call writes."""
+    """Report C5: memory that must stay lies on the stack."""
     sentence = f"{what} is on the stack, at {buffer.address:#x}, but must stay until the end"
     call.note(finding("C5", sentence, call.name, buffer=what, address=buffer.address))
 
@@ -169,7 +169,7 @@ def graph_create(call: ClientCall) -> int:
 
 
 def no_additions(call: ClientCall) -> int:
-    """Nodes, tensors: a context from a binary takes none."""
+    """Fail a call that adds nodes or tensors to a context from a binary."""
     is_graph = call.name in ("QnnGraph_addNode", "QnnTensor_createGraphTensor")
     call.handle(0, *(("graph", 6001) if is_graph else ("context", 5002)))
     sentence = "a context from a binary takes no new nodes or tensors"
@@ -218,7 +218,7 @@ def _descriptor(call: ClientCall, address: int, opened: list[int]) -> MemDescrip
 
 
 def _open(pid: int, fd: int) -> int:
-    """The client's file here, -1 for what is no file with bytes."""
+    """Open a file of the client; return -1 if it is not a regular file."""
     path = f"/proc/{pid}/fd/{fd}"
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link of the system

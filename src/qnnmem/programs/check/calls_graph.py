@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
-from qnnmem.lpai.runtime.allocations import ForeignMemory
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.system_context import io_tensors
@@ -40,7 +40,7 @@ _POOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SeenTensors:
-    """What one side of an execution was given, to be known again when the next one is the same."""
+    """Inputs or outputs of an execution, cached for the next execution with the same bytes."""
 
     data: bytes
     changes: int  # of the client's buffers, so far
@@ -206,7 +206,7 @@ def execute_async(call: ClientCall) -> int:
                 process.notify(function, argument, code)
         except Hangup:  # its process may have ended
             call.session.undelivered += process.is_there()
-        if one.graph._in_flight:  # the next one begins
+        if one.graph.is_busy:  # the next one begins
             clock.start(one.owner.context)
 
     def refresh() -> None:  # not before: an earlier one may have state that is not written yet
@@ -215,21 +215,21 @@ def execute_async(call: ClientCall) -> int:
     _read(one, inputs)
     with _kept(call, one), call.here():
         one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
-    if one.graph._in_flight:
+    if one.graph.is_busy:
         clock.start(one.owner.context)
     return 0
 
 
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
-    """Memory went while an execution used it, and nothing that we see has freed it."""
+    """Report memory that vanished during an execution without a free that we saw."""
     if call.process.is_there():
         sentence = f"memory of an asynchronous execution, {address:#x}, is not there at its end"
         found = finding("C4", sentence, call.name, address=address)
-        one.graph._backend.note(replace(found, trace=call.trace))
+        one.graph.context.backend.note(replace(found, trace=call.trace))
 
 
 def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
-    """What could be written when it was handed over may have been closed since."""
+    """Fail the call if a pool has become read-only since it was handed over."""
     for what, buffer in one.pools.items():
         if buffer.readonly and not buffer.freed:
             address, sentence = buffer.address, f"{what} is read-only memory"
@@ -270,14 +270,14 @@ def _given(
 
 
 def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
-    """Whether the same bytes mean the same until a buffer comes or goes; a name may change."""
+    """Return whether a tensor may be cached; one that is found by name may change."""
     buffer = tensor.client_buf
     is_whole = buffer is None or not buffer.freed
     return item.id == tensor.id and item.mem_type == TensorMemType.RAW and is_whole
 
 
 def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor]) -> QnnTensor:
-    """A tensor by its id, as backends do; by its name where the id is none of the graph's."""
+    """Find a tensor by its id, as backends do, or by its name if the graph has no such id."""
     _check_description(call, item)
     match = next((one for one in known if one.id == item.id), None)
     if match is None:
@@ -298,7 +298,7 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
 
 
 def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
-    """A description that was copied without what it points to dies with its system context."""
+    """Report C4: a description was copied without the memory it points to."""
     for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
@@ -322,7 +322,7 @@ def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:
 
 
 def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
-    """See what the client has in the memory that it promised to keep."""
+    """Read the client's pools and the head of its binary."""
     buffers = one.process.buffers
     if one.owner.binary is not None:
         buffers.refresh(one.owner.binary, _HEAD_BYTES)
@@ -354,7 +354,7 @@ def _store_pools(one: CheckedGraph) -> None:
             one.graph.note_gone("QnnGraph_execute")
 
 
-# Codes that nobody looked at
+# Codes that the program ignored
 
 
 @contextlib.contextmanager
@@ -373,6 +373,6 @@ def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
 def _note_ignored(call: ClientCall, one: CheckedGraph, *before: str) -> None:
     for key, failure in one.failed.items():
         if failure.call in before:
-            del one.failed[key]  # it is told once
+            del one.failed[key]  # reported once
             call.note_ignored(failure)
             return

@@ -1,4 +1,4 @@
-"""A program run under the contract, from its first instruction to the last thing it left behind."""
+"""Run a program under the contract and report what it broke and what it never freed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from msgspec.structs import replace as with_fields
+
 from qnnmem.contract.leaks import separate
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs import launch
 from qnnmem.programs.check.client_server import ClientServer
-from qnnmem.programs.check.client_session import ClientSession, HeldMoment, can_be_freed
+from qnnmem.programs.check.client_session import ClientSession, can_be_freed
 from qnnmem.programs.check.execution_limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
-from qnnmem.programs.check.findings import MADE, ClientFinding
+from qnnmem.programs.check.findings import MADE, client_finding
 from qnnmem.programs.check.suppressions import Suppression
-from qnnmem.programs.ledger import NotChecked
+from qnnmem.programs.ledger import in_words
 from qnnmem.programs.shims import PRELOADED, check_program, shim_folder
 from qnnmem.programs.stacks import Symbols, of_program
+from qnnmem.results.programs import (
+    BufferAlignment,
+    ClientFinding,
+    ClientResult,
+    NotChecked,
+)
 from qnnmem.temporary_folder import temporary_folder
+from qnnmem.text import counted, shorten
 
-_LOOK_S = 0.5  # how often it is seen whether an execution takes too long
+_LOOK_S = 0.5  # between two checks of the time limit of executions
 _OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folder"
 
 
@@ -40,40 +49,10 @@ class ClientOptions:
     to_stderr: bool = False  # what the program prints: standard output is for the result
 
 
-@dataclass(frozen=True, slots=True)
-class ClientReport:
-    """What a run showed."""
-
-    command: tuple[str, ...]
-    profile: Profile
-    findings: tuple[ClientFinding, ...]
-    suppressed: int
-    left_out: int  # findings beyond the most that are kept
-    calls: dict[str, int]
-    failed: dict[str, int]  # calls by name that answered with another code than 0
-    exit_code: int  # of the program, as a shell has it
-    ended_by: str  # the signal; empty where it ended by itself
-    timed_out: bool
-    last_call: str
-    has_lines: bool  # whether addresses could be turned into lines
-    timeline: tuple[HeldMoment, ...] = ()
-    not_checked: tuple[NotChecked, ...] = ()  # what the verdict knows nothing of
-
-    @property
-    def called(self) -> bool:
-        """Whether the program called QNN at all."""
-        return bool(self.calls)
-
-    @property
-    def passes(self) -> bool:
-        """Whether every call was checked, and broke no rule."""
-        return self.called and not self.findings and not self.not_checked
-
-
 def check_client(
     options: ClientOptions, say: Callable[[ClientFinding], None] | None = None
-) -> ClientReport:
-    """Run a program; every finding is said when it is made, and is in the report."""
+) -> ClientResult:
+    """Run a program and report it; `say` gets every finding at once."""
     program = check_program(options.command[0])
     with temporary_folder() as name, separate() as made:
         folder = shim_folder(Path(name))
@@ -103,22 +82,47 @@ def check_client(
                 _note_codes(session, pid)
     everything = session.findings.all()
     kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
-    return ClientReport(
-        options.command,
-        options.profile,
-        kept,
-        len(everything) - len(kept),
-        session.findings.left_out,
-        dict(sorted(session.counts.items())),
-        dict(sorted(session.codes.items())),
-        launch.exit_status(code),
-        ended_by,
-        over is not None,
-        session.last,
-        symbols.has_tool,
-        tuple(session.timeline),
-        missed,
+    profile = options.profile
+    result = ClientResult(
+        verdict="",
+        passes=bool(session.counts) and not kept and not missed,
+        command=options.command,
+        mode=profile.mode.value,
+        hw_version=profile.hw_version.word,
+        alignment=BufferAlignment(profile.start_alignment, profile.size_alignment),
+        exit_code=launch.exit_status(code),
+        ended_by=ended_by or None,
+        timed_out=over is not None,
+        last_call=session.last or None,
+        calls=dict(sorted(session.counts.items())),
+        failed_calls=dict(sorted(session.codes.items())),
+        suppressed=len(everything) - len(kept),
+        left_out=session.findings.left_out,
+        not_checked=missed,
+        timeline=tuple(session.timeline),
+        findings=kept,
+        has_lines=symbols.has_tool,
     )
+    return with_fields(result, verdict=_verdict(result))
+
+
+def _verdict(result: ClientResult) -> str:
+    """One line: clean, or which rules are broken."""
+    program = shorten(result.command[0], 200)
+    missed, end = in_words(result.not_checked), launch.end_words(result)
+    if not result.called and not missed:
+        return f"cannot tell: {program} never called QNN ({end})"
+    calls = counted(sum(result.calls.values()), "call")
+    if result.findings:
+        rules = dict.fromkeys(one.rule for one in result.findings)
+        found = counted(len(result.findings), "finding")
+        said = f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {end})"
+        return f"{said}; not checked: {missed}" if missed else said
+    if missed:
+        return f"not checked: {missed}; {calls} of {program} kept every rule ({end})"
+    known = counted(result.suppressed, "known finding")
+    silent = f", {known} left out" if result.suppressed else ""
+    return f"clean: {program} kept every rule in {calls} of QNN{silent} ({end})"
 
 
 def _chosen(
@@ -132,7 +136,7 @@ def _chosen(
 
 
 class _Over(Enum):
-    """Whose time was over when the program was killed."""
+    """The time limit that killed the program."""
 
     PROGRAM = "program"
     EXECUTION = "execution"
@@ -176,13 +180,13 @@ def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
     after = f", the last call was {last}" if last else " before its first call"
     what = "did not end in time and was killed" if timed_out else f"was ended by {ended_by}"
     found = finding("C7", f"the program {what}{after}", last, line="")
-    session.findings.add(ClientFinding(found, 0, ""))
+    session.findings.add(client_finding(found))
 
 
 def _note_late(session: ClientSession, limit_s: float) -> None:
     sentence = f"an execution did not finish within {limit_s:g} s, and the program was killed"
     found = replace(finding("B1", sentence, session.last, line=""), cure="")
-    session.findings.add(ClientFinding(found, 0, ""))
+    session.findings.add(client_finding(found))
 
 
 def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> None:
@@ -191,14 +195,14 @@ def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> N
     place = frame.place if frame is not None else ""
     line = frame.text if frame is not None else found.line
     said = replace(found, call="exit", line=line)
-    session.findings.add(ClientFinding(said, 0, place, stack, label=label))
+    session.findings.add(client_finding(said, 0, place, stack, label=label))
 
 
 def _excuse(session: ClientSession, processes: set[int]) -> None:
-    """A process that gives up after a failed call need not clean up.
+    """Forget the handles of processes that gave up after a failed call: they need not clean up.
 
-    Only the end of the program itself is known, not that of what it starts: a worker, or all of it
-    behind a script or a debugger. Those are believed to have given up.
+    Only the exit code of the program itself is known, not that of processes it starts (a worker, or
+    the program behind a script or a debugger). Those are taken to have given up.
     """
     for number, handle in session.handles:
         if handle.process.pid in processes:
@@ -212,13 +216,13 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
 
 
 def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
-    """Processes that may have freed something without our knowing."""
+    """Return processes with unchecked calls, which may have freed anything."""
     found = {one.process for one in missed if one.calls}
     return {one.pid for one in session.processes.now()} if 0 in found else found
 
 
 def _note_codes(session: ClientSession, pid: int) -> None:
-    """A program that says it worked, although what it is for did not."""
+    """Report C3: the program ended with 0 although its last execution failed."""
     failure = session.unheeded.get(pid)
     if failure is not None and not session.lenient:
         sentence = (

@@ -1,4 +1,4 @@
-"""Answers what the threads of a client ask; each has a thread here."""
+"""Answers the calls of a client: one thread here for each thread there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qnnmem.programs.check import calls
 from qnnmem.programs.check.buffers import PROTECTED
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.execution_limits import ExecutionLimits
-from qnnmem.programs.check.findings import ClientFinding
+from qnnmem.programs.check.findings import client_finding
 from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.socket_server import SocketServer
 from qnnmem.programs.stacks import of_program
@@ -33,20 +33,20 @@ class ClientServer:
 
     @property
     def crash(self) -> BaseException | None:
-        """What went wrong here: a mistake of ours."""
+        """An unexpected error of this server."""
         return self._sockets.crash
 
     def close(self) -> None:
-        """Let nobody in any more, and nobody wait."""
+        """Close all connections and end everything that waits."""
         self._sockets.hang_up()
         have_ended = self._session.let_go()
-        # What still runs must not find another file where it thinks that memory is.
+        # A thread that still runs must not find another file behind its descriptor.
         if self._sockets.close() and have_ended:
             self._session.close()
 
     @property
     def ledger(self) -> Ledger:
-        """What the program counts."""
+        """The ledger of calls."""
         return self._sockets.ledger
 
     def execution_time_left(self, limits: ExecutionLimits) -> float:
@@ -54,11 +54,11 @@ class ClientServer:
         return limits.time_s - self._session.clock.longest()
 
     def settle(self) -> None:
-        """Wait for what the client said before it ended."""
+        """Wait until everything is handled that the client sent before it ended."""
         self._sockets.settle()
 
     def _talk(self, connection: ProgramConnection) -> bool:
-        """Serve one thread of the client; whether the line stays open for notifications."""
+        """Serve one thread; return whether the connection stays open for notifications."""
         hello = connection.receive()
         known = hello.kind == Kind.HELLO and len(hello.words) == _HELLO_WORDS
         if not known or hello.words[0] != _VERSION:
@@ -89,7 +89,7 @@ class _ClientThread:
         self._depth = 0
 
     def serve(self, message: Message) -> None:
-        """Answer one message, and those that come while its callbacks run."""
+        """Answer one message and those that its callbacks send."""
         if self._depth >= _DEEPEST:
             raise Hangup("callbacks call too deep")
         self._depth += 1
@@ -124,7 +124,7 @@ class _ClientThread:
         with self._session.lock:
             mine = [h for h in self._session.handles.values() if h.process is self._process]
         alive = [kind for kind in kinds if any(one.kind == kind for one in mine)]
-        if kinds[0] not in alive:  # a context without its backend was told when that was freed
+        if kinds[0] not in alive:  # a context without its backend was reported when that was freed
             return
         symbols = self._session.symbols
         stack = symbols.stack(symbols.trace(self._process.memory, message.words[1:]))
@@ -135,5 +135,5 @@ class _ClientThread:
         line = frame.text if frame is not None else ""
         place = frame.place if frame is not None else ""
         self._session.findings.add(
-            ClientFinding(replace(found, line=line), 0, place, stack, process=self._process.pid)
+            client_finding(replace(found, line=line), 0, place, stack, process=self._process.pid)
         )

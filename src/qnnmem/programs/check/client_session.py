@@ -1,4 +1,4 @@
-"""One run of a client: its processes, the handles it was given, and what it did wrong."""
+"""One run of a client: its processes, handles, findings, and the call being served."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs.check.buffers import ClientBuffers
 from qnnmem.programs.check.execution_limits import ExecutionClock
-from qnnmem.programs.check.findings import MADE, ClientFinding, FindingList
+from qnnmem.programs.check.findings import MADE, FindingList, client_finding, other_place
 from qnnmem.programs.functions import FIRST_SYSTEM, name_of
-from qnnmem.programs.ledger import NotChecked
 from qnnmem.programs.process_memory import (
     MOST_WATCHED,
     SHARED_BYTES,
@@ -30,6 +29,7 @@ from qnnmem.programs.process_memory import (
 from qnnmem.programs.stacks import Symbols, Trace, of_program
 from qnnmem.programs.wire import Action, Hangup, Kind, Message, ProgramConnection
 from qnnmem.qnn.codes import qnn_error
+from qnnmem.results.programs import ClientFinding, HeldMoment, NotChecked
 from qnnmem.text import counted
 
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
@@ -39,7 +39,7 @@ _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a line for the client's log
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
-# Rules that a device does not notice: the call would have gone on, into other memory.
+# Rules that a device does not check: the call would have gone on, into other memory.
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
 
 
@@ -54,21 +54,11 @@ class Handle:
 
 @dataclass(slots=True)
 class Failure:
-    """A call that failed, kept to see whether the client noticed."""
+    """A call that failed, kept to see whether the client checks its code."""
 
     call: str
     code: int
     trace: Trace
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMoment:
-    """What the program holds at QNN after one of its calls."""
-
-    call: int  # its number, from 1
-    what: str
-    contexts: int
-    registered_bytes: int  # pools, binaries that must stay, and registered memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ class ProgramCaller:
 
 
 class ClientProcess:
-    """One process of the client; forked ones count as others."""
+    """One process of the client; a forked child is another one."""
 
     def __init__(self, pid: int, hello: Message) -> None:
         _, _, _, forked_from, _, _, low, size, shared, shared_bytes = hello.words
@@ -105,16 +95,16 @@ class ClientProcess:
         self.texts: dict[str, int] = {}  # strings that were put into it, by their text
 
     def add_thread(self, hello: Message) -> None:
-        """Another thread says where its stack is."""
+        """Note where the stack of another thread is."""
         low, size = hello.words[6:8]
         self.buffers.stacks.add((low, low + size))
 
     def is_there(self) -> bool:
-        """Not where it has ended, or has become another program."""
+        """Return False if it has ended or has become another program."""
         return self._presence.is_there()
 
     def notify(self, function: int, argument: int, code: int) -> None:
-        """Call the client back, on its thread for that."""
+        """Run a callback of the client on its notification thread."""
         with self.notifying:
             if self.notifier is None:
                 raise Hangup("the client waits for no notification")
@@ -124,7 +114,7 @@ class ClientProcess:
 
 
 class ClientSession:
-    """Everything that one run knows."""
+    """The state of one run."""
 
     def __init__(
         self,
@@ -153,13 +143,13 @@ class ClientSession:
         self._next = _FIRST_HANDLE
 
     def process(self, pid: int, hello: Message) -> ClientProcess:
-        """The process that says hello."""
+        """Return the process that sent a hello."""
         found = self.processes.find(pid, lambda: ClientProcess(pid, hello))
         found.add_thread(hello)
         return found
 
     def give(self, kind: str, value: Any, process: ClientProcess) -> int:
-        """A new handle."""
+        """Return a new handle."""
         with self.lock:
             if len(self.handles) >= _MOST_HANDLES:
                 raise qnn_error(1002, finding("C6", "too many handles are in use"))
@@ -168,7 +158,7 @@ class ClientSession:
             return self._next
 
     def note_moment(self, number: int, what: str) -> None:
-        """Keep what the program holds at QNN, where that has changed."""
+        """Add to the timeline what the program holds, if that has changed."""
         with self.lock:
             handles = self.handles.values()
             contexts = sum(1 for one in handles if one.kind == "context")
@@ -183,7 +173,7 @@ class ClientSession:
         return ProgramCaller(trace, self.symbols).place
 
     def let_go(self) -> bool:
-        """End what waits: executions and the queues of contexts; whether all of it has ended."""
+        """End executions and queues; return whether all have ended."""
         with self.lock:
             handles = self.handles.values()
         for process in self.processes.now():
@@ -207,7 +197,7 @@ class ClientSession:
         return begun == ends and not any(one.is_alive() for one in ends)
 
     def missed(self) -> Iterator[NotChecked]:
-        """What was not checked for lack of room, or not delivered."""
+        """Yield what was not checked or not delivered, for lack of room."""
         if self.undelivered:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
@@ -215,7 +205,7 @@ class ClientSession:
             yield NotChecked(f"limit: {MOST_WATCHED:,} buffers whose release is watched")
 
     def close(self) -> None:
-        """Look into no process any more."""
+        """Close the memory of all processes."""
         self.processes.close()
 
 
@@ -223,7 +213,7 @@ _current = threading.local()
 
 
 def current_call() -> ClientCall | None:
-    """The call that this thread serves."""
+    """Return the call that this thread serves."""
     return getattr(_current, "call", None)
 
 
@@ -248,20 +238,20 @@ class ClientCall:
 
     @property
     def memory(self) -> ProcessMemory:
-        """The memory of who calls."""
+        """The memory of the calling process."""
         return self.process.memory
 
     def word(self, at: int) -> int:
-        """An argument as a pointer or a handle; what was not sent is 0."""
+        """Return an argument as a pointer or a handle; 0 if it was not sent."""
         words = self.message.words
         return words[at + 1] if at + 1 < len(words) else 0  # the first says whether it is closed
 
     def number(self, at: int) -> int:
-        """An argument of 32 bits."""
+        """Return an argument of 32 bits."""
         return self.word(at) & 0xFFFFFFFF
 
     def note(self, found: Finding, trace: Trace = (), label: str = "") -> None:
-        """Keep a finding; the call goes on. It may be about another place, too."""
+        """Keep a finding and go on; `trace` is a second place that it is about."""
         self.found.append(found)
         if trace:
             self._places[id(found)] = (label, trace)
@@ -269,7 +259,7 @@ class ClientCall:
     # Demands
 
     def demand(self, action: Action, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> int:
-        """Let the client do something, and wait until it is done."""
+        """Have the client carry out an action and return its result."""
         data = text.encode("utf-8", "replace")[:_TEXT]
         self.connection.send(action, a, b, c, data)
         while True:
@@ -280,7 +270,7 @@ class ClientCall:
 
     @property
     def trace(self) -> Trace:
-        """Where the client called from; asked for once."""
+        """The call stack of the client; requested once."""
         if self._trace is None:
             self.connection.send(Action.SEND_STACK)
             while (message := self.connection.receive()).kind != Kind.STACK:
@@ -289,11 +279,11 @@ class ClientCall:
         return self._trace
 
     def here(self) -> AbstractContextManager[None]:
-        """Let what is made inside count as made by the line of the program that called."""
+        """Let what is made inside count as made by this call of the program."""
         return called_from(ProgramCaller(self.trace, self.session.symbols))
 
     def text(self, value: str) -> int:
-        """The address of a string that stays in the client."""
+        """Return the address of a string that stays in the client."""
         with self.session.lock:
             known = self.process.texts.get(value)
         if known is None:
@@ -306,7 +296,7 @@ class ClientCall:
     # Handles
 
     def handle(self, at: int, kind: str, code: int) -> Any:
-        """What an argument stands for; a wrong one fails the call."""
+        """Return the object behind a handle, or fail the call."""
         number = self.word(at)
         with self.session.lock:
             found = self.session.handles.get(number)
@@ -329,14 +319,14 @@ class ClientCall:
         self.fail(code, finding("C6", sentence, self.name))
 
     def _note_ignored(self, kind: str) -> None:
-        """A handle that was never made, because the call that makes it failed."""
+        """Report C3 if the call that should have made the handle failed."""
         failure = self.session.failures.get((kind, 0))
         if failure is not None:
             self.note_ignored(failure)
 
     def note_ignored(self, failure: Failure) -> None:
-        """The client goes on after a failed call as if nothing had happened."""
-        if self.session.lenient:  # it may have been told that all is well
+        """Report C3: the client goes on after a failed call."""
+        if self.session.lenient:  # the failed call may have answered 0
             return
         sentence = (
             f"{failure.call} at {self.session.place(failure.trace)} failed with {failure.code}, "
@@ -345,7 +335,7 @@ class ClientCall:
         self._add(finding("C3", sentence, self.name), 0, "failed at", failure.trace)
 
     def free_handle(self, at: int) -> None:
-        """Take a handle back."""
+        """Free a handle."""
         number = self.word(at)
         with self.session.lock:
             gone = self.session.handles.get(number)
@@ -359,7 +349,7 @@ class ClientCall:
         raise qnn_error(code, found)
 
     def serve(self, work: Callable[[ClientCall], int]) -> int:
-        """The code of the call; whatever was found is kept with its places."""
+        """Run the handler, keep its findings and return the code."""
         before = current_call()
         _current.call = self
         error: QnnError | None = None
@@ -387,7 +377,7 @@ class ClientCall:
         stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
         if found.handle and not trace:  # a leak: made elsewhere
             label, other = MADE, self.session.symbols.stack(found.trace)
-        frame, second = (of_program(one, self.memory.program) for one in (stack, other))
+        frame = of_program(stack, self.memory.program)
         said = replace(
             found,
             line="" if frame is None else frame.text,
@@ -395,15 +385,13 @@ class ClientCall:
             call=found.call or self.name,
         )
         self.session.findings.add(
-            ClientFinding(
+            client_finding(
                 said,
                 code,
                 "" if frame is None else frame.place,
                 stack,
-                label if other else "",
-                "" if second is None else second.place,
-                other,
-                self.process.pid,
+                other_place(label if other else "", other, self.memory.program),
+                process=self.process.pid,
             )
         )
 
@@ -431,5 +419,5 @@ def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
 
 
 def library_of(function: int) -> str:
-    """The library that a function is of."""
+    """Return the library that a function belongs to."""
     return "libQnnSystem.so" if function >= FIRST_SYSTEM else "libQnnLpai.so"

@@ -1,6 +1,6 @@
-"""What a binary may take that a client executes here: the time of each execution, and memory.
+"""Limits of what a client executes here: time of each execution, and memory.
 
-Its programs were rehearsed in a child before, so crashes and wrong shapes do not come this far.
+Programs are tried in a child process before, so crashes and wrong shapes do not come this far.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIME_LIMIT_S = 600.0  # of one execution, as in net-run
 
 @dataclass(frozen=True, slots=True)
 class ExecutionLimits:
-    """Bounds of what is executed."""
+    """Time and memory limit of executions."""
 
     time_s: float = TIME_LIMIT_S
     memory: int | None = None  # address space in bytes; None: three quarters of the machine
@@ -28,25 +28,25 @@ DEFAULT_LIMITS = ExecutionLimits()
 
 
 class ExecutionClock:
-    """Since when each execution runs that is not over."""
+    """Start times of the executions that are running."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
         self._lock = threading.Lock()
 
     def start(self, what: Hashable) -> None:
-        """Count from now, if nothing is counted for it yet."""
+        """Start the clock of an execution, if it is not running yet."""
         with self._lock:
             self._since.setdefault(what, monotonic())
 
     def stop(self, what: Hashable) -> None:
-        """It is over."""
+        """Stop the clock of an execution."""
         with self._lock:
             self._since.pop(what, None)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Count what is done inside."""
+        """Count the time of the block."""
         what = object()
         self.start(what)
         try:
@@ -55,14 +55,14 @@ class ExecutionClock:
             self.stop(what)
 
     def longest(self) -> float:
-        """Seconds that the oldest of them takes so far."""
+        """Return the seconds that the oldest execution has taken so far."""
         with self._lock:
             return monotonic() - min(self._since.values()) if self._since else 0.0
 
 
 @contextlib.contextmanager
 def limited_memory(limit: int | None) -> Iterator[None]:
-    """Let this process have so much address space for a while; children of before keep theirs."""
+    """Limit the address space of this process; earlier children keep theirs."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,13 +1,16 @@
-"""What a run found: broken rules with the places in the program, each told once and counted."""
+"""Findings of a run with their places in the program, each reported once and counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from threading import Lock
 
+from msgspec.structs import replace
+
+from qnnmem.contract.rules import every_rule
 from qnnmem.finding import Finding
-from qnnmem.programs.stacks import Stack
+from qnnmem.programs.stacks import of_program
+from qnnmem.results.programs import ClientFinding, OtherPlace, Stack
 
 MOST = 1000  # of different ones
 CALLED, MADE = "called at", "made at"  # what a stack is of
@@ -15,26 +18,49 @@ CALLED, MADE = "called at", "made at"  # what a stack is of
 FindingKey = tuple[str, str, str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFinding:
-    """A broken rule, the call that broke it, and where else to look."""
+def client_finding(
+    found: Finding,
+    code: int = 0,
+    place: str = "",
+    stack: Stack = (),
+    other: OtherPlace | None = None,
+    *,
+    process: int = 0,
+    label: str = CALLED,
+) -> ClientFinding:
+    """A broken rule with the places in the program."""
+    return ClientFinding(
+        rule=found.rule,
+        title=every_rule()[found.rule].title,
+        sentence=found.sentence,
+        call=found.call,
+        code=code,
+        buffer=found.buffer,
+        address=found.address,
+        need=found.need,
+        given=found.given,
+        cure=found.cure,
+        place=place,
+        stack=stack,
+        other=other,
+        process=process,
+        label=label,
+    )
 
-    finding: Finding
-    code: int  # what the call answered; 0 where it went on
-    place: str  # file and line of the call; where a program ends, of what it is about
-    stack: Stack = ()
-    other: str = ""  # what the second stack is of, e.g. "freed at"
-    other_place: str = ""
-    other_stack: Stack = ()
-    process: int = 0
-    count: int = 1
-    label: str = CALLED  # what the first stack is of
 
-    @property
-    def key(self) -> FindingKey:
-        """Equal for findings that are one mistake."""
-        made = self.other_place if self.other == MADE else ""  # one call may leave several behind
-        return self.finding.rule, self.finding.call, self.place, self.finding.buffer, made
+def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None:
+    """A second place, e.g. "freed at"; None where it is not known."""
+    if not what:
+        return None
+    frame = of_program(stack, program)
+    return OtherPlace(what, "" if frame is None else frame.place, stack)
+
+
+def _key(one: ClientFinding) -> FindingKey:
+    """Equal for findings of the same mistake."""
+    # One call may leave several handles behind.
+    made = one.other.place if one.other is not None and one.other.what == MADE else ""
+    return one.rule, one.call, one.place, one.buffer, made
 
 
 class FindingList:
@@ -47,19 +73,20 @@ class FindingList:
         self.left_out = 0
 
     def add(self, one: ClientFinding) -> None:
-        """Keep a finding; one that is new is said at once."""
+        """Keep a finding; report it at once if it is new."""
         with self._lock:
-            before = self._found.get(one.key)
+            key = _key(one)
+            before = self._found.get(key)
             if before is not None:
-                self._found[one.key] = replace(before, count=before.count + 1)
+                self._found[key] = replace(before, count=before.count + 1)
                 return
             if len(self._found) >= MOST:
                 self.left_out += 1
                 return
-            self._found[one.key] = one
+            self._found[key] = one
         self._say(one)
 
     def all(self) -> tuple[ClientFinding, ...]:
-        """Everything so far."""
+        """Return all findings so far."""
         with self._lock:
             return tuple(self._found.values())

@@ -1,4 +1,4 @@
-"""Known findings that are not to be told: a file with one of them a line.
+"""Known findings that are not reported: a file with one per line.
 
 # why it is known
 R3                        every finding of a rule
@@ -15,7 +15,8 @@ from pathlib import Path
 from qnnmem.bounded_file import read_bytes
 from qnnmem.contract.rules import LPAI, PROGRAM, rules
 from qnnmem.errors import LoadError
-from qnnmem.programs.check.findings import MADE, ClientFinding
+from qnnmem.programs.check.findings import MADE
+from qnnmem.results.programs import ClientFinding
 from qnnmem.text import quote
 
 _MOST = 1 << 20  # bytes
@@ -34,19 +35,20 @@ class Suppression:
     place: str = "*"
 
     def covers(self, one: ClientFinding) -> bool:
-        """Whether a finding is meant."""
+        """Return whether a finding is suppressed."""
         place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
-        # What is left behind is meant by the line that made it as well as by the call that met it.
-        places = (one.place, one.other_place) if one.other == MADE else (one.place,)
+        # A leak is matched by the line that made it and by the call that found it.
+        made = one.other if one.other is not None and one.other.what == MADE else None
+        places = (one.place,) if made is None else (one.place, made.place)
         return (
-            fnmatchcase(one.finding.rule, self.rule)
-            and fnmatchcase(one.finding.call, self.call)
+            fnmatchcase(one.rule, self.rule)
+            and fnmatchcase(one.call, self.call)
             and any(fnmatchcase(f"/{at}", f"*/{place}") for at in places)
         )
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """All lines of a file; a rule that there is not is an error, not a line without effect."""
+    """Read a file; an unknown rule is an error."""
     found: list[Suppression] = []
     known = {*rules(LPAI), *rules(PROGRAM)}
     text = read_bytes(path, _MOST).decode("utf-8", "replace")

@@ -30,14 +30,14 @@ class Injection:
     above: int | None = None  # only those about more bytes
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return it as a user writes it."""
         nth = "" if self.nth is None else f"#{self.nth}"
         above = "" if self.above is None else f">{self.above}"
         return f"{in_table(NAMES[self.function])}{nth}{above}={self.code}"
 
 
 def read_injection(text: str) -> Injection:
-    """What a user wrote."""
+    """Parse an injection."""
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
@@ -58,7 +58,7 @@ def read_injection(text: str) -> Injection:
 
 
 def read_code(text: str) -> int:
-    """A code of QNN by its number or its name."""
+    """Return a code of QNN by its number or its name."""
     try:
         code: int | None = int(text, 0)
     except ValueError:
@@ -72,7 +72,7 @@ def read_code(text: str) -> int:
 
 
 class InjectionCounter:
-    """Decides about every call of one run."""
+    """Decides for every call of one run whether it fails."""
 
     def __init__(self, injections: Sequence[Injection]) -> None:
         self._injections = tuple(injections)
@@ -81,7 +81,7 @@ class InjectionCounter:
         self._lock = threading.Lock()
 
     def code_for(self, function: int, size: int) -> int:
-        """The code that this call is to fail with; 0 for none."""
+        """Return the code that a call fails with; 0 for none."""
         with self._lock:
             self._calls[function] += 1
             number = self._calls[function]
@@ -90,7 +90,7 @@ class InjectionCounter:
         return found[0].code if found else 0
 
     def unmatched(self) -> tuple[Injection, ...]:
-        """Those that no call has matched: what they are to try was not tried."""
+        """Return injections that no call has matched."""
         with self._lock:
             return tuple(one for one in self._injections if one not in self._matched)
 

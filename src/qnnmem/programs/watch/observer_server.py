@@ -1,7 +1,7 @@
-"""The side that the observers in a program's processes talk to: a thread for each of theirs.
+"""Receives what the observers in a program report: one thread here for each thread there.
 
-Whatever they say is bounded and may be wrong; at worst their connection ends, and then the program
-goes on by itself. Memory of the program is only ever read.
+Messages are bounded and untrusted: at worst a connection ends, and the program goes on by itself.
+The memory of the program is only read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIRST_FUNCTION = (40, 32)  # where the tables of backends and of the system lib
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What was found out about a call while it waited."""
+    """Arguments of a call, read before it went on."""
 
     function: int
     name: str = ""
@@ -51,7 +51,7 @@ class _Before:
 
 
 class WatchServer:
-    """Listens as long as a program runs."""
+    """Listens while a program runs."""
 
     def __init__(
         self, folder: Path, recorder: TraceRecorder, injections: Sequence[Injection]
@@ -66,26 +66,26 @@ class WatchServer:
 
     @property
     def crash(self) -> BaseException | None:
-        """What went wrong here: a mistake of ours."""
+        """An unexpected error of this server."""
         return self._sockets.crash
 
     def settle(self) -> None:
-        """Wait for what the program said before it ended."""
+        """Wait until everything is handled that the program sent before it ended."""
         self._sockets.settle()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close all connections."""
         self._sockets.hang_up()
         if self._sockets.close():
             self._processes.close()
 
     @property
     def ledger(self) -> Ledger:
-        """What the program counts."""
+        """The ledger of calls."""
         return self._sockets.ledger
 
     def memory(self, pid: int) -> ProcessMemory:
-        """The memory of a process that says hello."""
+        """Return the memory of a process that sent a hello."""
         return self._processes.find(pid, lambda: presence(ProcessMemory(pid))).memory
 
     def _talk(self, line: ProgramConnection) -> bool:
@@ -119,7 +119,7 @@ class _WatchedThread:
         }
 
     def hear(self, said: Message) -> None:
-        """Take in one message, and answer it where that is waited for."""
+        """Handle one message, and answer it if the program waits."""
         if said.kind not in self._answers:
             raise Hangup("it says what none of ours says")
         self._answers[said.kind](said)
@@ -172,7 +172,7 @@ class _WatchedThread:
         return _Before(function, size=_size(function, words))
 
     def _registered(self, address: int, count: int) -> int:
-        """Bytes of the tensors that are registered, as their descriptors have them."""
+        """Return the bytes of the registered tensors, by their descriptors."""
         total = 0
         for at in range(min(count, MOST_HANDLES)):
             rank, sizes, data_type = self._memory.unpack("<IxxxxQ8xI", address + 48 * at)

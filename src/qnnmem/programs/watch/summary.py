@@ -1,34 +1,48 @@
-"""What a trace says: who lived how long, what failed and what was left behind."""
+"""Summary of a trace: lifetimes of handles, failed calls and leaks."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
+
+from msgspec.structs import replace
 
 from qnnmem.contract.handles import HandleTable
 from qnnmem.errors import LoadError
 from qnnmem.programs.functions import FREES, MAKES, is_question
-from qnnmem.programs.ledger import NotChecked
-from qnnmem.programs.stacks import Frame, Stack, of_program
+from qnnmem.programs.launch import end_words
+from qnnmem.programs.ledger import in_words
+from qnnmem.programs.stacks import of_program
 from qnnmem.programs.watch.trace import (
     MOST_BYTES,
     MOST_PARTS,
     CallSeen,
     Event,
-    FunctionTotal,
     LibrarySeen,
     LogSeen,
     ProgramEnd,
     StackSeen,
     TraceHead,
 )
-from qnnmem.text import counted
+from qnnmem.qnn.codes import code_name
+from qnnmem.results.programs import (
+    AliveAt,
+    FailedCall,
+    Frame,
+    LiveHandle,
+    LoggedLine,
+    NotChecked,
+    Stack,
+    WatchedLibrary,
+    WatchResult,
+)
+from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
 _MOST_FAILURES = 200  # of different ones
+_RULES = 3  # that no call matched, in the verdict
 _LOG_LINES = 200  # that are kept for one call
 _OWNERS = {"graph": "context", "context": "backend"}
 _Key = tuple[str, int, int, int]  # kind, process, slot and handle
@@ -37,117 +51,8 @@ _INTERPRETER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveHandle:
-    """A handle that a program made and has not freed, and where it was made."""
-
-    kind: str
-    process: int
-    slot: int
-    handle: int
-    maker: str  # the function
-    time: int
-    owner: int  # the handle that it belongs to
-    name: str
-    bytes: int
-    place: str
-    stack: Stack
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCall:
-    """A call that answered with another code than 0; alike ones are counted."""
-
-    function: str
-    code: int
-    place: str
-    stack: Stack
-    time: int  # of the first
-    injected: bool
-    log: tuple[tuple[int, str], ...]  # what QNN logged while the first one ran, with levels
-    count: int = 1
-    diagnosis: str = ""
-
-    @property
-    def is_finding(self) -> bool:
-        """Whether the program met it: not on purpose, and not the answer to a question."""
-        return not self.injected and not is_question(self.function)
-
-
-@dataclass(frozen=True, slots=True)
-class AliveAt:
-    """What was alive from a time on."""
-
-    time: int
-    contexts: int
-    graphs: int
-    memory_handles: int
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WatchReport:
-    """One run of a program."""
-
-    command: tuple[str, ...]
-    injected: tuple[str, ...]
-    libraries: tuple[LibrarySeen, ...]
-    totals: dict[str, FunctionTotal]
-    failures: tuple[FailedCall, ...]
-    unreleased: tuple[LiveHandle, ...]
-    early: tuple[LiveHandle, ...]  # contexts that were alive when their backend was freed
-    timeline: tuple[AliveAt, ...]
-    log_lines: int
-    end: ProgramEnd
-
-    @property
-    def unmatched(self) -> tuple[str, ...]:
-        """Which calls were to fail and never came."""
-        return self.end.unmatched
-
-    @property
-    def called(self) -> bool:
-        """Whether the program used QNN at all."""
-        return bool(self.libraries)
-
-    @property
-    def peak(self) -> AliveAt:
-        """The most of each that was alive together, whenever that was."""
-        rows = self.timeline or (AliveAt(0, 0, 0, 0, 0),)
-        return AliveAt(
-            max(rows, key=lambda row: row.contexts).time,
-            max(row.contexts for row in rows),
-            max(row.graphs for row in rows),
-            max(row.memory_handles for row in rows),
-            max(row.memory_bytes for row in rows),
-        )
-
-    @property
-    def not_checked(self) -> tuple[NotChecked, ...]:
-        """What the report knows nothing of."""
-        seen = self.end.not_checked
-        found = [NotChecked(one.what, one.calls, one.process, one.thread) for one in seen]
-        if self.end.left_out:
-            events = counted(self.end.left_out, "event")
-            limit = f"{format_size(MOST_BYTES)} or {MOST_PARTS:,} parts of a trace"
-            found.append(NotChecked(f"{events} (limit: {limit})"))
-        return tuple(found)
-
-    @property
-    def passes(self) -> bool:
-        """Whether everything was seen, and there is nothing to say about it."""
-        return self.called and not self.findings and not self.not_checked
-
-    @property
-    def findings(self) -> int:
-        """How many things there are to say."""
-        met = sum(one.is_finding for one in self.failures)
-        ended = bool(self.end.ended_by or self.end.timed_out)
-        return met + len(self.unreleased) + len(self.early) + len(self.unmatched) + ended
-
-
-def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchReport:
-    """Read a trace; the path is for what is wrong with it."""
+def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchResult:
+    """Summarize a trace; errors name the path."""
     reading = _Reading()
     head: TraceHead | None = None
     for line in lines:
@@ -160,29 +65,125 @@ def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> Watc
     life = _Life(reading.stacks)
     for call in sorted(reading.lives, key=_settled):
         life.take(call)
-    ended_badly = bool(reading.end.ended_by)
-    return WatchReport(
-        head.command,
-        head.injected,
-        tuple(reading.libraries.values()),
-        reading.end.totals,
-        tuple(reading.failures()),
-        # Who is killed cannot give anything back.
-        () if ended_badly else tuple(life.left()),
-        tuple(life.early),
-        tuple(life.timeline),
-        reading.log_lines,
-        reading.end,
+    return _result(head, reading, life, reading.end)
+
+
+def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) -> WatchResult:
+    failures, timeline = tuple(reading.failures()), tuple(life.timeline)
+    # A program that was killed cannot give anything back.
+    unreleased = () if end.ended_by else tuple(life.left())
+    missed = tuple(_not_checked(end))
+    met = sum(call.finding for call in failures)
+    ended = bool(end.ended_by or end.timed_out)
+    findings = met + len(unreleased) + len(life.early) + len(end.unmatched) + ended
+    result = WatchResult(
+        verdict="",
+        passes=bool(reading.libraries) and not findings and not missed,
+        command=head.command,
+        injected=head.injected,
+        unmatched=end.unmatched,
+        exit_code=end.exit_code,
+        ended_by=end.ended_by or None,
+        timed_out=end.timed_out,
+        duration_ns=end.time,
+        left_out=end.left_out,
+        not_checked=missed,
+        log_lines=reading.log_lines,
+        libraries=tuple(map(_library, reading.libraries.values())),
+        peak=_peak(timeline),
+        timeline=timeline,
+        functions=dict(sorted(end.totals.items())),
+        unreleased=unreleased,
+        freed_after_backend=tuple(life.early),
+        findings=findings,
+        failed_calls=failures,
+        has_lines=end.has_lines,
+    )
+    return replace(result, verdict=printable(_verdict(result)))  # a trace may hold anything
+
+
+def _library(seen: LibrarySeen) -> WatchedLibrary:
+    return WatchedLibrary(
+        process=seen.process,
+        name=seen.name,
+        backend=seen.backend,
+        api=seen.api,
+        version=seen.version or None,
+        path=seen.path,
     )
 
 
+def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
+    """The most of each that was alive together, whenever that was."""
+    rows = timeline or (AliveAt(),)
+    return AliveAt(
+        max(rows, key=lambda row: row.contexts).time_ns,
+        max(row.contexts for row in rows),
+        max(row.graphs for row in rows),
+        max(row.memory_handles for row in rows),
+        max(row.memory_bytes for row in rows),
+    )
+
+
+def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
+    yield from end.not_checked
+    if end.left_out:
+        limit = f"{format_size(MOST_BYTES)} or {MOST_PARTS:,} parts of a trace"
+        yield NotChecked(f"{counted(end.left_out, 'event')} (limit: {limit})")
+
+
+def _verdict(result: WatchResult) -> str:
+    program = shorten(result.command[0], 200)
+    missed, end = in_words(result.not_checked), end_words(result)
+    if not result.called and not missed:
+        return f"cannot tell: {program} never called QNN ({end})"
+    calls = counted(sum(total.count for total in result.functions.values()), "call")
+    after = f"({calls} of QNN, {end})"
+    said = list(_findings(result))
+    made = sum(call.count for call in result.failed_calls if call.injected)
+    if made:
+        said.append(f"{counted(made, 'call')} failed on purpose")
+    if missed and not result.findings:
+        return f"not watched: {missed}; nothing to say about the rest of {program} {after}"
+    if missed:
+        return f"{', '.join(said)} in {program} {after}; not watched: {missed}"
+    if not result.findings:
+        return f"nothing to say about {program}{''.join(f', {one}' for one in said)} {after}"
+    return f"{', '.join(said)} in {program} {after}"
+
+
+def _findings(result: WatchResult) -> Iterator[str]:
+    kinds = Counter(handle.kind for handle in result.unreleased)
+    if kinds:
+        yield f"{', '.join(amount(kind, n) for kind, n in kinds.items())} never released"
+    if result.freed_after_backend:
+        early = amount("context", len(result.freed_after_backend))
+        yield f"{early} alive when the backend was freed"
+    failed = sum(call.finding for call in result.failed_calls)
+    if failed:
+        yield counted(failed, "failed call")
+    for rule in result.unmatched[:_RULES]:
+        yield f"no call matched {shorten(rule)}"
+    if len(result.unmatched) > _RULES:
+        yield f"nor {len(result.unmatched) - _RULES:,} other rules"
+    if result.timed_out:
+        yield "no end in time"
+    elif result.ended_by:
+        yield f"an end by {result.ended_by}"
+
+
+def amount(kind: str, number: int) -> str:
+    """How many handles of a kind."""
+    return counted(number, "memory handle" if kind == "memory" else kind)
+
+
 def _settled(call: CallSeen) -> int:
-    """When it counts: a handle is free as soon as that begins, and made when that is done."""
+    """Return when a call takes effect: a free when it begins, a creation when it ends."""
     return call.begin if call.function in FREES else call.end
 
 
 class _Reading:
-    """What has to be kept of the lines of a trace."""
+    """Collects what the summary needs from the lines of a trace."""
 
     def __init__(self) -> None:
         self.stacks: dict[int, Stack] = {}
@@ -191,14 +192,14 @@ class _Reading:
         self.end: ProgramEnd | None = None
         self.log_lines = 0
         self._failed: dict[
-            tuple[str, int, int, bool], tuple[CallSeen, int, tuple[tuple[int, str], ...]]
+            tuple[str, int, int, bool], tuple[CallSeen, int, tuple[LoggedLine, ...]]
         ] = {}
         self._logs: dict[tuple[int, int], deque[LogSeen]] = {}
 
     def take(self, event: Event) -> None:
         """One line."""
         if isinstance(event, StackSeen):
-            self.stacks[event.id] = event.frames
+            self.stacks[event.id] = event.stack
         elif isinstance(event, LibrarySeen):
             self.libraries[event.process, event.slot] = event
         elif isinstance(event, LogSeen):
@@ -226,21 +227,29 @@ class _Reading:
         elif len(self._failed) < _MOST_FAILURES:
             lines = self._logs.get((call.process, call.thread), ())
             during = (one for one in lines if call.begin <= one.time <= call.end)
-            log = tuple((one.level, one.text) for one in during)
+            log = tuple(LoggedLine(one.level, one.text) for one in during)
             self._failed[key] = call, 1, log
 
     def failures(self) -> Iterator[FailedCall]:
-        """Calls that failed, by when the first of their kind did."""
+        """Yield failed calls in the order of the first of each kind."""
         for call, count, log in self._failed.values():
             stack = self.stacks.get(call.place, ())
             yield FailedCall(
-                *(call.function, call.code, place_of(stack), stack, call.end),
-                *(call.injected, log, count),
+                function=call.function,
+                code=call.code,
+                name=code_name(call.code),
+                count=count,
+                injected=call.injected,
+                finding=not call.injected and not is_question(call.function),
+                time_ns=call.end,
+                place=place_of(stack),
+                stack=stack,
+                log=log,
             )
 
 
 class _Life:
-    """Handles as they come and go."""
+    """Follows handles from creation to free."""
 
     def __init__(self, stacks: dict[int, Stack]) -> None:
         self._stacks = stacks
@@ -276,13 +285,21 @@ class _Life:
         if call.place not in self._places:
             self._places[call.place] = place_of(stack)
         made = LiveHandle(
-            *(kind, call.process, call.slot, handle, call.function, call.end, call.on, call.name),
-            *(size, self._places[call.place], stack),
+            kind=kind,
+            process=call.process,
+            handle=handle,
+            name=call.name,
+            bytes=size,
+            made_by=call.function,
+            time_ns=call.end,
+            place=self._places[call.place],
+            stack=stack,
         )
         key = kind, call.process, call.slot, handle
+        owner = (_OWNERS[kind], call.process, call.slot, call.on) if kind in _OWNERS else None
         self._free(key)  # a graph may be asked for again and again
         self._tried.discard(key)
-        self._handles.add(key, made, _owner(made) if kind in _OWNERS else None)
+        self._handles.add(key, made, owner)
         self._counts[kind] += 1
         self._bytes += size if kind == "memory" else 0
 
@@ -307,38 +324,34 @@ class _Life:
     def _note(self, time: int) -> None:
         counts = self._counts
         row = (counts["context"], counts["graph"], counts["memory"], self._bytes)
-        last = self.timeline[-1] if self.timeline else AliveAt(0, 0, 0, 0, 0)
+        last = self.timeline[-1] if self.timeline else AliveAt()
         if row != (last.contexts, last.graphs, last.memory_handles, last.memory_bytes):
             self.timeline.append(AliveAt(time, *row))
 
     def left(self) -> Iterator[LiveHandle]:
         """What was never given back; a graph goes with its context."""
         early = set(map(id, self.early))  # told once
-        for thing in self._handles.values():
-            key = thing.kind, thing.process, thing.slot, thing.handle
-            if thing.kind != "graph" and id(thing) not in early and key not in self._tried:
-                yield thing
-
-
-def _owner(thing: LiveHandle) -> _Key:
-    return _OWNERS[thing.kind], thing.process, thing.slot, thing.owner
+        for key, handle in self._handles:
+            if handle.kind != "graph" and id(handle) not in early and key not in self._tried:
+                yield handle
 
 
 def place_of(stack: Stack) -> str:
-    """File and line of the call, or where in which object."""
+    """Return file and line of a call, or function and offset."""
     frame = of_program(of_programmer(stack), "")
     return "" if frame is None else frame.place
 
 
 def of_programmer(stack: Stack) -> Stack:
-    """A stack without the frames of a Python interpreter, which are the same for every line."""
+    """Return a stack without the frames of a Python interpreter."""
     kept = tuple(one for one in stack if not _INTERPRETER.match(PurePath(one.module).name))
     if kept or not stack:
         return kept
-    return (Frame("Python code", "", 0, stack[-1].module, 0),)
+    return (Frame("Python code", module=stack[-1].module),)
 
 
-def with_diagnoses(report: WatchReport, diagnoses: Iterable[str]) -> WatchReport:
-    """The report with what is known about its failures, in their order."""
-    pairs = zip(report.failures, diagnoses, strict=True)
-    return replace(report, failures=tuple(replace(one, diagnosis=text) for one, text in pairs))
+def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
+    """The result with what is known about its failures, in their order."""
+    pairs = zip(result.failed_calls, diagnoses, strict=True)
+    calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
+    return replace(result, failed_calls=calls)

@@ -1,8 +1,8 @@
-"""What was seen of a program, as lines of JSON: written while it runs, read by anyone later.
+"""Traces: what was seen of a program, as lines of JSON.
 
 The first line names the format, the last one says how the program ended. In between come places
 (call stacks, by number), libraries, calls and lines of QNN's log. Times are nanoseconds since the
-start. A file from elsewhere may hold anything: lines are bounded and every value has its type.
+start. A trace is untrusted: lines are bounded and every value is checked against its type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from msgspec import Meta
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import ProcessMemory
-from qnnmem.programs.stacks import Frame, Symbols, Trace
+from qnnmem.programs.stacks import Symbols, Trace
+from qnnmem.results.programs import FunctionTotal, NotChecked, Stack
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -53,30 +54,11 @@ class TraceHead(msgspec.Struct, frozen=True):
     injected: Rules = ()  # which calls were to fail
 
 
-class FrameSeen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One function on a call stack."""
-
-    function: Name
-    file: FileName
-    line: Small
-    module: FileName
-    offset: Amount
-    source: Name = ""
-
-
 class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
     """A call stack that calls refer to by its number."""
 
     id: Amount
-    stack: Annotated[tuple[FrameSeen, ...], Meta(max_length=MOST_FRAMES)]
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """As those of a program that runs here."""
-        return tuple(
-            Frame(one.function, one.file, one.line, one.module, one.offset, one.source)
-            for one in self.stack
-        )
+    stack: Annotated[Stack, Meta(max_length=MOST_FRAMES)]
 
 
 class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library"):
@@ -121,23 +103,6 @@ class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
     text: FileName
 
 
-class FunctionTotal(msgspec.Struct, frozen=True):
-    """All calls of one function, also of those that are only counted."""
-
-    count: Amount
-    ns: Amount
-    failed: Amount
-
-
-class MissedSeen(msgspec.Struct, frozen=True):
-    """Part of a program that the trace knows nothing of."""
-
-    what: Name
-    calls: Amount = 0
-    process: Small = 0
-    thread: Small = 0
-
-
 class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     """The last line."""
 
@@ -149,14 +114,14 @@ class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     left_out: Amount
     has_lines: bool
     unmatched: Rules = ()  # which calls were to fail and never came
-    not_checked: Annotated[tuple[MissedSeen, ...], Meta(max_length=MOST_MISSED)] = ()
+    not_checked: Annotated[tuple[NotChecked, ...], Meta(max_length=MOST_MISSED)] = ()
 
 
 Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd
 
 
 def read_trace(path: Path) -> Iterator[TraceHead | Event]:
-    """Every line of a trace, the first one first."""
+    """Yield the lines of a trace in order."""
     if regular_size(path) > MOST_BYTES:
         raise LoadError(path, f"a trace of more than {format_size(MOST_BYTES)} is not read")
     heads = msgspec.json.Decoder(TraceHead)
@@ -182,14 +147,14 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """How much of the memory that a trace may take a line takes."""
+    """Return what a line counts against `MOST_PARTS`."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
 def _check(found: TraceHead | Event) -> None:
-    """What types cannot say."""
+    """Check what the types cannot express."""
     if isinstance(found, TraceHead) and found.schema != SCHEMA:
         raise msgspec.ValidationError(f"the format is {found.schema}")
     if isinstance(found, CallSeen):
@@ -200,11 +165,11 @@ def _check(found: TraceHead | Event) -> None:
 
 
 class TraceRecorder:
-    """What one run leaves; threads of the program may be told about at the same time."""
+    """Writes the trace of one run; several threads may add events."""
 
     def __init__(self, file: Path, symbols: Symbols) -> None:
         self.symbols = symbols
-        # Read by the same descriptor: the program can put anything into the place of the file.
+        # Read back by the same descriptor: the program can replace the file.
         self._file = file.open("w+b")
         self._encode = msgspec.json.Encoder().encode
         self._lock = threading.Lock()
@@ -215,15 +180,15 @@ class TraceRecorder:
         self.left_out = 0
 
     def since_start(self, clock: int) -> int:
-        """A time of the machine's clock as one of the trace."""
+        """Convert a time of the machine's clock to one of the trace."""
         return max(0, min(clock, time.monotonic_ns()) - self._start)
 
     def now(self) -> int:
-        """The time of the trace at the moment."""
+        """Return the current time of the trace."""
         return time.monotonic_ns() - self._start
 
     def add(self, event: Event) -> None:
-        """Keep one event, as long as there is room."""
+        """Keep one event while there is room."""
         line = self._encode(event) + b"\n"
         with self._lock:
             bytes_now, parts_now = self._bytes + len(line), self._parts + parts_of(event)
@@ -235,10 +200,10 @@ class TraceRecorder:
             self._file.write(line)
 
     def place(self, memory: ProcessMemory, addresses: tuple[int, ...]) -> int:
-        """The number of a call stack; 0 for none, and where there are too many."""
+        """Return the number of a call stack; 0 for none, or if there are too many."""
         if not addresses:
             return 0
-        key = memory, addresses  # not its number, which may be another process later
+        key = memory, addresses  # not its pid, which may be reused
         with self._lock:
             found = self._known.get(key)
             full = len(self._known) >= _MOST_STACKS
@@ -251,13 +216,12 @@ class TraceRecorder:
         return number
 
     def lines(self) -> Iterator[bytes]:
-        """Call stacks with functions and lines, and then every event; nothing more comes."""
+        """Yield call stacks with functions and lines, then every event; call it once at the end."""
         everything = tuple({frame: None for trace in self._numbers for frame in trace})
         self.symbols.stack(everything)  # each file is looked into once
         size = parts = 0
         for trace, number in self._numbers.items():
-            frames = map(_frame_seen, self.symbols.stack(trace)[:MOST_FRAMES])
-            stack = StackSeen(number, tuple(frames))
+            stack = StackSeen(number, self.symbols.stack(trace)[:MOST_FRAMES])
             line = self._encode(stack) + b"\n"
             size, parts = size + len(line), parts + parts_of(stack)
             if size > _STACK_BYTES or parts > _STACK_PARTS:
@@ -267,8 +231,3 @@ class TraceRecorder:
         with self._lock, self._file as file:
             file.seek(0)
             yield from file
-
-
-def _frame_seen(frame: Frame) -> FrameSeen:
-    module = frame.module[:4096]
-    return FrameSeen(frame.function, frame.file, frame.line, module, frame.offset, frame.source)

@@ -1,4 +1,4 @@
-"""A program run with the observer in it; what was seen ends in a trace."""
+"""Run a program with the observer in it and record a trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from qnnmem.errors import UsageError
 from qnnmem.programs import launch
 from qnnmem.programs.functions import NAMES
-from qnnmem.programs.ledger import Ledger, NotChecked
+from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.shims import OBSERVER, OBSERVER_OBJECT, build_objects, check_program
 from qnnmem.programs.stacks import Symbols
 from qnnmem.programs.watch.injections import Injection
@@ -23,16 +23,16 @@ from qnnmem.programs.watch.trace import (
     MOST_MISSED,
     MOST_RULES,
     SCHEMA,
-    FunctionTotal,
-    MissedSeen,
     ProgramEnd,
     TraceHead,
     TraceRecorder,
 )
+from qnnmem.results.programs import FunctionTotal, NotChecked
+from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted, quote
 from qnnmem.version import __version__
 
-_LARGEST = (1 << 63) - 1
+_LARGEST = MAX_COUNT
 _MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
 _WORD = 4000  # characters of a word of the command in the trace
 _COMMAND = 64_000  # and of all of them
@@ -50,7 +50,7 @@ class WatchOptions:
 
 
 def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
-    """Run a program; gives the lines of its trace, kept in a folder until they are read."""
+    """Run a program and return the lines of its trace, which are kept in a folder."""
     program = check_program(options.command[0])
     _check_loader(Path(program))
     build_objects(folder, OBSERVER)
@@ -80,9 +80,9 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
     return _lines(options, recorder, end)
 
 
-def _missed(one: NotChecked) -> MissedSeen:
+def _missed(one: NotChecked) -> NotChecked:
     thread, process = (number & 0xFFFF_FFFF for number in (one.thread, one.process))
-    return MissedSeen(one.what, one.calls, process, thread)
+    return NotChecked(one.what, one.calls, process, thread)
 
 
 def _lines(options: WatchOptions, recorder: TraceRecorder, end: ProgramEnd) -> Iterator[bytes]:
@@ -94,11 +94,11 @@ def _lines(options: WatchOptions, recorder: TraceRecorder, end: ProgramEnd) -> I
 
 
 def _words(options: WatchOptions) -> tuple[str, ...]:
-    """The command, cut so that it fits into a line of a trace."""
+    """Return the command, cut to fit into a line of a trace."""
     kept: list[str] = []
     room = _COMMAND
     for word in options.command:
-        # A word may hold what is no text.
+        # An argument may be invalid UTF-8.
         text = word.encode("utf-8", "backslashreplace").decode()
         if len(text) > _WORD:
             text = f"{text[: _WORD // 2]}…{text[-_WORD // 2 :]}"
@@ -111,7 +111,7 @@ def _words(options: WatchOptions) -> tuple[str, ...]:
 
 
 def _check_loader(program: Path) -> None:
-    """Refuses a program that the system's loader puts nothing into."""
+    """Refuse a program that the dynamic loader preloads nothing into."""
     state = program.stat()
     other_user = state.st_mode & stat.S_ISUID and state.st_uid != os.getuid()
     other_group = state.st_mode & stat.S_ISGID and state.st_gid != os.getgid()

@@ -9,15 +9,15 @@ from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, command, lines, table, tag
 from qnnmem.report.page.memory_map import memory_map
-from qnnmem.report.page.values import FixTry, FixValues
+from qnnmem.results.fix import FixedModel, RemedyTrial
 
 
-def fix_section(fix: FixValues) -> PageSection:
+def fix_section(fix: FixedModel) -> PageSection:
     """Verdict, bars and maps before and after, the table of what was tried."""
     name = PurePath(fix.input).name or fix.input
     rows = [_row(number, one, fix.best) for number, one in enumerate(fix.tried)]
     head = ("remedy", "change", "of", "bytes", "fits", "results", "extra work", "seconds")
-    target = f" for {fix.soc}" if fix.soc else ""
+    target = f" for {fix.soc_name}" if fix.soc_name else ""
     return PageSection(
         f"Fix of {name}{target}",
         lines(
@@ -33,21 +33,21 @@ def fix_section(fix: FixValues) -> PageSection:
                 *(tag("p", f"Wrote {file}") for file in fix.files),
                 *_next(fix),
                 tag("p", f"{fix.input}, {fix.tool}; bytes before and after are computed by plans")
-                if fix.plans is not None
+                if fix.maps is not None
                 else tag("p", f"{fix.input}, {fix.tool}"),
             ]
         ),
-        has_map=fix.plans is not None,
+        has_map=fix.maps is not None,
     )
 
 
-def _chain(fix: FixValues) -> Iterator[Html]:
+def _chain(fix: FixedModel) -> Iterator[Html]:
     if fix.from_log:
         yield tag("h3", "From the log")
-        yield tag("ol", *(tag("li", one) for one in fix.from_log), class_="evidence")
+        yield tag("ol", *(tag("li", line) for line in fix.from_log), class_="evidence")
 
 
-def _deployment(fix: FixValues) -> Iterator[Html]:
+def _deployment(fix: FixedModel) -> Iterator[Html]:
     found = fix.deployment
     if found is not None:
         plain = found.plain_total_bytes
@@ -57,10 +57,10 @@ def _deployment(fix: FixValues) -> Iterator[Html]:
         yield tag("p", f"{words}{beside}; {load}")
 
 
-def _bars(fix: FixValues) -> Iterator[Html]:
+def _bars(fix: FixedModel) -> Iterator[Html]:
     if fix.before_bytes is not None and fix.after_bytes is not None:
-        first, best = fix.tried[0], fix.tried[fix.best]
-        given = "given" if fix.plans is not None else ""
+        first, best = fix.tried[0], fix.chosen
+        given = "given" if fix.maps is not None else ""
         rows = [
             Bar(f"before, {first.pool}", [("other", fix.before_bytes)], fix.limit_bytes),
             Bar(f"after, {best.pool}", [("total", fix.after_bytes)], fix.limit_bytes, 0, "", given),
@@ -68,11 +68,11 @@ def _bars(fix: FixValues) -> Iterator[Html]:
         yield bars(rows, "Bytes before and after")
 
 
-def _maps(fix: FixValues) -> Iterator[Html]:
+def _maps(fix: FixedModel) -> Iterator[Html]:
     """Two maps on one scale; one where nothing was changed."""
-    if fix.plans is None:
+    if fix.maps is None:
         return
-    before, after = fix.plans.before, fix.plans.after
+    before, after = fix.maps.before, fix.maps.after
     if before == after:
         yield memory_map(before, "As it is and stays", budget=fix.limit_bytes)
         return
@@ -90,15 +90,15 @@ def _maps(fix: FixValues) -> Iterator[Html]:
     )
 
 
-def _after(fix: FixValues) -> str:
-    if fix.plans is None:
+def _after(fix: FixedModel) -> str:
+    if fix.maps is None:
         return ""
-    part = ", neediest part" if fix.plans.after_is == "neediest part" else ""
-    change = fix.tried[fix.best].change
-    return f"After ({change}{part}): scratch {fix.plans.after.scratch_bytes:,} bytes"
+    part = ", neediest part" if fix.maps.after_is == "neediest part" else ""
+    change = fix.chosen.change
+    return f"After ({change}{part}): scratch {fix.maps.after.scratch_bytes:,} bytes"
 
 
-def _next(fix: FixValues) -> Iterator[Html]:
+def _next(fix: FixedModel) -> Iterator[Html]:
     """The command to go on with, without the words that lead to it."""
     why, found, words = fix.next.partition("qnnmem ")
     if found:
@@ -109,13 +109,12 @@ def _next(fix: FixValues) -> Iterator[Html]:
         yield tag("p", fix.next)
 
 
-def _row(number: int, one: FixTry, best: int) -> tuple[str | int | None, ...]:
+def _row(number: int, one: RemedyTrial, best: int) -> tuple[str | int | None, ...]:
     fits = {True: "yes", False: "no", None: "-"}[one.fits]
     results = "the same"
     if not one.identical:
         most = one.largest_difference
         results = "numbers lost" if most is None else f"{most:.2g} off"
-    extra = f"{one.extra_macs / one.macs:+.1%}" if one.macs else "-"
     name: str = tag("strong", one.remedy) if number == best else one.remedy
     why = f"{one.change}: {one.why}" if one.why else one.change
-    return name, why, one.pool, one.bytes, fits, results, extra, f"{one.seconds:.1f}"
+    return name, why, one.pool, one.bytes, fits, results, one.extra_work, f"{one.seconds:.1f}"

@@ -5,28 +5,26 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.gate_values import LintValues
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
-from qnnmem.text import counted
+from qnnmem.results.lint import LintResult, Severity
 
-_SEVERITIES = {"error": "bad", "warning": "open", "note": "faint"}
-_ANSWER = ("nothing is wrong", "to be changed", "cannot tell")
+_SEVERITIES = {Severity.ERROR: "bad", Severity.WARNING: "open", Severity.NOTE: "faint"}
+_ANSWER = ("nothing is wrong", "must be changed", "cannot tell")
 
 
-def lint_section(lint: LintValues) -> PageSection:
+def lint_section(lint: LintResult) -> PageSection:
     """Every finding with its place and what to write instead."""
-    said = f"{counted(lint.errors, 'error')}, {counted(lint.warnings, 'warning')}"
     rows = [
         (
-            tag("strong", one.severity, class_=_SEVERITIES.get(one.severity, "faint")),
+            tag("strong", one.severity.value, class_=_SEVERITIES[one.severity]),
             one.file if one.line is None else f"{one.file}:{one.line}",
-            tag("code", one.key or ""),
+            tag("code", one.key),
             one.sentence,
-            one.cure or "",
+            one.cure,
         )
         for one in lint.findings
     ]
-    body = [tag("p", badge(lint.passes, _ANSWER), Html(" "), said, class_="answer")]
+    body = [tag("p", badge(lint.passes, _ANSWER), Html(" "), lint.summary, class_="answer")]
     if rows:
         body.append(table(("", "where", "key", "what is wrong", "what to write"), rows))
     names = ", ".join(PurePath(one.path).name for one in lint.files[:3])

@@ -9,21 +9,15 @@ from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
 from qnnmem.report.page.memory_map import memory_map
-from qnnmem.report.page.values import (
-    InspectedGraph,
-    InspectValues,
-    MapValues,
-    PlanBuffer,
-    PlanTcm,
-)
+from qnnmem.results.inspect import InspectedBinary, InspectedGraph
+from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted
 
 _POOLS = {"scratch": "scratch", "persistent": "persistent", "io": "io", "constants": "constants"}
 
 
-def binary_section(found: InspectValues, file: str = "") -> PageSection:
+def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
     """TCM of all graphs together and of each alone, then the graphs."""
-    ours = found.qnnmem
     name = PurePath(file).name or "a binary"
     made = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(
@@ -31,7 +25,7 @@ def binary_section(found: InspectValues, file: str = "") -> PageSection:
         lines(
             [
                 tag("p", f"{made}; {counted(ours.file_bytes, 'byte')}", class_="answer"),
-                *_tcm(found),
+                *_tcm(ours),
                 *(part for graph in ours.graphs for part in _graph(graph)),
                 tag("p", f"{ours.tool}; sizes are computed, limits of TCM documented"),
             ]
@@ -40,8 +34,7 @@ def binary_section(found: InspectValues, file: str = "") -> PageSection:
     )
 
 
-def _tcm(found: InspectValues) -> Iterator[Html]:
-    ours = found.qnnmem
+def _tcm(ours: InspectedBinary) -> Iterator[Html]:
     rows = [(f"{graph.name} alone", graph.tcm) for graph in ours.graphs]
     if len(ours.graphs) > 1:
         rows.insert(0, ("all graphs in one run", ours.tcm))
@@ -60,7 +53,7 @@ def _tcm(found: InspectValues) -> Iterator[Html]:
     yield table(head, [(what, *_numbers(tcm)) for what, tcm in known])
 
 
-def _numbers(tcm: PlanTcm) -> tuple[Html, int, int, int, int]:
+def _numbers(tcm: TcmAnswer) -> tuple[Html, int, int, int, int]:
     return badge(tcm.fits), tcm.need_bytes, tcm.limit_bytes, tcm.buffers, tcm.max_buffers
 
 
@@ -72,22 +65,4 @@ def _graph(graph: InspectedGraph) -> Iterator[Html]:
     ]
     yield bars(rows, f"Bytes of each pool of {graph.name}")
     if graph.buffers:
-        yield memory_map(_map(graph))
-
-
-def _map(graph: InspectedGraph) -> MapValues:
-    buffers = [
-        PlanBuffer(
-            one.name, one.pool, one.size, one.first_step, one.end_step, one.offset, one.aliases
-        )
-        for one in graph.buffers
-    ]
-    scratch = graph.pools.get("scratch", 0)
-    return MapValues(
-        scratch_bytes=scratch,
-        persistent_bytes=graph.pools.get("persistent", 0),
-        lower_bound_bytes=0,  # a binary does not say
-        optimal=False,
-        io=graph.io,
-        buffers=buffers,
-    )
+        yield memory_map(graph.map)

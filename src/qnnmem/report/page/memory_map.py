@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from qnnmem.report.page.markup import Html, data, lines, tag
-from qnnmem.report.page.values import MapValues, PlanBuffer
+from qnnmem.results.plan import PlanBuffer, PlanMap
 from qnnmem.text import counted
 
 _POOLS = ("scratch", "io", "persistent")
@@ -25,10 +25,10 @@ _PEAKS = 24  # buttons for what sets the peak
 
 
 def memory_map(
-    plan: MapValues,
+    plan: PlanMap,
     caption: str = _CAPTION,
     *,
-    beside: MapValues | None = None,
+    beside: PlanMap | None = None,
     budget: int | None = None,
 ) -> Html:
     """The whole figure; on one scale with the map of the plan that it stands `beside`."""
@@ -62,7 +62,7 @@ def memory_map(
     )
 
 
-def _peak(plan: MapValues, boxes: Sequence[PlanBuffer]) -> Html:
+def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
     """Buttons that lead to what sets the peak, the largest first."""
     if plan.peak is None:
         return Html("")
@@ -84,7 +84,7 @@ def _peak(plan: MapValues, boxes: Sequence[PlanBuffer]) -> Html:
     return lines([tag("p", where), tag("ul", *buttons, class_="peaks")])
 
 
-def drawn(plan: MapValues) -> list[PlanBuffer]:
+def drawn(plan: PlanMap) -> list[PlanBuffer]:
     """Buffers that have an address in scratch or persistent memory."""
     outside = plan.io == "outside"
     return [
@@ -93,9 +93,9 @@ def drawn(plan: MapValues) -> list[PlanBuffer]:
 
 
 def map_data(
-    plan: MapValues,
+    plan: PlanMap,
     boxes: Sequence[PlanBuffer],
-    beside: MapValues | None = None,
+    beside: PlanMap | None = None,
     budget: int | None = None,
 ) -> dict[str, Any]:
     """What the drawing code reads."""

@@ -9,15 +9,21 @@ from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, size, table, tag, text
 from qnnmem.report.page.memory_map import drawn, memory_map
-from qnnmem.report.page.values import PlanBuffer, PlanValues
-from qnnmem.results.proof import ProofScope, as_proof, proof_words
+from qnnmem.results.plan import PlanBuffer, PlanResult
+from qnnmem.results.proof import ProofScope
 from qnnmem.text import counted
 
 __all__ = ["live_bytes", "memory_map", "plan_section", "provenance"]
+_LABELS = {
+    "scratch": "scratch",
+    "persistent": "persistent",
+    "io": "inputs and outputs",
+    "constants": "constants",
+}
 _LISTED = 2000  # rows of the table; the map has all
 
 
-def plan_section(plan: PlanValues) -> PageSection:
+def plan_section(plan: PlanResult) -> PageSection:
     """Everything a plan holds."""
     return PageSection(
         f"Plan of {PurePath(plan.input).name or plan.input}",
@@ -26,7 +32,7 @@ def plan_section(plan: PlanValues) -> PageSection:
                 *(tag("p", line) for line in plan.holds_for),
                 _answer(plan),
                 _pools(plan),
-                memory_map(plan, budget=_budgets(plan).get("scratch")),
+                memory_map(plan.map, budget=plan.limits.get("scratch")),
                 _live(plan),
                 *_tcm(plan),
                 *(tag("p", note) for note in plan.notes),
@@ -38,36 +44,24 @@ def plan_section(plan: PlanValues) -> PageSection:
     )
 
 
-def _budgets(plan: PlanValues) -> dict[str, int]:
-    return {one.pool: one.have_bytes for one in plan.budgets}
-
-
-def _answer(plan: PlanValues) -> Html:
-    proof = as_proof(plan.proof, optimal=plan.optimal)
-    words = proof_words(proof, plan.scratch_bytes, plan.lower_bound_bytes)
+def _answer(plan: PlanResult) -> Html:
     answer = [badge(plan.fits), Html(" ")] if plan.budgets or plan.fits is False else []
     return tag(
         "p",
         *answer,
-        Html(f"scratch {size(plan.scratch_bytes)}, {text(words)}"),
+        Html(f"scratch {size(plan.scratch_bytes)}, {text(plan.proof_words)}"),
         class_="answer",
     )
 
 
-def _pools(plan: PlanValues) -> Html:
-    have = _budgets(plan)
-    pools = [
-        ("scratch", "scratch", plan.scratch_bytes),
-        ("persistent", "persistent", plan.persistent_bytes),
-        ("io", "inputs and outputs", plan.io_bytes),
-        ("constants", "constants", plan.constant_bytes),
-    ]
+def _pools(plan: PlanResult) -> Html:
+    have, pools = plan.limits, plan.pools
     rows = [
-        Bar(label, [(pool, need)], have.get(pool), 0, _origin(plan, pool), "given")
-        for pool, label, need in pools
+        Bar(_LABELS[pool], [(pool, need)], have.get(pool), 0, _origin(plan, pool), "given")
+        for pool, need in pools.items()
     ]
-    if sum(need > 0 for _, _, need in pools) > 1:
-        rows.append(Bar("all together", [(pool, need) for pool, _, need in pools]))
+    if sum(need > 0 for need in pools.values()) > 1:
+        rows.append(Bar("all together", list(pools.items())))
     tcm = plan.tcm
     if tcm is not None:
         pieces = [("constants", plan.constant_bytes)]
@@ -82,17 +76,16 @@ def _pools(plan: PlanValues) -> Html:
     return Html(f"{bars(shown, 'Bytes of each pool')}\n{around}")
 
 
-def _origin(plan: PlanValues, pool: str) -> str:
+def _origin(plan: PlanResult, pool: str) -> str:
     return plan.origins.get(f"{'constant' if pool == 'constants' else pool}_bytes", "")
 
 
-def _live(plan: PlanValues) -> Html:
-    points = list(live_bytes([one for one in drawn(plan) if one.pool != "persistent"]))
-    proof = as_proof(plan.proof, optimal=plan.optimal)
-    limits = [(f"scratch, {proof.value}", plan.scratch_bytes)]
-    if proof is ProofScope.NONE:
+def _live(plan: PlanResult) -> Html:
+    points = list(live_bytes([one for one in drawn(plan.map) if one.pool != "persistent"]))
+    limits = [(f"scratch, {plan.scope.value}", plan.scratch_bytes)]
+    if plan.scope is ProofScope.NONE:
         limits.append(("lower bound for this order", plan.lower_bound_bytes))
-    limits += [("budget", one) for pool, one in _budgets(plan).items() if pool == "scratch"]
+    limits += [("budget", have) for pool, have in plan.limits.items() if pool == "scratch"]
     chart = line(points, "Bytes alive at each step", limits, unit="step", stepped=True)
     return Html(f"<h3>Bytes alive at each step</h3>\n{chart}") if points else Html("")
 
@@ -109,11 +102,10 @@ def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
         yield step, total
 
 
-def _tcm(plan: PlanValues) -> Iterator[Html]:
+def _tcm(plan: PlanResult) -> Iterator[Html]:
     tcm = plan.tcm
     if tcm is not None:
-        by = f" by an {plan.proof}" if plan.proof == ProofScope.ESTIMATE.value else ""
-        yield tag("h3", "TCM of aDSP direct mode ", badge(tcm.fits), by)
+        yield tag("h3", "TCM of aDSP direct mode ", badge(tcm.fits), plan.scope.basis)
         source = plan.origins.get("tcm.limit_bytes", "")
         rows = [
             ("bytes", tcm.need_bytes, "computed", tcm.limit_bytes, source),
@@ -122,7 +114,7 @@ def _tcm(plan: PlanValues) -> Iterator[Html]:
         yield table(("of model and IO", "needed", "origin", "there", "origin"), rows)
 
 
-def _buffers(plan: PlanValues) -> Html:
+def _buffers(plan: PlanResult) -> Html:
     largest = sorted(plan.buffers, key=lambda one: (-one.size_bytes, one.name))[:_LISTED]
     rows = (
         (one.name, one.pool, one.size_bytes, one.offset_bytes, f"{one.lower} to {one.upper - 1}")
@@ -134,12 +126,11 @@ def _buffers(plan: PlanValues) -> Html:
     return details(f"{which} {total}", table(head, rows))
 
 
-def provenance(plan: PlanValues) -> Html:
+def provenance(plan: PlanResult) -> Html:
     """Where the numbers come from."""
     rows = [("file", plan.input), ("tool", plan.tool), ("alignment", f"{plan.align_bytes} bytes")]
     rows.append(("inputs and outputs", f"{plan.io} scratch"))
     rows.append(("bits", "as in the model" if plan.bits is None else str(plan.bits)))
-    if plan.seconds is not None:
-        rows.append(("planned in", f"{plan.seconds:.3f} s"))
+    rows.append(("planned in", f"{plan.seconds:.3f} s"))
     rows += sorted(plan.origins.items())
     return details("Where the numbers come from", table(("what", "from"), rows))

@@ -9,14 +9,14 @@ from qnnmem.report.page.charts import Points, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Cell, Html, badge, details, lines, table, tag, text
-from qnnmem.report.page.program_values import (
-    BrokenRule,
-    CallFrame,
-    ClientValues,
-    FailEachValues,
-    LeftThing,
-    WatchedFailure,
-    WatchValues,
+from qnnmem.results.programs import (
+    ClientFinding,
+    ClientResult,
+    FailEachResult,
+    FailedCall,
+    Frame,
+    LiveHandle,
+    WatchResult,
 )
 from qnnmem.text import counted
 from qnnmem.units import format_size
@@ -28,7 +28,7 @@ _DRAWN = 1000  # points of a line
 _ANSWER = ("nothing found", "to be changed", "cannot tell")
 
 
-def client_section(found: ClientValues) -> PageSection:
+def client_section(found: ClientResult) -> PageSection:
     """What check-client found, and what was alive from call to call."""
     where = ", ".join(filter(None, (found.mode, found.hw_version)))
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
@@ -49,7 +49,7 @@ def client_section(found: ClientValues) -> PageSection:
     return PageSection(f"Rules that {_program(found.command)} breaks", lines(body))
 
 
-def watch_section(found: WatchValues) -> PageSection:
+def watch_section(found: WatchResult) -> PageSection:
     """What a watched program kept alive, what failed, what it never released."""
     libraries = [
         f"{one.name} {one.version or ''}".strip() + (f" (API {one.api})" if one.api else "")
@@ -72,7 +72,7 @@ def watch_section(found: WatchValues) -> PageSection:
     return PageSection(f"What {_program(found.command)} does with QNN", lines(body))
 
 
-def fail_each_section(found: FailEachValues) -> PageSection:
+def fail_each_section(found: FailEachResult) -> PageSection:
     """How a program took the failure of each of its calls."""
     rows = [
         (
@@ -81,7 +81,7 @@ def fail_each_section(found: FailEachValues) -> PageSection:
             one.place,
             one.ended_by or ("" if one.exit_code is None else f"exit code {one.exit_code}"),
             ", ".join(f"{left.kind} {left.place}".strip() for left in one.leaked[:_LEFT]),
-            one.last_line or "",
+            one.last_line,
         )
         for one in found.runs[:_MOST]
     ]
@@ -100,7 +100,7 @@ def _program(command: Sequence[str]) -> str:
     return file_name(command[0]) if command else "a program"
 
 
-def _is_open(found: ClientValues | WatchValues) -> bool:
+def _is_open(found: ClientResult | WatchResult) -> bool:
     """Whether calls were missed, and nothing was found in the others."""
     return bool(found.not_checked) and not found.findings
 
@@ -119,7 +119,7 @@ def _beyond(number: int, what: str) -> Iterator[Html]:
         yield tag("p", f"{counted(number - _MOST, what)} more in the result.")
 
 
-def _rule(one: BrokenRule) -> Html:
+def _rule(one: ClientFinding) -> Html:
     rows: list[tuple[str, str]] = [("rule", one.title)] if one.title else []
     if one.need is not None or one.given is not None:
         rows += zip(("expected", "given"), numbers(one.rule, one.need, one.given), strict=True)
@@ -143,7 +143,7 @@ def _rule(one: BrokenRule) -> Html:
     )
 
 
-def _stack(title: str, stack: Sequence[CallFrame]) -> Iterator[Html]:
+def _stack(title: str, stack: Sequence[Frame]) -> Iterator[Html]:
     if stack:
         shown = [
             tag("li", tag("code", frame.function or "?"), " ", _place(frame))
@@ -152,13 +152,13 @@ def _stack(title: str, stack: Sequence[CallFrame]) -> Iterator[Html]:
         yield details(title, tag("ol", *shown, class_="frames"), is_open=True)
 
 
-def _place(frame: CallFrame) -> str:
+def _place(frame: Frame) -> str:
     if frame.file and frame.line:
         return f"{frame.file}:{frame.line}"
     return f"{file_name(frame.module)}+{frame.offset:#x}" if frame.module else ""
 
 
-def _left(title: str, things: Sequence[LeftThing]) -> Iterator[Html]:
+def _left(title: str, things: Sequence[LiveHandle]) -> Iterator[Html]:
     if not things:
         return
     yield tag("h3", title)
@@ -171,7 +171,7 @@ def _left(title: str, things: Sequence[LeftThing]) -> Iterator[Html]:
         yield from _stack(f"{one.kind} {one.name}, made by {one.made_by}", one.stack)
 
 
-def _failures(calls: Sequence[WatchedFailure]) -> Iterator[Html]:
+def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
     if calls:
         yield tag("h3", "Calls that failed")
     for one in calls[:_MOST]:
@@ -214,12 +214,12 @@ def _thinned(points: Points) -> Points:
     return [one for part in parts for one in (max(part, key=lambda point: point[1]), part[-1])]
 
 
-def _client_calls(found: ClientValues) -> Iterator[Html]:
+def _client_calls(found: ClientResult) -> Iterator[Html]:
     rows = [(name, count, found.failed_calls.get(name, 0)) for name, count in found.calls.items()]
     yield from _functions(("function", "calls", "failed"), rows[:_MOST], len(rows))
 
 
-def _watched_calls(found: WatchValues) -> Iterator[Html]:
+def _watched_calls(found: WatchResult) -> Iterator[Html]:
     by_time = sorted(found.functions.items(), key=lambda one: -one[1].ns)
     rows = [(name, one.count, f"{one.ns / 1e6:,.2f}", one.failed) for name, one in by_time[:_MOST]]
     yield from _functions(("function", "calls", "ms", "failed"), rows, len(by_time))

@@ -14,12 +14,10 @@ from qnnmem.report.page import (
     contents,
     doctor,
     fix,
-    gate_values,
     htp,
     lint,
     lpai,
     plan,
-    program_values,
     programs,
     settings,
     values,
@@ -29,27 +27,35 @@ from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
 from qnnmem.results.diff import DiffResult
 from qnnmem.results.doctor import DoctorResult
-from qnnmem.results.fit import FitResult
+from qnnmem.results.fit import FitResult, FitsResult
+from qnnmem.results.fix import FixedModel, FixedModels
 from qnnmem.results.footprint import Bill
+from qnnmem.results.inspect import InspectedBinary
+from qnnmem.results.lint import LintResult
+from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.programs import ClientResult, FailEachResult, WatchResult
+from qnnmem.results.read import read_as
+from qnnmem.results.schema import schema_name
+from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
-    "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
+    "qnnmem.plan/1": (PlanResult, plan.plan_section),
     "qnnmem.footprint/1": (Bill, htp.bill_section),
     "qnnmem.fit/1": (FitResult, htp.fit_section),
     "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
     "qnnmem.place/1": (values.PlaceValues, settings.place_section),
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
-    "qnnmem.fix/1": (values.FixValues, fix.fix_section),
-    "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
-    "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
-    "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
-    "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
+    "qnnmem.check-client/1": (ClientResult, programs.client_section),
+    "qnnmem.watch/1": (WatchResult, programs.watch_section),
+    "qnnmem.fail-each/1": (FailEachResult, programs.fail_each_section),
+    "qnnmem.fix/1": (FixedModel, fix.fix_section),
+    "qnnmem.lint/1": (LintResult, lint.lint_section),
     "qnnmem.check/1": (CheckResult, budgets.check_section),
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
-    "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
+    "qnnmem.inspect/1": (InspectedBinary, lpai.binary_section),
     "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
     "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),
 }
@@ -59,7 +65,11 @@ SHOWN = tuple(_KINDS)
 
 
 # Results of several files: each is a section, and those without one are named.
-_SEVERAL = {"qnnmem.plans/1": "plans", "qnnmem.fits/1": "answers", "qnnmem.fixes/1": "results"}
+_SEVERAL: Mapping[str, type[SeveralFiles]] = {
+    "qnnmem.plans/1": PlansResult,
+    "qnnmem.fits/1": FitsResult,
+    "qnnmem.fixes/1": FixedModels,
+}
 
 
 def schema_of(result: Any) -> Any:
@@ -74,16 +84,10 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
     name = schema_of(result)
     if not isinstance(name, str) or name not in _SEVERAL:
         return [section_of(result, where)]
-    try:
-        found = msgspec.convert(
-            {"results": result.get(_SEVERAL[name]), "refused": result.get("refused")},
-            values.SeveralValues,
-        )
-    except msgspec.ValidationError as exc:
-        raise UsageError(f"{where}: it is no {name}: {exc}") from exc
-    sections = [section_of(one, where) for one in found.results]
+    found = read_as(result, where, _SEVERAL[name])
+    sections = [_KINDS[schema_name(type(one))][1](one) for one in found.each]
     if found.refused:
-        said = lines(tag("p", one.sentence) for one in found.refused)
+        said = lines(tag("p", file.sentence) for file in found.refused)
         sections.append(PageSection("Without an answer", said))
     return sections
 
@@ -96,7 +100,8 @@ def section_of(result: Any, where: str) -> PageSection:
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     kind, render = _KINDS[name]
     try:
-        found: Any = msgspec.convert(result, kind)
+        inner = result.get("qnnmem", result) if kind is InspectedBinary else result
+        found: Any = msgspec.convert(inner, kind)
         return render(found, where) if render in _UNNAMED else render(found)
     except (msgspec.ValidationError, IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.contract.rules import Rule, finding, rules
+from qnnmem.contract.rules import LPAI, PROGRAM, QMEM, Rule, finding, rules
+from qnnmem.contract.rules import every_rule as every_rule_of_all
 from qnnmem.lpai.choices import choices
 from qnnmem.qnn.codes import UNKNOWN, code_name
 
@@ -83,3 +84,15 @@ def test_a_finding_takes_cure_and_source_from_its_rule() -> None:
 def test_a_finding_may_know_a_better_cure() -> None:
     """A cure with the numbers of the case goes before the general one."""
     assert finding("R4", "too small", cure="allocate 128 bytes").cure == "allocate 128 bytes"
+
+
+@pytest.mark.parametrize("table", [LPAI, QMEM, PROGRAM])
+def test_every_table_is_whole(table: str) -> None:
+    """Each rule has a title, a source, a cure and codes of QNN; ids are unique over all tables."""
+    for rule in rules(table).values():
+        assert rule.title.endswith(".")
+        assert rule.source
+        assert rule.cure
+        assert UNKNOWN not in map(code_name, rule.codes)
+        assert every_rule_of_all()[rule.id] is rule
+    assert len(every_rule_of_all()) == sum(len(rules(one)) for one in (LPAI, QMEM, PROGRAM))

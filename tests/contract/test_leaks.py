@@ -105,7 +105,7 @@ def test_registered_memory_is_named_when_its_context_goes(tmp_path: Path) -> Non
     assert f"memory of 100 bytes, registered at {Path(__file__).name}" in (
         client.backend.findings[0]
         .sentence.replace(f"{Path(__file__).parent}{os.sep}", "")
-        .replace("tests/lpai/", "")
+        .replace("tests/contract/", "")
     )
 
 

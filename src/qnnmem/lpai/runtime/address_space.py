@@ -23,8 +23,8 @@ BASE = {
 }
 
 
-class AddressRoom:
-    """First fit: a buffer goes to the lowest aligned address between those that are there."""
+class AddressSpace:
+    """First-fit allocator of simulated addresses."""
 
     def __init__(self, base: int, capacity: int | None) -> None:
         self._base, self.capacity = base, capacity
@@ -41,19 +41,19 @@ class AddressRoom:
 
     @property
     def count(self) -> int:
-        """Buffers that are there."""
+        """Number of buffers."""
         with self._lock:
             self._take_back()
             return len(self._taken)
 
     def take(self, size: int, align: int, _log: Log) -> int | None:
-        """An address with so many bytes, or None where there is no room."""
+        """Return a free address, or None if there is no room."""
         with self._lock:
             self._take_back()
             return self._place(size, align)
 
     def give(self, address: int) -> None:
-        """The bytes at an address are free again."""
+        """Free the bytes at an address."""
         # It may be called when Python collects garbage, also while the lock is held.
         self._returned.append(address)
 
@@ -74,7 +74,7 @@ class AddressRoom:
         return address
 
 
-class TcmRoom(AddressRoom):
+class TcmSpace(AddressSpace):
     """A pool of fixed size for a fixed number of allocations, with the documented messages.
 
     It is registered, with a line of its own, by the first allocation, and again by the first one
@@ -104,7 +104,7 @@ class TcmRoom(AddressRoom):
 
 
 @cache
-def process_tcm() -> TcmRoom:
+def process_tcm() -> TcmSpace:
     """The documented pool; a process has one, whoever allocates from it."""
     facts = tcm_pool()
-    return TcmRoom(facts.size.value, facts.max_allocations.value)
+    return TcmSpace(facts.size.value, facts.max_allocations.value)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import array
-import gc
 import mmap
-import threading
 from collections.abc import Callable
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, TypeAlias
@@ -11,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from qnnmem.contract.regions import ClientBuffer, release
 from qnnmem.errors import UsageError
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.qnn.enums import MemType
 
@@ -73,122 +71,53 @@ def test_memory_that_is_held_counts_as_there(make: Make, part: Part) -> None:
 
 
 @owners
-def test_memory_that_was_dropped_counts_as_released(make: Make, part: Part) -> None:
-    """With the last reference of the application the memory is gone, though its bytes stay."""
+def test_memory_that_was_dropped_is_kept(make: Make, part: Part) -> None:
+    """Dropping a reference frees nothing: the runtime keeps the bytes, and nobody is accused."""
     owner = make()
-    lease = ClientBuffer(part(owner))
+    lease = ClientBuffer(part(owner)).watch()
     del owner
+    assert not lease.is_released
+    assert lease.array.size == lease.size
+
+
+@owners
+def test_memory_that_was_given_back_counts_as_released(make: Make, part: Part) -> None:
+    """By its owner, whatever part of it was handed over; the bytes stay mapped."""
+    owner = make()
+    lease = ClientBuffer(part(owner)).watch()
+    release(owner)
     assert lease.is_released
     assert lease.array.size == lease.size
 
 
 @owners
-def test_our_own_views_do_not_count_as_an_owner(make: Make, part: Part) -> None:
-    """What the runtime cuts out of a lease does not keep it from being released."""
-    owner = make()
-    lease = ClientBuffer(part(owner))
-    views = [lease.array[:4], lease.array[2:].view(np.uint8), lease.array.data]
-    lease.array = lease.array[:6]
-    assert not lease.is_released
-    del owner
-    assert lease.is_released
-    assert len(views) == 3
-
-
-@owners
-def test_a_part_is_enough_to_hold_memory(make: Make, part: Part) -> None:
-    """An application that keeps only the part it handed over keeps the memory."""
-    held = part(make())
-    lease = ClientBuffer(held)
-    assert not lease.is_released
-    del held
-    assert lease.is_released
-
-
-@pytest.mark.parametrize(
-    "keep",
-    [
-        lambda owner: [owner],
-        lambda owner: {"state": owner},
-        lambda owner: lambda: owner,
-        lambda owner: type("Holder", (), {"owner": owner})(),
-        lambda owner: memoryview(owner)[10:20],
-        lambda owner: np.frombuffer(owner, np.uint8)[3:],
-    ],
-    ids=["list", "dict", "closure", "attribute", "other view", "other array"],
-)
-def test_any_way_of_keeping_counts(keep: Callable[[bytearray], object]) -> None:
-    """A container, a closure or another view of the owner all keep the memory."""
-    owner = bytearray(200)
-    lease, kept = ClientBuffer(owner), keep(owner)
-    del owner
-    assert not lease.is_released
-    del kept
-    gc.collect()
-    assert lease.is_released
-
-
-def test_an_owner_in_another_thread_counts() -> None:
-    """A variable of a thread that waits keeps the memory."""
-    owner = bytearray(200)
-    lease, started, go = ClientBuffer(owner), threading.Event(), threading.Event()
-
-    def hold(_mine: bytearray) -> None:
-        started.set()
-        go.wait(300)
-
-    thread = threading.Thread(target=hold, args=(owner,))
-    thread.start()
-    started.wait(300)
-    del owner
-    held = not lease.is_released
-    go.set()
-    thread.join()
-    assert held
-    assert lease.is_released
-
-
-def test_parts_of_one_block_are_released_together() -> None:
-    """Leases of two parts do not count as owners of each other."""
-    block = np.zeros(200, np.uint8)
-    first, second = ClientBuffer(block[:100]).watch(), ClientBuffer(block[100:]).watch()
-    assert (first.is_released, second.is_released) == (False, False)
-    assert not first.overlaps(second)
-    del block
-    assert (first.is_released, second.is_released) == (True, True)
-
-
-@owners
-def test_the_same_part_may_be_leased_again(make: Make, part: Part) -> None:
-    """Three leases of one thing are held by the application alone."""
+def test_a_part_that_was_given_back_counts_as_released(make: Make, part: Part) -> None:
+    """Of several leases each one; one that is made later is memory that was allocated again."""
     held = part(make())
     leases = [ClientBuffer(held).watch() for _ in range(3)]
-    assert not any(lease.is_released for lease in leases)
-    del held
+    release(held)
     assert all(lease.is_released for lease in leases)
+    assert not ClientBuffer(held).watch().is_released
 
 
-def test_one_part_that_is_held_keeps_the_block() -> None:
-    """The block is there as long as the application has any part of it."""
+def test_only_what_shares_bytes_is_released() -> None:
+    """A part of a block that is given back leaves the others alone, the whole block does not."""
     block = np.zeros(300, np.uint8)
-    parts = [block[:100], block[100:200], block.data[200:]]
-    leases = [ClientBuffer(part).watch() for part in parts]
-    del block
-    while parts:
-        assert not any(lease.is_released for lease in leases)
-        parts.pop()
+    leases = [ClientBuffer(block[at : at + 100]).watch() for at in (0, 100, 200)]
+    release(block[150:160])
+    assert [lease.is_released for lease in leases] == [False, True, False]
+    assert not leases[0].overlaps(leases[1])
+    release(block)
     assert all(lease.is_released for lease in leases)
 
 
-def test_leases_that_are_gone_do_not_count() -> None:
-    """After one lease went, the other is still judged rightly."""
-    block = np.zeros(200, np.uint8)
-    first, second = ClientBuffer(block[:100]).watch(), ClientBuffer(block[100:]).watch()
-    del first
-    gc.collect()
-    assert not second.is_released
-    del block
-    assert second.is_released
+def test_memory_of_a_heap_is_not_given_back() -> None:
+    """It is freed, by its heap."""
+    buffer = Heap(MemType.DDR).allocate(128)
+    for memory in (buffer, buffer.view[64:], buffer.address):
+        with pytest.raises(UsageError, match="freed with the free of its heap"):
+            release(memory)
+    assert not buffer.freed
 
 
 def test_a_heap_buffer_is_released_by_freeing_it() -> None:

@@ -1,4 +1,7 @@
-"""The pools of a graph: whether they lie apart from everything else, are there and are intact."""
+"""Memory that a client hands over for a while: pools of a graph and a persistent binary.
+
+Whether it is of the right type, lies apart from everything else, is still there and intact.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.regions import ClientBuffer, Holder, Holding, holders
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.client_buffer import ClientBuffer
+from qnnmem.lpai.runtime.context_config import CREATE, INVALID_CONFIG, ContextConfig
 from qnnmem.lpai.runtime.heap import Heap
-from qnnmem.lpai.runtime.holdings import Holder, Holding, holders
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.qnn.enums import MemType
@@ -27,7 +30,7 @@ Pools = dict[str, ClientBuffer | None]
 
 
 def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
-    """No tensor of the plan lies on another that is still needed, or finalize fails."""
+    """Fail finalize if the plan puts a tensor on another that is still needed."""
     found = [describe(one) for one in islice(collisions(compiled), MAX_FINDINGS)]
     for one in found[1:]:
         backend.note(one)
@@ -36,7 +39,7 @@ def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
 
 
 def check_pools(backend: Backend, graph: str, own: Holder, new: Pools, now: Pools) -> None:
-    """New pools share no byte with each other, with the old ones or with what others hold."""
+    """Fail the call if a new pool shares bytes with another pool or a binary."""
     scratch = new["scratch"] or now["scratch"]
     persistent = new["persistent"] or now["persistent"]
     if scratch is not None and persistent is not None and scratch.overlaps(persistent):
@@ -63,7 +66,7 @@ def _check_others(
 
 
 def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding | None:
-    """Two pools of one kind: nothing is lost at once, so the call succeeds."""
+    """Return the finding for two pools of one kind: nothing is lost yet, so the call succeeds."""
     pair = f"graphs {graph[:80]!r} and {held.owner[:80]!r}"
     if what == "persistent":
         return finding("X5", f"{pair} share persistent memory", call=_SET, buffer=what)
@@ -73,7 +76,7 @@ def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding |
 
 
 def gone(pools: Pools, call: str) -> Iterator[Finding]:
-    """Pools that the application let go of."""
+    """Yield findings for pools that the application freed."""
     for what, rule in _RULES.items():
         buffer = pools[what]
         if buffer is not None and buffer.is_released:
@@ -82,14 +85,14 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
 
 
 def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
-    """Scratch that was freed before another one took its place: for a while there was none."""
+    """Report scratch that was freed before its replacement was handed over."""
     if old is not None and old.is_released:
         sentence = "scratch was freed before another one was handed over"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
 def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Finding]:
-    """Blocks of heaps past whose ends something was written; one of several pieces is told once."""
+    """Yield findings for heap blocks with broken guard zones, each block once."""
     seen: set[int] = set()
     for what, buffer in lent.items():
         made = None if buffer is None else buffer.allocation
@@ -103,11 +106,66 @@ def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Find
 
 
 def own_pool(name: str, size: int, align: int) -> ClientBuffer:
-    """A pool that the runtime allocates itself."""
+    """Return a pool that the runtime allocates itself."""
     return ClientBuffer(Heap(MemType.DDR).allocate(size, max(64, align), name))
 
 
 def lies_in(start: int, end: int, view: NDArray[Any]) -> bool:
-    """Whether addresses from start to end are all of bytes of a view."""
+    """Return whether all addresses from start to end lie in a view."""
     first: int = view.__array_interface__["data"][0]
     return first <= start and end <= first + view.size
+
+
+def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextConfig) -> MemType:
+    """Return the type of memory that the model is in; DDR if nothing names one."""
+    if buffer.is_freed:
+        sentence = "the buffer of the binary was freed before the context was made"
+        backend.fail(5005, _binary_finding("B1", sentence, buffer))
+    given, said = buffer.mem_type, config.model_mem_type
+    if given is not None and given not in backend.profile.mem_types:
+        mode = backend.profile.mode.value
+        sentence = f"the binary is in {given.name}, which {mode} mode does not have"
+        rule = "T3" if given is MemType.TCM else "R14"
+        backend.fail(1000, _binary_finding(rule, sentence, buffer))
+    if given is not None and said is not None and given != said:
+        sentence = (
+            f"the binary is said to be in {said.name}, but its memory came from the "
+            f"{given.name} heap"
+        )
+        backend.fail(INVALID_CONFIG, _binary_finding("T5", sentence, buffer))
+    if given not in (None, MemType.DDR) and said is None:
+        sentence = f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE does not say so"
+        backend.note(_binary_finding("T5", sentence, buffer))
+    if config.persistent_binary:
+        _note_alignment(backend, buffer)
+        _check_binary_apart(backend, buffer)
+    return given or said or MemType.DDR
+
+
+def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
+    """Report a heap block that was allocated without the alignment.
+
+    Where Python puts a `bytes` that was read from a file is not for the client to choose.
+    """
+    if buffer.allocation is None:
+        return
+    if backend.alignment_queried_at is not None:  # otherwise the pools report it
+        backend.check_alignment_query(buffer, "binary", CREATE)
+    align = backend.profile.start_alignment
+    off = buffer.address % align
+    if off:
+        sentence = (
+            f"the binary starts at {buffer.address:#x}, {off} bytes past a multiple of {align}"
+        )
+        backend.note(_binary_finding("R3", sentence, buffer))
+
+
+def _check_binary_apart(backend: Backend, buffer: ClientBuffer) -> None:
+    for held in holders.touching(buffer):
+        if held.what != "binary":  # it is only read: several contexts may share one
+            sentence = f"the binary shares bytes with {held.label}"
+            backend.fail(5000, _binary_finding("X8", sentence, buffer))
+
+
+def _binary_finding(rule: str, sentence: str, buffer: ClientBuffer) -> Finding:
+    return finding(rule, sentence, call=CREATE, buffer="binary", address=buffer.address)

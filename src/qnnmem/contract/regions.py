@@ -1,0 +1,407 @@
+"""Memory of a client: where it lies, who holds it, and whether it was freed.
+
+    Extent         bytes from a start to an end in one space: a process or a shared file
+    Region         memory that somebody gave out, with its freed state
+      Allocation       a block of a simulated heap, between two guard zones
+      ForeignMemory    bytes of another process, with a copy here
+    ClientBuffer   memory that a client handed over, in whatever object it came
+    Holding        memory that a graph or a context must have for itself
+
+A client hands over an address and a size. Whatever object they come in (a buffer, a slice of it, a
+numpy view of a view), the address tells the allocation. An allocation is known for as long as its
+bytes are mapped, that is as long as anybody refers to any of them: no address means two things.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from qnnmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qnnmem.qnn.enums import MemType
+
+GUARD_BYTES = 64
+GUARD = 0xA5
+
+
+class Extent(NamedTuple):
+    """Bytes from `start` up to `end`; equal addresses of two spaces are different memory."""
+
+    start: int
+    end: int
+    space: object = None  # None: this process
+
+    def overlap(self, other: Extent) -> int:
+        """Return how many bytes the two have in common."""
+        if self.space is not other.space and self.space != other.space:
+            return 0
+        return max(0, min(self.end, other.end) - max(self.start, other.start))
+
+    def holds(self, address: int) -> bool:
+        """Return whether an address lies inside."""
+        return self.start <= address < self.end
+
+    def covers(self, other: Extent) -> bool:
+        """Return whether all bytes of another extent are among its own."""
+        return self.overlap(other) == other.end - other.start
+
+
+class Region:
+    """Memory that was given out, with its freed state."""
+
+    mem_type: MemType | None = None  # of the heap it came from; None: not known
+
+    def __init__(self, address: int, size: int, space: object = None) -> None:
+        self.address, self.size, self.space = address, size, space
+        self.freed = False
+        self.serial = next_serial()
+        # Alignments that were known before it was made, as far as hand-overs have shown.
+        self.known_alignments: set[tuple[int, int]] = set()
+
+    @property
+    def end(self) -> int:
+        """The address behind its last byte."""
+        return self.address + self.size
+
+    @property
+    def extent(self) -> Extent:
+        """Where it lies."""
+        return Extent(self.address, self.address + self.size, self.space)
+
+    def guards_broken(self) -> tuple[str, ...]:
+        """Return the sides on which something was written past it: `before`, `behind`."""
+        return ()
+
+
+class Allocation(Region):
+    """One block that a heap gave out: real bytes between two guard zones."""
+
+    mem_type: MemType
+
+    def __init__(
+        self, storage: NDArray[Any], start: int, size: int, mem_type: MemType, name: str
+    ) -> None:
+        self.block: int = storage.__array_interface__["data"][0]
+        super().__init__(self.block + start, size)
+        self._storage = weakref.ref(storage, lambda _: _gone.append(self))
+        self._start = start
+        self.block_end: int = self.block + storage.size
+        self.mem_type, self.name = mem_type, name
+        _add(self)
+
+    def bytes_from(self, address: int) -> NDArray[Any] | None:
+        """Return the bytes from an address to the end; None once they are unmapped."""
+        storage = self._storage()
+        if storage is None:
+            return None
+        return storage[address - self.block : self._start + self.size]
+
+    def guards_broken(self) -> tuple[str, ...]:
+        """Return the sides on which something was written past the block."""
+        storage = self._storage()
+        if storage is None:
+            return ()
+        end = self._start + self.size
+        before = storage[self._start - GUARD_BYTES : self._start]
+        behind = storage[end : end + GUARD_BYTES]
+        sides = (("before", before), ("behind", behind))
+        return tuple(side for side, zone in sides if (zone != GUARD).any())
+
+
+class ForeignMemory(Region):
+    """Bytes of another process: its address there, and a copy here that is executed on.
+
+    The owner of the connection keeps the copy current and sets the freed state.
+    """
+
+    def __init__(
+        self, address: int, array: NDArray[Any], *, readonly: bool = False, space: object = None
+    ) -> None:
+        super().__init__(address, array.size, space)
+        self.array, self.readonly = array, readonly
+
+
+class ClientBuffer:
+    """Memory that a client handed over: an object with the buffer protocol, or an address.
+
+    The bytes stay mapped as long as the buffer exists, so that using them too late is a finding
+    and not a crash. Memory of a heap is gone when its allocation is freed, other memory when the
+    client calls `release`. Dropping a Python reference frees nothing: nobody can see it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_is_given_back",
+        "_place",
+        "_root",
+        "address",
+        "allocation",
+        "array",
+        "readonly",
+        "size",
+    )
+
+    def __init__(self, memory: Any) -> None:
+        import numpy
+
+        self._is_given_back = False
+        self.array: NDArray[Any]
+        self.address: int
+        self.allocation: Region | None
+        if isinstance(memory, ForeignMemory):
+            self.readonly, self.array = memory.readonly, memory.array
+            self._root, self._place = None, (0, 0)
+            self.size, self.address, self.allocation = memory.size, memory.address, memory
+            return
+        view = _bytes_of(memory)
+        self.readonly = view.readonly
+        self.array = numpy.frombuffer(view, numpy.uint8)
+        self._root = _root_array(view)
+        self._place = _place(self._root)
+        self.size = self.array.size
+        self.address = self.array.__array_interface__["data"][0]
+        self.allocation = _allocation_of(memory, self.address, self.size)
+
+    def watch(self) -> ClientBuffer:
+        """Let `release` know of this buffer."""
+        if self.allocation is None:
+            with _lock:
+                _watched.add(self)
+        return self
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the client has freed the memory or given it back."""
+        if self.allocation is not None:
+            return self.allocation.freed
+        # numpy gives an array other memory when it is resized, as realloc does.
+        return self._is_given_back or _place(self._root) != self._place
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether it is memory of a heap, or of another process, that was freed."""
+        return self.allocation is not None and self.allocation.freed
+
+    @property
+    def mem_type(self) -> MemType | None:
+        """The type of the heap it came from; None for memory from elsewhere."""
+        return None if self.allocation is None else self.allocation.mem_type
+
+    @property
+    def extent(self) -> Extent:
+        """Where it lies for the client, which may be another process."""
+        space = None if self.allocation is None else self.allocation.space
+        return Extent(self.address, self.address + self.size, space)
+
+    def overlaps(self, other: ClientBuffer) -> bool:
+        """Return whether the two share a byte."""
+        return self.extent.overlap(other.extent) > 0
+
+    def give_back(self) -> None:
+        """Note that the client has given the memory back."""
+        self._is_given_back = True
+
+
+def release(memory: Any) -> None:
+    """Give memory back that came from no heap, as `free` does in C.
+
+    Pools and binaries that share a byte with it count as freed from now on. Memory of a heap is
+    freed by its heap.
+    """
+    given = ClientBuffer(memory)
+    if given.allocation is not None:
+        raise UsageError("memory of a heap is freed with the free of its heap or buffer")
+    with _lock:
+        known = tuple(_watched)
+    for buffer in known:
+        if buffer.overlaps(given):
+            buffer.give_back()
+
+
+def _bytes_of(memory: Any) -> memoryview:
+    address = as_address(memory)
+    if address is not None:
+        return _bytes_at(address)
+    try:
+        view = memoryview(memory.view if _heap_block(memory) is not None else memory)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        if _holds_objects(memory) or _holds_objects(view.obj):
+            raise TypeError  # raw bytes there would be taken for pointers
+    except (TypeError, ValueError, BufferError, NotImplementedError) as exc:
+        raise UsageError(
+            f"a {type(memory).__name__} cannot be used as memory; give an object with the "
+            "buffer protocol in one piece, such as a numpy array, a bytearray or an mmap"
+        ) from exc
+    return view
+
+
+def _bytes_at(address: int) -> memoryview:
+    """Return the bytes from an address, as C has it, to the end of its allocation."""
+    found = find_allocation(address)
+    content = None if found is None else found.bytes_from(address)
+    if found is None or content is None or not found.extent.holds(address):
+        raise UsageError(
+            f"address {address:#x} cannot be used as memory: it lies in no block that a heap gave"
+        )
+    return content.data
+
+
+def _heap_block(memory: Any) -> Allocation | None:
+    """Return the allocation of a buffer of a heap."""
+    found = getattr(memory, "allocation", None)
+    return found if isinstance(found, Allocation) else None
+
+
+def _allocation_of(memory: Any, address: int, size: int) -> Allocation | None:
+    block = _heap_block(memory)
+    if block is not None:
+        return block
+    found = find_allocation(address) if size else None
+    if found is not None and not found.extent.covers(Extent(address, address + size)):
+        past = max(address + size - found.end, found.address - address)
+        raise UsageError(
+            f"the memory at {address:#x} reaches {past:,} bytes past its allocation of "
+            f"{found.size:,} bytes"
+        )
+    return found
+
+
+def _root_array(memory: Any) -> Any:
+    """Return the last numpy array among the objects that a view shows, one behind the other."""
+    found = None
+    while memory is not None:
+        if hasattr(memory, "__array_interface__"):
+            found = memory
+        memory = memory.obj if isinstance(memory, memoryview) else getattr(memory, "base", None)
+    return found
+
+
+def _place(array: Any) -> tuple[int, int]:
+    """Return where an array has its bytes, and how many; zeros for no array."""
+    return (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
+
+
+def _holds_objects(memory: Any) -> bool:
+    return bool(getattr(getattr(memory, "dtype", None), "hasobject", False))
+
+
+# Every allocation by its address
+
+
+def find_allocation(address: int) -> Allocation | None:
+    """Return the allocation whose block, guard zones included, an address lies in."""
+    with _lock:
+        _forget_gone()
+        at = bisect_right(_blocks, address) - 1
+        found = _by_block[_blocks[at]] if at >= 0 else None
+    return found if found is not None and address < found.block_end else None
+
+
+def as_address(memory: object) -> int | None:
+    """Return the number of a pointer that comes as a number; None for anything with bytes."""
+    import numpy
+
+    if type(memory) is int or isinstance(memory, numpy.integer):
+        return int(memory)
+    if type(memory).__name__ != "c_void_p":
+        return None
+    value = getattr(memory, "value", None)
+    return value if isinstance(value, int) else 0  # ctypes shows NULL as None
+
+
+def next_serial() -> int:
+    """Return a number larger than every one before: it tells what came first."""
+    with _lock:
+        _serial[0] += 1
+        return _serial[0]
+
+
+def _add(allocation: Allocation) -> None:
+    with _lock:
+        _forget_gone()
+        insort(_blocks, allocation.block)
+        _by_block[allocation.block] = allocation
+
+
+def _forget_gone() -> None:
+    # Python may collect a block in the middle of anything, also of what holds the lock: that is
+    # only noted there, and acted on here.
+    while _gone:
+        gone = _gone.popleft()
+        if _by_block.get(gone.block) is gone:
+            del _by_block[gone.block]
+            del _blocks[bisect_right(_blocks, gone.block) - 1]
+
+
+_lock = Lock()
+_serial = [0]
+_gone: deque[Allocation] = deque()
+_blocks: list[int] = []  # sorted
+_by_block: dict[int, Allocation] = {}
+_watched: weakref.WeakSet[ClientBuffer] = weakref.WeakSet()
+
+
+# What graphs and contexts hold
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Memory that must not be used for anything else."""
+
+    what: str  # "scratch", "persistent" or "binary"
+    owner: str  # name of the graph; empty for a binary
+    buffer: ClientBuffer
+    holder: Holder
+
+    @property
+    def label(self) -> str:
+        """The memory, for a sentence."""
+        return f"{self.what} of graph {self.owner[:80]!r}" if self.owner else f"a {self.what}"
+
+
+class Holder(Protocol):
+    """A graph or a context."""
+
+    def holdings(self) -> Iterable[Holding]:
+        """Return what it holds now; nothing once its context is freed."""
+
+    def lends(self, start: int, end: int) -> bool:
+        """Return whether these bytes of scratch are an input or output whose place was told."""
+
+
+class _Holders:
+    """All that hold memory, and a number that changes whenever somebody's memory does.
+
+    C clients often cut everything from one block by offset, and one wrong offset makes two things
+    share bytes.
+    """
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakSet[Holder] = weakref.WeakSet()
+        self._lock = Lock()
+        self.version = 0
+
+    def changed(self, holder: Holder) -> None:
+        """Look at what a holder has from now on."""
+        with self._lock:
+            self._all.add(holder)
+            self.version += 1
+
+    def touching(self, buffer: ClientBuffer) -> Iterator[Holding]:
+        """Yield whatever shares a byte with a buffer."""
+        with self._lock:
+            everybody = list(self._all)
+        for holder in everybody:
+            yield from (held for held in holder.holdings() if held.buffer.overlaps(buffer))
+
+
+holders = _Holders()

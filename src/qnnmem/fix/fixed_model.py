@@ -1,0 +1,133 @@
+"""The result of a fix, made of what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from qnnmem.errors import join_words
+from qnnmem.fix.htp import HtpFixResult
+from qnnmem.fix.proof.prove import LevelGap, OutputGap
+from qnnmem.fix.remedy import JudgedChange
+from qnnmem.fix.run import FixResult
+from qnnmem.planner.planned_file import plan_map
+from qnnmem.results.fix import (
+    FixedModel,
+    FixedModels,
+    FixMaps,
+    LevelDifference,
+    LossyOption,
+    OutputDifference,
+    RemedyTrial,
+    Validation,
+    finite,
+)
+from qnnmem.results.several import FileCounts, RefusedFile, worst_code
+
+FixRow = FixedModel | RefusedFile
+
+
+def fixed_model(
+    result: FixResult,
+    files: Sequence[str] = (),
+    *,
+    next_step: str = "",
+    exit_code: int | None = None,
+    validation: Validation | None = None,
+    chain: Sequence[str] = (),
+    with_maps: bool = True,
+) -> FixedModel:
+    """What a fix came to; `chain` leads from a line of a log to what was wanted."""
+    best = result.best
+    deployment = best.need.deployment
+    soc = result.soc.name if isinstance(result, HtpFixResult) and result.soc else UNSET
+    return FixedModel(
+        input=str(result.case.path),
+        backend=result.backend,
+        fits=result.fits,
+        before_bytes=best.before.size,
+        after_bytes=best.need.size,
+        limit_bytes=best.need.limit,
+        over_budget=best.need.over,
+        total_bytes=best.need.total,
+        plain_total_bytes=best.before.total,
+        deployment=None if deployment is None else deployment.result(best.before.total),
+        best=result.tried.index(best),
+        tried=tuple(map(_trial, result.tried)),
+        obstacle=result.obstacle,
+        notes=result.notes,
+        would_fit=tuple(
+            LossyOption(hint.allow, hint.need.what, hint.need.size) for hint in result.hints
+        ),
+        validation=validation,
+        files=tuple(files),
+        next=next_step,
+        soc=soc,
+        exit_code=result.exit_code if exit_code is None else exit_code,
+        plans=_maps(best) if with_maps else UNSET,
+        from_log=tuple(chain) if chain else UNSET,
+    )
+
+
+def _maps(best: JudgedChange) -> FixMaps | UnsetType:
+    """Where every tensor lies before and after; HTP has no such plan."""
+    before, after = best.before.plan, best.need.plan
+    if before is None or after is None:
+        return UNSET
+    shown: Literal["whole model", "neediest part"] = (
+        "whole model" if best.change.parts is None else "neediest part"
+    )
+    return FixMaps(plan_map(before), plan_map(after), shown)
+
+
+def _trial(judged: JudgedChange) -> RemedyTrial:
+    made, need, proof = judged.change, judged.need, judged.proof
+    levels = () if proof is None else proof.levels
+    return RemedyTrial(
+        remedy=made.remedy,
+        change=made.what,
+        pool=need.what,
+        bytes=need.size,
+        limit_bytes=need.limit,
+        fits=judged.fits,
+        over_budget=need.over,
+        missing_bytes=need.missing,
+        why=join_words(need.why),
+        identical=proof is None or proof.identical,
+        lossy=made.is_lossy,
+        samples=0 if proof is None else proof.samples,
+        largest_difference=0.0 if proof is None else finite(proof.largest),
+        relative_difference=0.0 if proof is None else finite(proof.relative),
+        outputs=() if proof is None else tuple(map(_output, proof.each)),
+        reshaped_outputs=() if proof is None else proof.unmeasured,
+        macs=made.macs,
+        extra_macs=made.extra_macs,
+        optimisation_levels=tuple(map(_level, levels)) if levels else UNSET,
+        seconds=round(judged.seconds, 3),
+        steps=tuple(dict(step) for step in made.steps),
+    )
+
+
+def _level(gap: LevelGap) -> LevelDifference:
+    return LevelDifference(gap.level, gap.identical, finite(gap.largest), finite(gap.relative))
+
+
+def _output(gap: OutputGap) -> OutputDifference:
+    noise = None if gap.decibels is None else round(gap.decibels, 2)
+    return OutputDifference(gap.name, finite(gap.largest), finite(gap.relative), noise)
+
+
+def fixed_models(rows: Sequence[FixRow]) -> FixedModels:
+    """What became of several models as one result."""
+    done = tuple(row for row in rows if isinstance(row, FixedModel))
+    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
+    counts = FileCounts.of([model.fits for model in done], len(refused))
+    return FixedModels(
+        fits=counts.all_fit,
+        exit_code=worst_code([row.exit_code for row in rows]),
+        counts=counts,
+        results=done,
+        refused=refused,
+    )

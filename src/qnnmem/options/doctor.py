@@ -1,0 +1,87 @@
+"""Options of `doctor`: which logs, how they are read, and what is known of the model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from qnnmem.options.option import Opt
+from qnnmem.options.plan import ShapeOptions
+
+GROUPS = ("cause", "stage", "entry", "device", "build", "file")
+
+
+class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
+    """How logs are read, and what is known of the model that failed."""
+
+    kb: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--kb",
+            "Entries of your own, a file or a folder; may be repeated.",
+            metavar="PATH",
+            is_file=True,
+            leads=True,
+        ),
+    ] = ()
+    follow: Annotated[
+        bool,
+        Opt("--follow", "Watch one log that is still being written.", is_local=True, leads=True),
+    ] = False
+    jobs: Annotated[
+        int,
+        Opt(
+            "--jobs",
+            "Read with this many processes or threads.",
+            metavar="N",
+            ge=1,
+            le=256,
+            is_local=True,
+            leads=True,
+        ),
+    ] = 1
+    cluster: Annotated[
+        str | None,
+        Opt(
+            "--cluster",
+            "Read on a Dask cluster, e.g. tcp://host:8786.",
+            metavar="ADDRESS",
+            is_local=True,
+            leads=True,
+        ),
+    ] = None
+    group_by: Annotated[
+        str | None,
+        Opt(
+            "--group-by",
+            "Count incidents over all logs instead of showing each.",
+            choices=GROUPS,
+            is_local=True,
+            leads=True,
+        ),
+    ] = None
+    binary: Annotated[
+        str | None,
+        Opt("--binary", "Context binary that failed.", metavar="FILE", is_file=True, leads=True),
+    ] = None
+    model: Annotated[
+        str | None,
+        Opt(
+            "--model",
+            "Model that failed: compiled where HTP failed and --soc is given, planned where LPAI "
+            "did.",
+            metavar="FILE",
+            is_file=True,
+            leads=True,
+        ),
+    ] = None
+    soc: Annotated[
+        str | None,
+        Opt(
+            "--soc",
+            "Name, id or marketing name as in `qnnmem socs`.",
+            metavar="SOC",
+            is_soc=True,
+            is_local=True,
+            leads=True,
+        ),
+    ] = None

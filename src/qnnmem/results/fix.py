@@ -1,0 +1,315 @@
+"""Fixes: what was tried to make a model need less memory, for one file and for several."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from qnnmem.results.plan import PlanMap
+from qnnmem.results.result import Count, Positive, Result, describe
+from qnnmem.results.several import SeveralFiles
+
+# How far results are off; null where a number became NaN or infinite, which JSON cannot say.
+Gap = Annotated[float, Meta(ge=0)] | None
+
+
+def finite(number: float) -> float | None:
+    """The number; None for infinity and NaN, which JSON does not have."""
+    return number if math.isfinite(number) else None
+
+
+class OutputDifference(Struct, frozen=True):
+    """An output that differs from that of the model as it was."""
+
+    name: Annotated[str, describe("Name of the output.")]
+    largest_difference: Annotated[
+        Gap, describe("Largest difference; null where a number became NaN or infinite.")
+    ]
+    relative_difference: Annotated[
+        Gap, describe("The largest difference as part of the output's largest value.")
+    ]
+    signal_to_noise_db: Annotated[
+        float | None, describe("Signal to noise in decibels; null where it is not defined.")
+    ]
+
+
+class LevelDifference(Struct, frozen=True):
+    """How both models compare at one optimisation level of onnxruntime."""
+
+    level: Annotated[
+        str, Meta(pattern="^(basic|extended|all)$"), describe("The optimisation level.")
+    ]
+    identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
+    largest_difference: Annotated[
+        Gap, describe("Largest difference; null where a number became NaN or infinite.")
+    ]
+    relative_difference: Annotated[
+        Gap, describe("The largest difference as part of the output's largest value.")
+    ]
+
+
+class RemedyTrial(Struct, frozen=True, kw_only=True):
+    """A remedy that was tried, and what it came to."""
+
+    remedy: Annotated[str, describe("Name of the remedy; none is the model as it is.")]
+    change: Annotated[str, describe("What it changes, in a few words.")]
+    pool: Annotated[
+        str,
+        describe("What the bytes are of: scratch for LPAI, for HTP the pool that decides."),
+    ] = "scratch"
+    bytes: Annotated[Count | None, describe("Bytes needed; null where the judge could not say.")]
+    limit_bytes: Annotated[Count | None, describe("Limit of the pool in bytes.")] = None
+    fits: Annotated[bool | None, describe("Whether every limit holds; null without one.")]
+    over_budget: Annotated[tuple[str, ...], describe("Pools that are over their limits.")] = ()
+    missing_bytes: Annotated[Count, describe("Bytes over all limits together.")] = 0
+    why: Annotated[
+        str, describe("Why it does not fit, where that is not a matter of the bytes.")
+    ] = ""
+    identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
+    lossy: Annotated[
+        bool,
+        describe("Whether results may differ; what differs without it does not count."),
+    ] = False
+    samples: Annotated[Count, describe("On how many samples results were compared.")] = 0
+    largest_difference: Annotated[
+        Gap, describe("Largest difference; null where a number became NaN or infinite.")
+    ] = 0.0
+    relative_difference: Annotated[
+        Gap, describe("The largest difference as part of the output's largest value.")
+    ] = 0.0
+    outputs: Annotated[
+        tuple[OutputDifference, ...], describe("Outputs that differ, and how far.")
+    ] = ()
+    reshaped_outputs: Annotated[
+        tuple[str, ...], describe("Outputs of another shape, which cannot be compared.")
+    ] = ()
+    macs: Annotated[
+        Count, describe("Multiply-adds of the model as it is; 0 where they do not change.")
+    ] = 0
+    extra_macs: Annotated[int, describe("Multiply-adds on top.")] = 0
+    optimisation_levels: Annotated[
+        tuple[LevelDifference, ...] | UnsetType,
+        describe(
+            "How results compare at optimisation levels of onnxruntime, both models at the same; "
+            "of the result only. Without optimisation, `identical` says it."
+        ),
+    ] = UNSET
+    seconds: Annotated[float, Meta(ge=0), describe("Time it took in seconds.")] = 0.0
+    steps: Annotated[
+        tuple[dict[str, Any], ...],
+        describe("Remedies in order, each with its own numbers, as in qnnmem.fix-recipe/1."),
+    ] = ()
+
+    @property
+    def extra_work(self) -> str:
+        """Multiply-adds on top, as a part of those of the model as it is."""
+        return f"{self.extra_macs / self.macs:+.1%}" if self.macs else "-"
+
+
+class FixDeployment(Struct, frozen=True, kw_only=True):
+    """How parts are deployed, and what they take together."""
+
+    arrangement: Annotated[
+        Literal["resident", "shared", "in-turn"],
+        describe(
+            "All parts stay loaded; the same with one spill/fill buffer; or each part is loaded, "
+            "run and freed before the next."
+        ),
+    ]
+    parts: Annotated[Positive, describe("Number of parts.")]
+    worst_part: Annotated[
+        Positive, describe("Counted from 1: the part during which most is in memory.")
+    ]
+    held_bytes: Annotated[
+        Count, describe("Bytes of tensors that wait for other parts while it runs.")
+    ]
+    pools: Annotated[
+        dict[str, Count], describe("Bytes of each pool at its own worst moment, all parts counted.")
+    ]
+    total_bytes: Annotated[Count, describe("Bytes of everything at the worst moment.")]
+    plain_total_bytes: Annotated[
+        Count | None, describe("The same of the model in one piece; null where it is not known.")
+    ] = None
+    weights_bytes: Annotated[Count, describe("Bytes of the weights of all parts.")]
+    plain_weights_bytes: Annotated[
+        Count | None, describe("Bytes of the weights of the model in one piece.")
+    ]
+    repeated_weights_bytes: Annotated[
+        Count, describe("Bytes of weights that are stored in more than one part.")
+    ]
+    moved_bytes_per_inference: Annotated[
+        Count, describe("Bytes of tensors handed from part to part.")
+    ]
+    load_bytes_per_inference: Annotated[
+        Count, describe("The same, and all weights where parts are loaded in turn.")
+    ]
+
+
+class ValidatedOutput(Struct, frozen=True, kw_only=True):
+    """One output over all samples."""
+
+    output: Annotated[str, describe("Name of the output.")]
+    identical: Annotated[bool, describe("Whether it equals that of the model as it was.")]
+    largest_difference: Annotated[
+        Gap, describe("To the model as it was; null where a number became NaN or infinite.")
+    ]
+    relative_difference: Annotated[
+        Gap, describe("The largest difference as part of the output's largest value.")
+    ]
+    planned_difference: Annotated[Gap, describe("Difference of planned memory to the CPU.")]
+    nans: Annotated[Count, describe("Elements that are NaN.")]
+    infinities: Annotated[Count, describe("Elements that are infinite.")]
+    new_infinities: Annotated[
+        Count, describe("Infinite elements that the model as it was does not give.")
+    ]
+
+
+class Validation(Struct, frozen=True, kw_only=True):
+    """What running a result showed."""
+
+    holds: Annotated[bool, describe("Whether nothing speaks against the result.")]
+    samples: Annotated[Count, describe("Number of samples.")]
+    planned: Annotated[bool, describe("Whether it was executed in planned memory, too.")]
+    why_not_planned: Annotated[str, describe("Why it was not; empty where it was.")]
+    findings: Annotated[tuple[str, ...], describe("Rules broken in planned memory.")]
+    outputs: Annotated[tuple[ValidatedOutput, ...], describe("Every output.")]
+
+
+class LossyOption(Struct, frozen=True):
+    """A remedy that would fit by its plan if it were allowed; it changes results."""
+
+    allow: Annotated[str, describe("Name of the remedy to allow.")]
+    pool: Annotated[str, describe("What the bytes are of.")]
+    bytes: Annotated[Count | None, describe("Bytes that it would need.")]
+
+
+class FixMaps(Struct, frozen=True):
+    """Where every tensor lies before and after."""
+
+    before: Annotated[PlanMap, describe("The plan of the model as it is.")]
+    after: Annotated[PlanMap, describe("The plan of the result.")]
+    after_is: Annotated[
+        Literal["whole model", "neediest part"], describe("What `after` is the plan of.")
+    ] = "whole model"
+
+
+Shape = tuple[Count, ...]
+
+
+class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
+    """What was done to a model, to be done again."""
+
+    backend: Annotated[Literal["lpai", "htp"], describe("The backend that it is for.")]
+    model: Annotated[str, describe("Name of the file.")]
+    shapes: Annotated[dict[str, Shape], describe("Shapes of all inputs.")]
+    steps: Annotated[
+        tuple[dict[str, Any], ...],
+        Meta(max_length=100),
+        describe("Remedies in order, each with its own numbers."),
+    ]
+    before_bytes: Annotated[Count | None, describe("Bytes of the model as it was.")] = None
+    after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a step without a remedy."""
+        if not all(isinstance(step.get("remedy"), str) for step in self.steps):
+            raise ValueError("a step names its remedy")
+
+
+class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
+    """What was tried to make a model need less memory, and what it came to."""
+
+    input: Annotated[str, describe("Path of the model, as it was given.")]
+    backend: Annotated[
+        Literal["lpai", "htp"] | UnsetType,
+        describe("The backend that the result is for; it is no fix for the other."),
+    ] = UNSET
+    fits: Annotated[bool | None, describe("Whether every budget holds; null without one.")]
+    before_bytes: Annotated[Count | None, describe("Bytes of the model as it is.")] = None
+    after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
+    limit_bytes: Annotated[Count | None, describe("Limit of these bytes.")] = None
+    over_budget: Annotated[tuple[str, ...], describe("Pools that are over their limits.")] = ()
+    total_bytes: Annotated[
+        Count | None,
+        describe("Bytes of everything at the worst moment of a run; null where it is not known."),
+    ] = None
+    plain_total_bytes: Annotated[
+        Count | None, describe("The same bytes of the model as it is.")
+    ] = None
+    deployment: Annotated[
+        FixDeployment | None,
+        describe("How the parts are deployed, and what they take together; null for one piece."),
+    ] = None
+    best: Annotated[Count, describe("Which of those tried is the result, counted from 0.")]
+    tried: Annotated[
+        tuple[RemedyTrial, ...],
+        Meta(min_length=1),
+        describe("All that was tried, in order; the first is the model as it is."),
+    ]
+    obstacle: Annotated[str, describe("What stands in the way, where nothing suffices.")] = ""
+    notes: Annotated[tuple[str, ...], describe("Sentences that the user should know.")] = ()
+    would_fit: Annotated[
+        tuple[LossyOption, ...],
+        describe("What would fit by its plan if it were allowed; it changes results."),
+    ] = ()
+    validation: Annotated[
+        Validation | None, describe("What running the result showed; null unless asked for.")
+    ] = None
+    files: Annotated[tuple[str, ...], describe("Files that were written.")] = ()
+    next: Annotated[str, describe("The command to go on with.")] = ""
+    soc: Annotated[str | UnsetType, describe("For HTP: the SoC that it is for.")] = UNSET
+    exit_code: Annotated[int, describe("Exit code of the command.")] = 0
+    plans: Annotated[
+        FixMaps | UnsetType,
+        describe(
+            "For LPAI: where every tensor lies before and after; of one model, not in a table of "
+            "several."
+        ),
+    ] = UNSET
+    from_log: Annotated[
+        tuple[str, ...] | UnsetType,
+        describe(
+            "The way from a line of a log to what was wanted of the model, where one was given."
+        ),
+    ] = UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse a number that names nothing."""
+        if self.best >= len(self.tried):
+            raise ValueError("best is not one of those tried")
+
+    @property
+    def chosen(self) -> RemedyTrial:
+        """The one of those tried that is the result."""
+        return self.tried[self.best]
+
+    @property
+    def maps(self) -> FixMaps | None:
+        """Where every tensor lies before and after, where that is known."""
+        return self.plans if isinstance(self.plans, FixMaps) else None
+
+    @property
+    def soc_name(self) -> str:
+        """The SoC; empty for LPAI."""
+        return self.soc if isinstance(self.soc, str) else ""
+
+    @property
+    def summary(self) -> str:
+        """The result in a line."""
+        fits = {True: "fits", False: "does not fit", None: "cannot tell"}[self.fits]
+        if self.before_bytes is None or self.after_bytes is None:
+            return fits
+        return f"{fits}: {self.before_bytes:,} to {self.after_bytes:,} bytes"
+
+
+class FixedModels(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fixes/1"):
+    """What became of several models that were to need less memory."""
+
+    results: Annotated[tuple[FixedModel, ...], describe("The result of each model, in order.")]
+
+    @property
+    def each(self) -> tuple[FixedModel, ...]:
+        """The result of each model."""
+        return self.results

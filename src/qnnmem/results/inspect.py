@@ -1,0 +1,225 @@
+"""A context binary for LPAI: ours, inside the nesting of qnn-context-binary-utility."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from qnnmem.results.plan import BufferPool, PlanBuffer, PlanMap, TcmAnswer
+from qnnmem.results.result import Count, Difference, Positive, Result, describe
+from qnnmem.text import counted
+
+TensorPool = Annotated[str, Meta(pattern="^(scratch|persistent|io|constants)$")]
+
+
+class InspectedTensor(Struct, frozen=True, kw_only=True):
+    """An input, an output or one side of a state."""
+
+    name: Annotated[str, describe("Name of the tensor.")]
+    data_type: Annotated[str, describe("QNN's name of the element type.")]
+    shape: Annotated[tuple[Count, ...], describe("Dimensions.")]
+    bytes: Annotated[Count, describe("Size in bytes.")]
+    scale: Annotated[float | None, describe("Scale of quantized elements.")]
+    zero_point: Annotated[int | None, describe("Zero point of quantized elements.")]
+    pool: Annotated[TensorPool, describe("The pool that holds it.")]
+    offset: Annotated[
+        Count | None, describe("Bytes from the start of the pool; null for a constant.")
+    ]
+
+
+class InspectedState(Struct, frozen=True):
+    """A pair of tensors that carries state from one execution to the next."""
+
+    old: Annotated[InspectedTensor, describe("The tensor that the graph reads.")]
+    new: Annotated[InspectedTensor, describe("The tensor that the graph writes.")]
+
+
+class FrameWindow(Struct, frozen=True):
+    """A Buffer op: a sliding window of frames kept in persistent memory."""
+
+    name: Annotated[str, describe("Name of the op.")]
+    old: Annotated[str, describe("Tensor that brings the window from the execution before.")]
+    new: Annotated[str, describe("Tensor that carries it to the next.")]
+    frames: Annotated[Positive, describe("Frames that one execution brings.")]
+    size: Annotated[Positive, describe("Frames a full window holds.")]
+    stride: Annotated[Positive, describe("Frames that leave a full window.")]
+    blocking: Annotated[bool, describe("Whether the graph waits until the window is full.")]
+    padding: Annotated[Count, describe("Zero frames that count as present at the start.")]
+    reset: Annotated[str | None, describe("Input that empties the window when true.")]
+
+
+class InspectedBuffer(Struct, frozen=True, kw_only=True):
+    """A stretch of a pool that one tensor and its views hold for a while."""
+
+    name: Annotated[str, describe("Name of the tensor that is written first.")]
+    pool: Annotated[BufferPool, describe("The pool that holds the buffer.")]
+    offset: Annotated[Count, describe("Bytes from the start of the pool.")]
+    size: Annotated[Count, describe("Size in bytes.")]
+    first_step: Annotated[
+        Difference, describe("First step at which it is in use; -1 is before the first op.")
+    ]
+    end_step: Annotated[Difference, describe("One past the last step at which it is in use.")]
+    aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
+
+
+class InspectedGraph(Struct, frozen=True, kw_only=True):
+    """A graph of a binary."""
+
+    name: Annotated[str, describe("Name of the graph.")]
+    ops: Annotated[Count, describe("Number of ops.")] = 0
+    float_ops: Annotated[Count, describe("Ops that compute in floating point.")] = 0
+    program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
+    in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
+    align: Annotated[Positive, describe("Alignment of starts and sizes in bytes.")] = 1
+    io: Annotated[
+        Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
+    ]
+    pools: Annotated[
+        dict[str, Count], describe("Bytes of each pool; io only where it is outside of scratch.")
+    ]
+    inputs: Annotated[tuple[InspectedTensor, ...], describe("Inputs of the application.")] = ()
+    outputs: Annotated[tuple[InspectedTensor, ...], describe("Outputs of the application.")] = ()
+    states: Annotated[
+        tuple[InspectedState, ...], describe("State kept from one execution to the next.")
+    ] = ()
+    windows: Annotated[tuple[FrameWindow, ...], describe("Sliding windows of frames.")] = ()
+    constants: Annotated[Count, describe("Number of constants.")] = 0
+    buffers: Annotated[tuple[InspectedBuffer, ...], describe("Every buffer with its place.")]
+    notes: Annotated[tuple[str, ...], describe("What was noted when it was prepared.")] = ()
+    tcm: Annotated[
+        TcmAnswer | None,
+        describe("Whether the binary fits TCM with this graph alone; null for a layout."),
+    ] = None
+
+    @property
+    def map(self) -> PlanMap:
+        """The memory map; a binary knows no bound and no proof."""
+        return PlanMap(
+            scratch_bytes=self.pools.get("scratch", 0),
+            persistent_bytes=self.pools.get("persistent", 0),
+            lower_bound_bytes=0,
+            optimal=False,
+            io=self.io,
+            buffers=tuple(
+                PlanBuffer(
+                    name=buffer.name,
+                    pool=buffer.pool,
+                    size_bytes=buffer.size,
+                    lower=buffer.first_step,
+                    upper=buffer.end_step,
+                    offset_bytes=buffer.offset,
+                    aliases=buffer.aliases,
+                )
+                for buffer in self.buffers
+            ),
+        )
+
+
+class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1"):
+    """What a context binary for LPAI holds, but for programs and constants."""
+
+    producer: Annotated[str, describe("Program that made the binary.")] = ""
+    hw_version: Annotated[str, describe("Hardware version of LPAI that it is for.")] = ""
+    format_version: Annotated[str, describe("Version of the file format.")] = ""
+    file_bytes: Annotated[Count, describe("Size of the file in bytes.")] = 0
+    constants_bytes: Annotated[Count, describe("Bytes of the section of constants.")] = 0
+    tcm: Annotated[
+        TcmAnswer | None,
+        describe("Whether it fits TCM with all graphs in one run; null without a program."),
+    ] = None
+    graphs: Annotated[tuple[InspectedGraph, ...], describe("Graphs in the order of the file.")]
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether a graph has more allocations than TCM serves, which ends the whole system."""
+        return any(graph.tcm is not None and graph.tcm.is_crowded for graph in self.graphs)
+
+    @property
+    def summary(self) -> str:
+        """The result in a line."""
+        return counted(len(self.graphs), "graph")
+
+
+# --- The vendor's part: names as qnn-context-binary-utility writes them --------------------------
+
+
+class VendorScaleOffset(Struct, frozen=True):
+    """A quantization; QNN adds the offset that ONNX subtracts as zero point."""
+
+    scale: Annotated[float, Meta(ge=0)]
+    offset: int
+
+
+class VendorEncoding(Struct, frozen=True, rename="camel"):
+    """The encoding of a tensor; `scaleOffset` is there also where it is undefined."""
+
+    definition: Literal["QNN_DEFINITION_DEFINED", "QNN_DEFINITION_UNDEFINED"]
+    quantization_encoding: Literal[
+        "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_UNDEFINED"
+    ]
+    scale_offset: VendorScaleOffset
+
+
+class VendorTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An input or output of a graph."""
+
+    id: Count
+    name: str
+    type: Annotated[str, Meta(pattern="^QNN_TENSOR_TYPE_APP_(WRITE|READ)$")]
+    data_format: Literal[0] = 0  # QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER
+    data_type: Annotated[str, Meta(pattern="^QNN_DATATYPE_[A-Z0-9_]+$")]
+    quantize_params: VendorEncoding
+    rank: Count
+    dimensions: tuple[Count, ...]
+
+
+class VendorTensor(Struct, frozen=True):
+    """A tensor and the version of its struct."""
+
+    info: VendorTensorInfo
+    version: Literal[1] = 1
+
+
+class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A graph."""
+
+    graph_name: str
+    num_graph_inputs: Count
+    graph_inputs: tuple[VendorTensor, ...]
+    num_graph_outputs: Count
+    graph_outputs: tuple[VendorTensor, ...]
+
+
+class VendorGraph(Struct, frozen=True):
+    """A graph and the version of its struct."""
+
+    info: VendorGraphInfo
+    version: Literal[1] = 1
+
+
+class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A context binary."""
+
+    backend_id: Literal[12] = 12  # LPAI
+    build_id: str
+    core_api_version: str
+    backend_api_version: str
+    soc_version: str = ""
+    context_blob_version: str
+    context_blob_size: Count
+    num_context_tensors: Literal[0] = 0
+    context_tensors: tuple[Any, ...] = ()
+    num_graphs: Positive
+    graphs: tuple[VendorGraph, ...]
+
+
+class InspectDocument(Struct, frozen=True, kw_only=True):
+    """A context binary for LPAI, nested the way qnn-context-binary-utility nests it.
+
+    Readers of the vendor's JSON find what they know; everything of ours is under `qnnmem`.
+    """
+
+    info: VendorBinaryInfo
+    version: Literal[1] = 1
+    qnnmem: InspectedBinary

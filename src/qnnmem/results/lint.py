@@ -1,0 +1,123 @@
+"""What is wrong in config files of the QNN tools for LPAI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from qnnmem.results.result import Count, Positive, Result, describe
+from qnnmem.text import counted
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"  # the run fails or the setting has no effect
+    WARNING = "warning"  # probably not what was meant
+    NOTE = "note"  # cannot be checked here; never changes the exit code
+
+
+class ConfigFinding(Struct, frozen=True):
+    """One thing wrong in one config file."""
+
+    file: Annotated[str, describe("The path of one of the files.")]
+    line: Annotated[Positive | None, describe("Line counted from 1; null for the file as a whole.")]
+    column: Annotated[
+        Positive | None,
+        describe("Column in characters, counted from 1; null together with line."),
+    ]
+    severity: Annotated[Severity, describe("How bad it is.")]
+    key: Annotated[str, describe("Dotted path of the key; empty for the file as a whole.")]
+    check: Annotated[str, describe("Stable name of what was checked.")]
+    sentence: Annotated[str, describe("What is wrong.")]
+    cure: Annotated[str, describe("What to do about it.")]
+
+
+class CheckedFile(Struct, frozen=True):
+    """A file that was looked at."""
+
+    path: Annotated[str, describe("Path as it was given or found.")]
+    kind: Annotated[
+        str,
+        Meta(pattern="^(tool file|LPAI file|HTP backend file|unknown)$"),
+        describe("What the content says the file is."),
+    ]
+    named_by: Annotated[
+        str | None, describe("Tool file that points to it; null if the user named it.")
+    ] = None
+    unreadable: Annotated[str | None, describe("Why it is no JSON object; null if it is one.")] = (
+        None
+    )
+
+
+class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
+    """What is wrong in config files of the QNN tools for LPAI."""
+
+    passes: Annotated[bool, describe("Whether every file could be read and nothing is wrong.")]
+    strict: Annotated[bool, describe("Whether warnings count as errors.")]
+    errors: Annotated[Count, describe("Findings that make a run fail or a setting have no effect.")]
+    warnings: Annotated[Count, describe("Findings that are probably not what was meant.")]
+    notes: Annotated[
+        Count,
+        describe("What cannot be checked on this machine; notes never change the exit code."),
+    ]
+    files: Annotated[tuple[CheckedFile, ...], describe("Files that were looked at, each once.")]
+    findings: Annotated[
+        tuple[ConfigFinding, ...],
+        describe("What is wrong, file by file, in the order of lines."),
+    ]
+
+    @property
+    def unreadable(self) -> tuple[CheckedFile, ...]:
+        """Files that could not be read at all."""
+        return tuple(file for file in self.files if file.unreadable is not None)
+
+    @property
+    def exit_code(self) -> int:
+        """2 for a file that cannot be read, 1 for errors."""
+        if self.unreadable:
+            return 2
+        return 0 if self.passes else 1
+
+    @property
+    def summary(self) -> str:
+        """The result in a line."""
+        return f"{counted(self.errors, 'error')}, {counted(self.warnings, 'warning')}"
+
+    def renamed(self, names: Mapping[str, str]) -> LintResult:
+        """The same with other names for some files."""
+        files = (
+            replace(
+                file,
+                path=names.get(file.path, file.path),
+                named_by=None if file.named_by is None else names.get(file.named_by, file.named_by),
+            )
+            for file in self.files
+        )
+        findings = (
+            replace(finding, file=names.get(finding.file, finding.file))
+            for finding in self.findings
+        )
+        return replace(self, files=tuple(files), findings=tuple(findings))
+
+
+def lint_result(
+    files: tuple[CheckedFile, ...], findings: tuple[ConfigFinding, ...], *, strict: bool = False
+) -> LintResult:
+    """Count findings; with `strict` a warning is wrong, too."""
+    count = {one: sum(finding.severity is one for finding in findings) for one in Severity}
+    errors, warnings = count[Severity.ERROR], count[Severity.WARNING]
+    is_read = all(file.unreadable is None for file in files)
+    return LintResult(
+        passes=is_read and not errors and not (strict and warnings),
+        strict=strict,
+        errors=errors,
+        warnings=warnings,
+        notes=count[Severity.NOTE],
+        files=files,
+        findings=findings,
+    )

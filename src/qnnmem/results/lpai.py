@@ -1,0 +1,85 @@
+"""The LPAI contract: its rules, the choices where it is silent, the self-test."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from qnnmem.results.result import Count, Result, describe
+
+
+class RuleCode(Struct, frozen=True):
+    """A QNN code and its name."""
+
+    code: Annotated[int, describe("The number.")]
+    name: Annotated[str, describe("QNN's name.")]
+
+
+class DescribedRule(Struct, frozen=True, kw_only=True):
+    """One rule that a client has to keep, its codes with their names."""
+
+    id: Annotated[str, describe("Id as messages name it.")]
+    title: Annotated[str, describe("The rule itself.")]
+    consequence: Annotated[str, describe("What is publicly said about breaking it.")]
+    codes: Annotated[
+        tuple[RuleCode, ...],
+        describe(
+            "QNN codes that this runtime answers with; empty where it leaves a finding instead."
+        ),
+    ]
+    mark: Annotated[
+        str,
+        Meta(pattern="^[DPIC]$"),
+        describe(
+            "How the answer is known: documented, practice of public clients, inferred, our choice."
+        ),
+    ]
+    source: Annotated[str, describe("Where it is said.")]
+    cure: Annotated[str, describe("What to do about it.")]
+
+
+class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
+    """Rules of the LPAI memory contract, as `qnnmem lpai rules --json` prints them."""
+
+    rules: Annotated[tuple[DescribedRule, ...], describe("The rules.")]
+
+
+class Choice(Struct, frozen=True):
+    """One open question and our answer to it."""
+
+    id: Annotated[str, describe("Name of the choice.")]
+    section: Annotated[str, describe("What it is about.")]
+    what: Annotated[str, describe("What this runtime does.")]
+    why: Annotated[str, describe("Why.")]
+    override: Annotated[str, describe("How to change it; `none` where that is not possible.")]
+
+
+class ChoicesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-choices/1"):
+    """What the LPAI runtime does where public material is silent."""
+
+    choices: Annotated[tuple[Choice, ...], describe("The choices, by section.")]
+
+
+class CaseFailure(Struct, frozen=True):
+    """A case that went otherwise than the contract promises."""
+
+    title: Annotated[str, describe("What the case does.")]
+    reason: Annotated[str, describe("What went otherwise.")]
+
+
+class RuleResult(Struct, frozen=True, kw_only=True):
+    """The cases of one rule."""
+
+    rule: Annotated[str, describe("Id of the rule.")]
+    title: Annotated[str, describe("The rule itself.")]
+    keeping: Annotated[Count, describe("Cases in which the client keeps the rule.")]
+    breaking: Annotated[Count, describe("Cases in which it breaks the rule.")]
+    failures: Annotated[tuple[CaseFailure, ...], describe("Cases that went otherwise.")]
+    as_expected: Annotated[bool, describe("Whether each case went as the contract promises.")]
+
+
+class SelftestResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-selftest/1"):
+    """The contract suite: how the cases of each rule went."""
+
+    rules: Annotated[tuple[RuleResult, ...], describe("Rules that have cases.")]

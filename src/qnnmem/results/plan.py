@@ -1,0 +1,390 @@
+"""Memory plans: of one file, of several, and the part of one that a memory map shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from qnnmem.results.proof import ProofScope, proof_words
+from qnnmem.results.result import Count, Difference, Positive, Result, describe
+from qnnmem.results.several import SeveralFiles
+
+BufferPool = Annotated[str, Meta(pattern="^(scratch|persistent|io)$")]
+BudgetPool = Annotated[str, Meta(pattern="^(scratch|persistent|io|constants|tcm)$")]
+Origin = Annotated[str, Meta(pattern="^(measured|computed|documented|reported)(: .+)?$")]
+
+
+class LiveBuffer(Struct, frozen=True):
+    """A buffer alive at the peak."""
+
+    name: Annotated[str, describe("Name of the buffer.")]
+    bytes: Annotated[Count, describe("Size of the buffer in bytes, rounded to the alignment.")]
+
+
+class PlanPeak(Struct, frozen=True):
+    """The first step at which most scratch bytes are alive."""
+
+    step: Annotated[
+        Difference,
+        describe(
+            "Step counted in ops from 0; -1 is before the first op, the number of ops after "
+            "the last."
+        ),
+    ]
+    op: Annotated[
+        str | None, describe("Name and type of the op that runs at this step; null when none does.")
+    ]
+    bytes: Annotated[Count, describe("Bytes alive at this step.")]
+    live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
+
+
+class TcmAnswer(Struct, frozen=True):
+    """Whether constants or a binary fit the TCM of aDSP direct mode together with IO."""
+
+    fits: Annotated[
+        bool,
+        describe("Whether both the bytes and the number of allocations are within the pool."),
+    ]
+    need_bytes: Annotated[
+        Count,
+        describe(
+            "Bytes of constants or binary, inputs and outputs, each rounded to the alignment."
+        ),
+    ]
+    limit_bytes: Annotated[Count, describe("Size of the TCM pool in bytes.")]
+    buffers: Annotated[
+        Count,
+        describe("Number of allocations: one for the constants, one for each input and output."),
+    ]
+    max_buffers: Annotated[
+        Count, describe("Largest number of allocations that the TCM pool serves.")
+    ]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more allocations than the pool serves, however small they are."""
+        return self.buffers > self.max_buffers
+
+    @property
+    def spare(self) -> int:
+        """Bytes left in the pool, negative where it is too small."""
+        return self.limit_bytes - self.need_bytes
+
+
+class PlanBudget(Struct, frozen=True):
+    """A pool against its budget."""
+
+    pool: Annotated[BudgetPool, describe("The pool that is judged.")]
+    need_bytes: Annotated[Count, describe("Bytes the pool takes in this plan.")]
+    at_least_bytes: Annotated[
+        Count, describe("Proven bound in bytes: the pool takes no less in any plan.")
+    ]
+    have_bytes: Annotated[Count, describe("The budget in bytes.")]
+    fits: Annotated[
+        bool | None,
+        describe(
+            "Whether the pool stays within its budget; null when the search could not tell in time."
+        ),
+    ]
+    blockers: Annotated[
+        tuple[str, ...],
+        describe("Names of buffers or tensors in the way, empty when the pool fits."),
+    ] = ()
+    blocker_bytes: Annotated[
+        tuple[Count, ...], describe("Bytes of each blocker, in the same order.")
+    ] = ()
+
+
+class PlanSaving(Struct, frozen=True):
+    """Options and what they save."""
+
+    options: Annotated[tuple[str, ...], describe("The options, together, ready to paste.")]
+    pool: Annotated[BudgetPool, describe("The pool that becomes smaller.")]
+    saved_bytes: Annotated[Positive, describe("Bytes that it is smaller.")]
+    need_bytes: Annotated[Count, describe("Bytes that it then takes.")]
+    fits: Annotated[bool, describe("Whether it is then within its budget.")]
+
+
+class PlanReorder(Struct, frozen=True):
+    """What another operator order brought."""
+
+    before_bytes: Annotated[
+        Count, describe("Bytes alive at the fullest step in the order of the file.")
+    ]
+    after_bytes: Annotated[
+        Count, describe("Bytes alive at the fullest step in the order that was planned.")
+    ]
+    proven: Annotated[bool, describe("Whether no order has fewer bytes alive at its fullest step.")]
+    order: Annotated[tuple[str, ...], describe("Names of the ops in the order that was planned.")]
+
+
+class PlanBuffer(Struct, frozen=True):
+    """A stretch of a pool that one tensor and its views hold for a while."""
+
+    name: Annotated[
+        str, describe("Name of the tensor that is written first, or of the buffer in the file.")
+    ]
+    pool: Annotated[BufferPool, describe("The pool that holds the buffer.")]
+    size_bytes: Annotated[Count, describe("Size in bytes, rounded to the alignment.")]
+    lower: Annotated[
+        Difference,
+        describe("First step at which the buffer is in use; -1 is before the first op."),
+    ]
+    upper: Annotated[Difference, describe("One past the last step at which the buffer is in use.")]
+    offset_bytes: Annotated[
+        Count, describe("Start of the buffer in bytes from the start of its pool.")
+    ]
+    aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
+
+
+def _scope(proof: ProofScope | UnsetType, optimal: bool) -> ProofScope:
+    if isinstance(proof, ProofScope):
+        return proof
+    return ProofScope.LIFETIMES if optimal else ProofScope.NONE
+
+
+class PlanMap(Struct, frozen=True, kw_only=True):
+    """What a memory map shows of a plan."""
+
+    scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
+    persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
+    lower_bound_bytes: Annotated[
+        Count, describe("Proven bound in bytes: no plan of these buffers has less scratch.")
+    ]
+    optimal: Annotated[bool, describe("Whether scratch_bytes equals lower_bound_bytes.")]
+    proof: Annotated[ProofScope | UnsetType, describe("What scratch_bytes is minimal for.")] = UNSET
+    io: Annotated[
+        Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
+    ]
+    peak: Annotated[
+        PlanPeak | None, describe("The fullest step of scratch; null without buffers.")
+    ] = None
+    ops: Annotated[tuple[str, ...], describe("Names of the ops, in the order they run.")] = ()
+    buffers: Annotated[tuple[PlanBuffer, ...], describe("Every planned buffer with its place.")]
+
+    @property
+    def scope(self) -> ProofScope:
+        """What is proven; results of 0.1.0 say no more than `optimal`."""
+        return _scope(self.proof, self.optimal)
+
+    @property
+    def proof_words(self) -> str:
+        """The proof as a part of a sentence."""
+        return proof_words(self.scope, self.scratch_bytes, self.lower_bound_bytes)
+
+
+class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
+    """A memory plan: pools, the proof of the minimum, the peak and the place of every buffer.
+
+    Sizes are integer bytes, spans of steps are half-open.
+    """
+
+    input: Annotated[str, describe("Path of the file that was planned, as it was given.")]
+    graph: Annotated[
+        str, describe("Name of the graph, of a file with several; empty for a file with one.")
+    ] = ""
+    scratch_bytes: Annotated[
+        Count,
+        describe("Size of the scratch pool of this plan in bytes; for a buffer list its peak."),
+    ]
+    persistent_bytes: Annotated[
+        Count,
+        describe("Size of the persistent pool, which holds state between runs, in bytes."),
+    ]
+    io_bytes: Annotated[
+        Count,
+        describe("Size of the IO pool in bytes; 0 while inputs and outputs live inside scratch."),
+    ]
+    constant_bytes: Annotated[Count, describe("Bytes of all constants stored in the model binary.")]
+    lower_bound_bytes: Annotated[
+        Count,
+        describe("Proven bound in bytes: no plan of the same buffers has a smaller scratch pool."),
+    ]
+    optimal: Annotated[
+        bool,
+        describe(
+            "Whether scratch_bytes equals lower_bound_bytes, so that these buffers cannot be "
+            "placed in fewer bytes; proof says what that means for the model."
+        ),
+    ]
+    proof: Annotated[
+        ProofScope | UnsetType,
+        describe(
+            "What scratch_bytes is minimal for. Estimate before quantization: the ops of a float "
+            "model were planned with `bits`, and quantizing fuses some and adds others. Upper "
+            "bound: branch and loop bodies are planned separately, the total may be above the "
+            "true minimum."
+        ),
+    ] = UNSET
+    seconds: Annotated[
+        float,
+        Meta(ge=0),
+        describe("Time spent planning in seconds, without reading the file."),
+    ] = 0.0
+    align_bytes: Annotated[
+        Positive,
+        describe(
+            "Alignment of starts and sizes in bytes; in a buffer list a buffer may ask for more."
+        ),
+    ]
+    io: Annotated[
+        Literal["inside", "outside"],
+        describe(
+            "Whether inputs and outputs live inside scratch or outside, in buffers of the "
+            "application."
+        ),
+    ]
+    bits: Annotated[
+        Literal[8, 16, 32] | None,
+        describe("Width of stored floating-point elements in bits; null means as in the model."),
+    ] = None
+    seen_as: Annotated[
+        Annotated[str, Meta(pattern="^qnn$")] | None,
+        describe(
+            "Which graph was planned: qnn is the one that QNN is given of the model; null means "
+            "the one in the file."
+        ),
+    ] = field(default=None, name="as")
+    inputs: Annotated[
+        tuple[str, ...], describe("Names of the graph's inputs; empty for a buffer list.")
+    ] = ()
+    outputs: Annotated[
+        tuple[str, ...], describe("Names of the graph's outputs; empty for a buffer list.")
+    ] = ()
+    peak: Annotated[
+        PlanPeak | None,
+        describe("The first step at which most scratch bytes are alive; null without buffers."),
+    ] = None
+    tcm: Annotated[
+        TcmAnswer | None,
+        describe("Verdict on the TCM of aDSP direct mode; null for a buffer list."),
+    ] = None
+    budgets: Annotated[
+        tuple[PlanBudget, ...], describe("Verdicts on the budgets that were asked about.")
+    ] = ()
+    fits: Annotated[
+        bool | None,
+        describe(
+            "Whether every budget holds, true where none was given; null where the search could "
+            "not tell in time."
+        ),
+    ] = None
+    exit_code: Annotated[
+        Literal[0, 1, 3],
+        describe(
+            "What the command ends with: 0 every budget holds, 1 one is too small, 3 cannot tell."
+        ),
+    ] = 0
+    remedies: Annotated[
+        tuple[PlanSaving, ...] | None,
+        describe(
+            "Options that were planned and make a pool smaller that is too large, best first; "
+            "null where none were looked for."
+        ),
+    ] = None
+    reorder: Annotated[
+        PlanReorder | None,
+        describe("What another operator order brought; null when none was asked for."),
+    ] = None
+    likely_states: Annotated[
+        tuple[str, ...],
+        describe(
+            "Pairs of input and output that look like state kept between runs, each written "
+            "input=output."
+        ),
+    ] = ()
+    ops: Annotated[
+        tuple[str, ...],
+        describe("Names of the ops, in the order they run: step 0 is the first."),
+    ] = ()
+    buffers: Annotated[
+        tuple[PlanBuffer, ...],
+        describe("Every planned buffer with its place; constants are not listed."),
+    ]
+    holds_for: Annotated[
+        tuple[str, ...],
+        describe(
+            "What an input must have in common with the one that was planned: a given value, a "
+            "stated or a measured shape. Empty where the plan holds for every input."
+        ),
+    ] = ()
+    notes: Annotated[
+        tuple[str, ...], describe("Sentences the reader of the file wants the user to know.")
+    ] = ()
+    origins: Annotated[
+        dict[str, Origin],
+        describe(
+            "Where the numbers came from, by key: computed, or how they became known and the "
+            "source."
+        ),
+    ] = field(default_factory=dict)
+
+    @property
+    def map(self) -> PlanMap:
+        """The part that a memory map shows."""
+        return PlanMap(
+            scratch_bytes=self.scratch_bytes,
+            persistent_bytes=self.persistent_bytes,
+            lower_bound_bytes=self.lower_bound_bytes,
+            optimal=self.optimal,
+            proof=self.proof,
+            io=self.io,
+            peak=self.peak,
+            ops=self.ops,
+            buffers=self.buffers,
+        )
+
+    @property
+    def scope(self) -> ProofScope:
+        """What is proven; results of 0.1.0 say no more than `optimal`."""
+        return _scope(self.proof, self.optimal)
+
+    @property
+    def proof_words(self) -> str:
+        """The proof as a part of a sentence."""
+        return proof_words(self.scope, self.scratch_bytes, self.lower_bound_bytes)
+
+    @property
+    def pools(self) -> dict[str, int]:
+        """Pools and their bytes, in the order they are shown."""
+        return {
+            "scratch": self.scratch_bytes,
+            "persistent": self.persistent_bytes,
+            "io": self.io_bytes,
+            "constants": self.constant_bytes,
+        }
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether there is a budget to hold, or allocations that no TCM serves."""
+        return bool(self.budgets) or (self.tcm is not None and self.tcm.is_crowded)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The pools that are over their budgets."""
+        return tuple(budget.pool for budget in self.budgets if budget.fits is False)
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """Budgets by pool."""
+        return {budget.pool: budget.have_bytes for budget in self.budgets}
+
+    @property
+    def summary(self) -> str:
+        """The result in a line."""
+        answer = {True: "fits, ", False: "does not fit, ", None: ""}[self.fits]
+        kept = f", persistent {self.persistent_bytes:,}" if self.persistent_bytes else ""
+        return f"{answer if self.budgets else ''}scratch {self.scratch_bytes:,} bytes{kept}"
+
+
+class PlansResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.plans/1"):
+    """The memory plans of several files."""
+
+    plans: Annotated[tuple[PlanResult, ...], describe("The plan of each file that was planned.")]
+
+    @property
+    def each(self) -> tuple[PlanResult, ...]:
+        """The result of each file."""
+        return self.plans

@@ -1,0 +1,420 @@
+"""Programs that call QNN: rules they break, handles they keep, how they take a failed call."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from qnnmem.results.result import Count, Result, describe, one_of
+from qnnmem.text import shorten
+
+Word = Annotated[int, Meta(ge=0)]  # 64 bits: an address or a handle
+_LONGEST = 120  # characters of a frame in a line
+_LISTED = 200  # handles in JSON
+_MOMENTS = 10_000  # of a timeline in JSON
+_FRAMES = 64  # of a call stack in JSON
+
+
+class Frame(Struct, frozen=True):
+    """One function on a call stack."""
+
+    function: Annotated[
+        str, Meta(max_length=1000), describe("Name of the function; empty where it is not known.")
+    ] = ""
+    file: Annotated[
+        str,
+        Meta(max_length=4096),
+        describe("Source file as the compiler was given it; empty without debug information."),
+    ] = ""
+    line: Annotated[Count, describe("Line in that file; 0 where it is not known.")] = 0
+    module: Annotated[str, Meta(max_length=4096), describe("Program or shared object.")] = ""
+    offset: Annotated[Count, describe("Address inside of that.")] = 0
+    # It is read while the program is here: whoever gets the frame later, in a file from elsewhere,
+    # must not open what that names.
+    source: Annotated[
+        str, Meta(max_length=1000), describe("The line itself; empty where it is not known.")
+    ] = ""
+
+    @property
+    def place(self) -> str:
+        """File and line, or function and offset in its module."""
+        if self.line:
+            return f"{_near(self.file)}:{self.line}"
+        inside = f"{Path(self.module).name}+{self.offset:#x}"
+        return f"{self.function} ({inside})" if self.function else inside
+
+    @property
+    def text(self) -> str:
+        """Place and source line."""
+        return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
+
+
+Stack = tuple[Frame, ...]
+CallStack = Annotated[Stack, describe("Call stack, innermost first.")]
+Place = Annotated[str, describe("File and line of the call, or where in which object.")]
+Command = Annotated[tuple[str, ...], Meta(min_length=1), describe("The program and its words.")]
+ProgramCode = Annotated[int, describe("Exit code of the program, as a shell has it.")]
+Signal = Annotated[str | None, describe("The signal that ended the program; null if none did.")]
+TimedOut = Annotated[bool, describe("Whether it was ended because its time was over.")]
+Sentence = Annotated[str, describe("The answer in one line.")]
+
+
+def _near(name: str) -> str:
+    """Return a file name relative to the working folder."""
+    try:
+        return name.removeprefix(str(Path.cwd()) + os.sep)
+    except OSError:
+        return name
+
+
+class NotChecked(Struct, frozen=True):
+    """Part of a program that the verdict knows nothing of."""
+
+    what: Annotated[str, Meta(max_length=1000), describe("In words.")]
+    calls: Annotated[Count, describe("How many calls; 0 where nobody knows.")] = 0
+    process: Annotated[Count, describe("Of which process; 0 for several.")] = 0
+    thread: Annotated[Count, describe("Of which thread; 0 for several.")] = 0
+
+
+Missed = Annotated[
+    tuple[NotChecked, ...],
+    describe(
+        "What the verdict knows nothing of; not empty: `passes` is false and the exit code is 3, "
+        "or 1 with findings."
+    ),
+]
+
+
+class OtherPlace(Struct, frozen=True):
+    """Another place that a finding is about: where memory was freed, or a call failed."""
+
+    what: Annotated[str, describe("What happened there.")]
+    place: Place = ""
+    stack: CallStack = ()
+
+
+class ClientFinding(Struct, frozen=True, kw_only=True):
+    """A broken rule, the call that broke it, and where else to look."""
+
+    rule: Annotated[
+        str,
+        Meta(min_length=2),
+        describe("Id of the rule, as in lpai rules or the page of check-client."),
+    ]
+    title: Annotated[str, describe("What the rule says.")] = ""
+    sentence: Annotated[str, describe("What happened, to which thing, by how much.")]
+    call: Annotated[
+        str, describe("QNN function that noticed; exit for what was left at the end.")
+    ] = ""
+    code: Annotated[Count, describe("What the call answered; 0 where it went on.")] = 0
+    buffer: Annotated[str, describe("Which memory; empty where it is about none.")] = ""
+    address: Annotated[int | None, describe("Where that lies in the program.")] = None
+    need: Annotated[int | None, describe("Number that was expected.")] = None
+    given: Annotated[int | None, describe("Number that was given.")] = None
+    cure: Annotated[str, describe("What to do.")] = ""
+    place: Annotated[
+        str, describe("File and line of the call; at the end, of what it is about.")
+    ] = ""
+    stack: CallStack = ()
+    other: Annotated[
+        OtherPlace | None,
+        describe("Another place that it is about: where memory was freed, or a call failed."),
+    ] = None
+    process: Annotated[Count, describe("Number of the process that called; 0 at the end.")] = 0
+    count: Annotated[Count, describe("How often.")] = 1
+    label: Annotated[str, describe("What `stack` is of.")] = "called at"
+
+
+class HeldMoment(Struct, frozen=True):
+    """What the program holds at QNN after one of its calls."""
+
+    call: Annotated[Count, describe("Number of the call, from 1.")]
+    what: Annotated[str, describe("The function.")] = ""
+    contexts: Count = 0
+    registered_bytes: Annotated[
+        Count, describe("Pools, binaries that must stay, and registered memory.")
+    ] = 0
+
+
+class BufferAlignment(Struct, frozen=True):
+    """What buffers must be multiples of."""
+
+    start: Annotated[int, describe("Of addresses.")]
+    size: Annotated[int, describe("Of sizes.")]
+
+
+class ClientResult(Result, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
+    """Which rules a program that calls QNN breaks, and where."""
+
+    verdict: Sentence
+    passes: Annotated[
+        bool,
+        describe("Whether the program called QNN, every call was checked and nothing was found."),
+    ]
+    command: Command
+    mode: Annotated[str, describe("Who calls QNN."), one_of("x86", "arm", "adsp")] = ""
+    hw_version: Annotated[str, describe("LPAI hardware.")] = ""
+    alignment: Annotated[BufferAlignment | None, describe("What buffers must be multiples of.")] = (
+        None
+    )
+    exit_code: ProgramCode = 0
+    ended_by: Signal = None
+    timed_out: TimedOut = False
+    last_call: Annotated[str | None, describe("The last function of QNN that it called.")] = None
+    calls: Annotated[dict[str, Count], describe("How often each function was called.")] = field(
+        default_factory=dict
+    )
+    failed_calls: Annotated[
+        dict[str, Count], describe("How often each function answered with another code than 0.")
+    ] = field(default_factory=dict)
+    suppressed: Annotated[Count, describe("Known findings that are left out.")] = 0
+    left_out: Annotated[Count, describe("Findings beyond the most that are kept.")] = 0
+    not_checked: Missed = ()
+    timeline: Annotated[
+        tuple[HeldMoment, ...], describe("What it held, whenever that changed.")
+    ] = ()
+    findings: Annotated[
+        tuple[ClientFinding, ...],
+        describe("Broken rules, in the order in which they came first."),
+    ]
+    has_lines: Annotated[
+        bool, describe("Whether addresses could be turned into lines of source.")
+    ] = True
+
+    @property
+    def called(self) -> bool:
+        """Whether the program called QNN at all."""
+        return bool(self.calls)
+
+    @property
+    def verb_code(self) -> int:
+        """Exit code of the verb: 1 findings, 2 never called, 3 not checked, else the program's."""
+        return _verb_code(self, len(self.findings))
+
+
+class AliveAt(Struct, frozen=True):
+    """What was alive from a time on."""
+
+    time_ns: Annotated[Count, describe("Since the start.")] = 0
+    contexts: Annotated[Count, describe("Contexts alive.")] = 0
+    graphs: Annotated[Count, describe("Graphs alive.")] = 0
+    memory_handles: Annotated[Count, describe("Registered memory handles.")] = 0
+    memory_bytes: Annotated[Count, describe("Bytes of those, as their shapes say.")] = 0
+
+
+class LiveHandle(Struct, frozen=True, kw_only=True):
+    """A handle that a program made and has not freed, and where it was made."""
+
+    kind: Annotated[
+        str,
+        describe("What it is."),
+        one_of(
+            *("backend", "device", "log", "context", "graph", "memory", "profile", "signal"),
+            "system context",
+        ),
+    ]
+    process: Annotated[Count, describe("Process that made it.")] = 0
+    handle: Annotated[Word, describe("Its handle.")] = 0
+    name: Annotated[str, describe("Name of a graph; else empty.")] = ""
+    bytes: Annotated[Count, describe("Of a context its binary, of memory what was registered.")] = 0
+    made_by: Annotated[str, describe("Function that made it.")] = ""
+    time_ns: Annotated[Count, describe("When, since the start.")] = 0
+    place: Place = ""
+    stack: CallStack = ()
+
+
+class LoggedLine(Struct, frozen=True):
+    """A line of QNN's log."""
+
+    level: Annotated[int, describe("1 error, 2 warning, larger: less serious.")] = 0
+    text: str = ""
+
+
+class FailedCall(Struct, frozen=True, kw_only=True):
+    """A call that answered with another code than 0; alike ones are counted."""
+
+    function: str
+    code: Count = 0
+    name: Annotated[str, describe("Name of the code.")] = ""
+    count: Annotated[Count, describe("How often.")] = 1
+    injected: Annotated[bool, describe("Whether it failed on purpose.")] = False
+    finding: Annotated[
+        bool,
+        describe("Whether the program met it: not on purpose, not the answer to a question."),
+    ] = False
+    time_ns: Annotated[Count, describe("Of the first, since the start.")] = 0
+    place: Place = ""
+    stack: CallStack = ()
+    log: Annotated[
+        tuple[LoggedLine, ...], describe("What QNN logged while the first one ran.")
+    ] = ()
+    diagnosis: Annotated[
+        str | None, describe("What the doctor makes of those lines; null for nothing.")
+    ] = None
+
+
+class FunctionTotal(Struct, frozen=True):
+    """All calls of one function, also of those that are only counted."""
+
+    count: Annotated[Count, describe("How often.")]
+    ns: Annotated[Count, describe("Time in it.")]
+    failed: Annotated[Count, describe("How often with another code than 0.")]
+
+
+class WatchedLibrary(Struct, frozen=True, kw_only=True):
+    """A library whose functions the program was given."""
+
+    process: Annotated[Count, describe("Process that asked.")] = 0
+    name: Annotated[str, describe("Provider.")]
+    backend: Annotated[Count, describe("Id of the backend.")] = 0
+    api: Annotated[str, describe("Version of QNN's API.")] = ""
+    version: Annotated[
+        str | None, describe("Version of the backend's API; null for the system library.")
+    ] = None
+    path: Annotated[str, describe("File.")] = ""
+
+
+class WatchResult(Result, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
+    """What a program did with QNN."""
+
+    verdict: Sentence
+    passes: Annotated[bool, describe("Whether the program used QNN and there is nothing to say.")]
+    command: Command
+    injected: Annotated[
+        tuple[str, ...], describe("Calls that were to fail, as they were written.")
+    ] = ()
+    unmatched: Annotated[tuple[str, ...], describe("Those of them that no call matched.")] = ()
+    exit_code: ProgramCode = 0
+    ended_by: Signal = None
+    timed_out: TimedOut = False
+    duration_ns: Annotated[Count, describe("From start to end.")] = 0
+    left_out: Annotated[Count, describe("Events beyond the most that a trace holds.")] = 0
+    not_checked: Missed = ()
+    log_lines: Annotated[Count, describe("Lines that QNN logged.")] = 0
+    libraries: Annotated[
+        tuple[WatchedLibrary, ...], describe("Libraries whose functions the program was given.")
+    ] = ()
+    peak: Annotated[
+        AliveAt,
+        describe("The most of each that was alive together; the time is that of most contexts."),
+    ] = AliveAt()
+    timeline: Annotated[
+        tuple[AliveAt, ...],
+        describe("What was alive, whenever that changed; of more than 10,000 changes the peaks."),
+    ] = ()
+    functions: Annotated[dict[str, FunctionTotal], describe("All calls of each function.")] = field(
+        default_factory=dict
+    )
+    unreleased: Annotated[
+        tuple[LiveHandle, ...], describe("What the program never gave back, at most 200.")
+    ] = ()
+    freed_after_backend: Annotated[
+        tuple[LiveHandle, ...],
+        describe("Contexts that were alive when their backend was freed, at most 200."),
+    ] = ()
+    findings: Annotated[Count, describe("How many things there are to say.")] = 0
+    failed_calls: Annotated[
+        tuple[FailedCall, ...], describe("Calls with another code than 0.")
+    ] = ()
+    has_lines: Annotated[
+        bool, describe("Whether addresses could be turned into lines of source.")
+    ] = True
+
+    @property
+    def called(self) -> bool:
+        """Whether the program used QNN at all."""
+        return bool(self.libraries)
+
+    @property
+    def verb_code(self) -> int:
+        """Exit code of the verb: 1 findings, 2 never called, 3 not watched, else the program's."""
+        return _verb_code(self, self.findings)
+
+    def bounded(self) -> WatchResult:
+        """The result as JSON has it: long lists are cut."""
+        return replace(
+            self,
+            libraries=self.libraries[:_LISTED],
+            timeline=thinned(self.timeline, _MOMENTS),
+            unreleased=_cut(self.unreleased),
+            freed_after_backend=_cut(self.freed_after_backend),
+            failed_calls=tuple(
+                replace(call, stack=call.stack[:_FRAMES]) for call in self.failed_calls
+            ),
+        )
+
+
+def _cut(handles: tuple[LiveHandle, ...]) -> tuple[LiveHandle, ...]:
+    return tuple(replace(one, stack=one.stack[:_FRAMES]) for one in handles[:_LISTED])
+
+
+def _verb_code(result: ClientResult | WatchResult, findings: int) -> int:
+    if not result.called and not result.not_checked:
+        return 2
+    if findings:
+        return 1
+    return 3 if result.not_checked else result.exit_code
+
+
+def thinned(rows: tuple[AliveAt, ...], most: int) -> tuple[AliveAt, ...]:
+    """Some rows of many: the peak of each stretch of them, the last one always."""
+    if len(rows) <= most:
+        return rows
+    step = -(-len(rows) // (most - 1))
+    parts = [rows[at : at + step] for at in range(0, len(rows) - 1, step)]
+    return (
+        *(max(part, key=lambda row: (row.contexts, row.memory_bytes)) for part in parts),
+        rows[-1],
+    )
+
+
+class LeakedHandle(Struct, frozen=True):
+    """A handle that a run left and that a run without a failure does not leave."""
+
+    kind: Annotated[str, describe("What it is.")]
+    made_by: Annotated[str, describe("Function that made it.")] = ""
+    place: Place = ""
+
+
+class FailedRun(Struct, frozen=True, kw_only=True):
+    """How a program ended after one of its calls had failed."""
+
+    call: Annotated[Count, describe("Which call failed, from 1.")]
+    place: Place = ""
+    outcome: Annotated[
+        str,
+        describe("How it ended, the worst word that holds."),
+        one_of(*("hung", "crashed", "not watched", "leaked", "not reached", "exited 0", "failed")),
+    ]
+    bad: Annotated[bool, describe("Whether that is a finding.")] = False
+    exit_code: ProgramCode | None = None
+    ended_by: Signal = None
+    leaked: Annotated[
+        tuple[LeakedHandle, ...], describe("What was left beyond what usually is.")
+    ] = ()
+    last_line: Annotated[str, describe("That it printed.")] = ""
+
+
+class FailEachResult(Result, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
+    """How a program takes the failure of each call of a function."""
+
+    verdict: Sentence
+    passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
+    command: Command
+    function: Annotated[str, describe("Whose calls were failed.")]
+    code: Annotated[Count, describe("With which code.")] = 0
+    calls: Annotated[Count, describe("Calls of it when nothing fails.")] = 0
+    exit_code: Annotated[int, describe("Of the program when nothing fails.")] = 0
+    time_limit_s: Annotated[float, Meta(ge=0), describe("Of each run.")] = 0.0
+    runs: Annotated[tuple[FailedRun, ...], describe("One for each call, in turn.")]
+
+    @property
+    def verb_code(self) -> int:
+        """Exit code of the verb: 1 a bad run, 3 a run that was not watched."""
+        if any(run.bad for run in self.runs):
+            return 1
+        return 0 if self.passes else 3
