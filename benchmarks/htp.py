@@ -77,6 +77,7 @@ def measure(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 def one(entry: Any, path: Path) -> dict[str, Any]:
     """Both sides in turns, on the same model with its dimensions fixed."""
     from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
+    from qnnmem.htp.requests import CompileReply
     from qnnmem.htp.worker import Worker
     from qnnmem.loader.onnx import executable
     from qnnmem.targets.socs import find_soc
@@ -95,7 +96,7 @@ def one(entry: Any, path: Path) -> dict[str, Any]:
             ours.append(time.perf_counter() - started)
             if not isinstance(result, Compiled):
                 raise SystemExit(f"{entry.id} does not compile: {result.sentence}")
-            inside.append(ours[-1] / float(result.outcome.reply["seconds"]))
+            inside.append(ours[-1] / result.outcome.result(CompileReply).seconds)
             size = result.context.file_bytes
     return {"id": entry.id, "plain": plain, "ours": ours, "inside": inside, "bytes": size}
 

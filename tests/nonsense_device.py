@@ -6,15 +6,21 @@ import json
 import os
 import sys
 
-from qnnmem.child import LENGTHS, open_replies, read_frame
+import msgspec
+
+from qnnmem.child import open_replies
+from qnnmem.lpai.net_run.device_program import Ready
+from qnnmem.wire import LENGTHS, read_raw, write_frame
 
 
 def main() -> int:
-    """Answer the settings and every request with the bytes that the environment names."""
+    """Be ready, then answer every request with what the environment says."""
     replies = open_replies()
-    header, size = json.loads(os.environ["NONSENSE"])
-    while read_frame(sys.stdin.buffer, 1 << 30) is not None:
-        text = header.encode()
+    said, size = json.loads(os.environ["NONSENSE"])
+    read_raw(sys.stdin.buffer, 1 << 30)
+    write_frame(replies, Ready())
+    while read_raw(sys.stdin.buffer, 1 << 30) is not None:
+        text = msgspec.msgpack.encode(said)
         replies.write(LENGTHS.pack(len(text), size) + text + bytes(min(size, 100)))
         replies.flush()
     return 0

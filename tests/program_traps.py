@@ -29,15 +29,15 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[1] / "tools"))  # where the small files are
 
 from hostile_programs import CANARY, hostile_binaries
+from patience import patient
 from small_files import onnx_seeds
 
 from qnnmem.child import limit_memory
-from qnnmem.contract.rules import rules
+from qnnmem.contract.rules import every_rule
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.net_run.device import Device
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
+from qnnmem.lpai.net_run.device import Device, DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
 from qnnmem.qnn.codes import codes
@@ -153,7 +153,7 @@ def answer_of_child(binary: Path) -> Answer:
     if not child:
         _in_child(binary, writing)
     os.close(writing)
-    until = time.monotonic() + _HANG_S
+    until = time.monotonic() + patient(_HANG_S)
     with os.fdopen(reading, "rb") as answers:
         while not (done := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < until:
             time.sleep(0.002)
@@ -186,7 +186,7 @@ def warm_up(binary: bytes, folder: Path) -> None:
     path = folder / "sound.bin"
     path.write_bytes(binary)
     execute(path)
-    codes(), rules()
+    codes(), every_rule()
 
 
 def unexpected(trace: str) -> list[str]:

@@ -11,44 +11,48 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from limited_child import Look, Number, Place, Reply, Sleep, Start, Take
 
 import qnnmem.child
-from qnnmem import machine
+from qnnmem import machine, wire
 from qnnmem.child import ChildProcess, memory_limit
-from qnnmem.errors import ChildFailed, OutputError, UsageError
+from qnnmem.errors import ChildFailed, ChildLost, OutputError, UsageError
 from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
+from qnnmem.wire import Done, WireMessage
 
 ECHO = "qnnmem.loader.onnx.trial.program"
 TRIES = "limited_child"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
 
 
-def ask(child: ChildProcess, verb: str, **options: Any) -> dict[str, Any]:
-    """Answer of a child that lives."""
-    frame = child.ask({"verb": verb, **options})
-    assert frame is not None
-    return frame[0]
+class Unknown(WireMessage, frozen=True):
+    """A request that no child knows."""
 
 
 def test_a_child_answers_one_request_after_the_other() -> None:
     """Each frame gets its own answer."""
-    with ChildProcess(ECHO, 60.0) as child:
-        for verb in ("first", "second"):
-            assert verb in ask(child, verb)["error"]
+    with ChildProcess(TRIES, 60.0) as child:
+        for size in (1, 2):
+            assert child.ask(Take(size), Number) == (Number(size), b"")
+        with pytest.raises(ChildFailed, match="Unknown"):
+            child.ask(Unknown(), Done)
+        assert child.ask(Take(3), Number) == (Number(3), b"")
     assert not child.expired
 
 
 def test_a_child_that_takes_too_long_is_ended() -> None:
     """No answer comes, and the reason can be told from a crash."""
     with ChildProcess(TRIES, 0.5) as child:
-        assert child.ask({"verb": "sleep", "seconds": 20}) is None
+        with pytest.raises(ChildLost, match=r"a request did not finish within 0\.5 s"):
+            child.ask(Sleep(20), Done)
         assert child.expired
 
 
 def test_a_child_that_dies_gives_no_answer() -> None:
     """A broken pipe is not an exception of the parent."""
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
-        assert child.ask({}, bytes(1 << 20)) is None
+        with pytest.raises(ChildLost, match="crashed or ran out of memory, its "):
+            child.ask(Take(1), Number, bytes(1 << 20))
         assert not child.expired
 
 
@@ -56,18 +60,18 @@ def test_an_answer_that_could_not_be_read_is_not_taken_for_a_later_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is left in the pipe answers another question; the child is given up."""
-    real = qnnmem.child.read_frame
+    real = wire.read_frame
 
-    def failing(stream: BinaryIO, limit: int) -> Any:
-        del stream, limit
+    def failing(*_: object) -> Any:
         monkeypatch.setattr(qnnmem.child, "read_frame", real)
         raise OSError(errno.EIO, "input/output error")
 
-    with ChildProcess(ECHO, 60.0) as child:
-        assert "first" in ask(child, "first")["error"]
+    with ChildProcess(TRIES, 60.0) as child:
+        assert child.ask(Take(1), Number)[0] == Number(1)
         monkeypatch.setattr(qnnmem.child, "read_frame", failing)
-        assert child.ask({"verb": "second"}) is None
-        assert child.ask({"verb": "third"}) is None
+        for size in (2, 3):
+            with pytest.raises(ChildLost):
+                child.ask(Take(size), Number)
 
 
 def test_a_request_that_cannot_be_sent_whole_is_not_waited_for(
@@ -81,7 +85,8 @@ def test_a_request_that_cannot_be_sent_whole_is_not_waited_for(
 
     with ChildProcess(ECHO, 600.0) as child:
         monkeypatch.setattr("qnnmem.child.write_frame", half)
-        assert child.ask({"x": 1}) is None
+        with pytest.raises(ChildLost):
+            child.ask(Take(1), Number)
         assert not child.expired
 
 
@@ -113,13 +118,15 @@ def test_a_child_is_gone_when_its_start_is_interrupted(
         started.append(real(*given, **more))
         return started[0]
 
-    def interrupted(timer: threading.Timer) -> None:
-        threading.Thread.start(timer)
+    begin = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        begin(thread)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(qnnmem.child, "start", start)
-    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ChildProcess(ECHO, 1.0)
     assert started[0].returncode is not None
@@ -131,8 +138,8 @@ def test_a_child_gets_no_more_memory_than_its_limit(monkeypatch: pytest.MonkeyPa
     """The system enforces it; what is below is there."""
     monkeypatch.setattr(qnnmem.child, "memory_limit", lambda: 1 << 30)
     with ChildProcess(TRIES, 60.0) as child:
-        assert ask(child, "take", bytes=1 << 31)["taken"] == 0
-        assert ask(child, "take", bytes=1 << 28)["taken"] == 1 << 28
+        assert child.ask(Take(1 << 31), Number)[0].value == 0
+        assert child.ask(Take(1 << 28), Number)[0].value == 1 << 28
 
 
 @linux
@@ -167,7 +174,7 @@ def test_a_model_that_eats_memory_costs_only_the_child(monkeypatch: pytest.Monke
 def test_what_a_child_started_ends_with_it() -> None:
     """The whole group goes, not only the process we know."""
     with ChildProcess(TRIES, 60.0) as child:
-        pid = ask(child, "start")["pid"]
+        pid = child.ask(Start(), Number)[0].value
         assert is_running(pid)
     for _ in range(100):
         if not is_running(pid):
@@ -188,13 +195,14 @@ def is_running(pid: int) -> bool:
 def test_a_child_works_in_an_empty_folder(seconds: float) -> None:
     """A name that escapes a check finds nothing there; the folder goes with the child."""
     with ChildProcess(TRIES, seconds) as child:
-        there = ask(child, "look")
-        assert there["names"] == []
-        here = Path(there["here"])
+        there, _ = child.ask(Look(), Place)
+        assert there.names == []
+        here = there.here
         assert here.exists()
         (here / "left.txt").write_text("behind", "utf-8")
         if seconds < 60:
-            assert child.ask({"verb": "sleep", "seconds": 20}) is None
+            with pytest.raises(ChildLost):
+                child.ask(Sleep(20), Done)
     assert not here.exists()
     assert not here.parent.exists()
 
@@ -202,19 +210,19 @@ def test_a_child_works_in_an_empty_folder(seconds: float) -> None:
 def test_the_environment_of_a_child_is_quiet() -> None:
     """No telemetry, no threads in advance, temporary files where they are removed."""
     with ChildProcess(TRIES, 60.0) as child:
-        there = ask(child, "look")
-    environment = there["environment"]
+        there, _ = child.ask(Look(), Place)
+    environment = there.environment
     assert environment["ORT_DISABLE_TELEMETRY"] == "1"
     assert environment["OPENBLAS_NUM_THREADS"] == "1"
-    assert Path(environment["TMPDIR"]) == Path(there["here"]).parent
+    assert Path(environment["TMPDIR"]) == there.here.parent
 
 
 def test_a_reply_larger_than_asked_for_is_not_read() -> None:
     """A child cannot fill the parent's memory."""
+    with ChildProcess(TRIES, 60.0) as child, pytest.raises(ChildLost):
+        child.ask(Reply(2000), Done, most=1999)
     with ChildProcess(TRIES, 60.0) as child:
-        assert child.ask({"verb": "reply", "bytes": 2000}, most=1999) is None
-    with ChildProcess(TRIES, 60.0) as child:
-        assert child.ask({"verb": "reply", "bytes": 2000}, most=2000) == ({}, bytes(2000))
+        assert child.ask(Reply(2000), Done, most=2000) == (Done(), bytes(2000))
 
 
 def test_no_room_for_temporary_files_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,9 @@ def test_a_child_has_no_more_time_than_the_answer() -> None:
     assert enforced_s() == math.inf
     with Deadline.after(5.0).enforced():
         with ChildProcess("qnnmem.loader.dlc.program", 60.0) as child:
-            assert 4 < child.time_limit_s <= 5
+            assert 4 < child.deadline.limit_s <= 5
         with ChildProcess("qnnmem.loader.dlc.program", 2.0) as child:
-            assert child.time_limit_s == 2.0
+            assert child.deadline.limit_s == 2.0
 
 
 # --- Functions ------------------------------------------------------------------------------------

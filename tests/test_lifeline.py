@@ -16,15 +16,17 @@ PARENT = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from qnnmem.child import ChildProcess
+from qnnmem.wire import ChildFailure
 with ChildProcess("endless", 600) as child:
-    print(child.receive()[0]["pid"], flush=True)
+    print(child.receive(ChildFailure)[0].sentence, flush=True)
     time.sleep(600)
 """
 # It neither reads nor writes, nor lets go of the interpreter.
 ENDLESS = """
 import os, re
-from qnnmem.child import open_replies, write_frame
-write_frame(open_replies(), {"pid": os.getpid()})
+from qnnmem.child import open_replies
+from qnnmem.wire import ChildFailure, write_frame
+write_frame(open_replies(), ChildFailure(str(os.getpid())))
 re.match("(a*)*b", "a" * 60)
 """
 

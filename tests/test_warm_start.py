@@ -14,6 +14,7 @@ import pytest
 import qnnmem.child
 from qnnmem.child import ChildProcess
 from qnnmem.errors import UsageError
+from qnnmem.wire import ChildFailure, Done
 
 warm_start = pytest.importorskip("warm_start", reason="needs Linux", exc_type=ImportError)
 WarmProcess = warm_start.WarmProcess
@@ -53,7 +54,8 @@ def test_warm_and_cold_children_are_alike(monkeypatch: pytest.MonkeyPatch) -> No
     for start in (warm_start.start, warm_start.cold_start):
         monkeypatch.setattr(qnnmem.child, "start", start)
         with ChildProcess(PROGRAM, 60.0) as child:
-            answer = child.ask({"verb": "nonsense"})
+            child.send(Done())
+            answer = child.receive(ChildFailure)
             process = child._process
             found.append((answer, facts(process)))
             assert process.poll() is None

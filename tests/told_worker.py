@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from context_writer import example_context, pack_context
 
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.library import Library
 from qnnmem.htp.log import LogLine, read_line
+from qnnmem.htp.requests import AnyRequest, CompileReply, LoadedBinary, LoadReply
 from qnnmem.htp.worker import RequestOutcome
 
 Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
@@ -28,8 +30,7 @@ class ToldWorker:
 
     def ask(
         self,
-        verb: str,
-        options: Mapping[str, Any],
+        request: AnyRequest,
         *,
         memory_limit: int | None = None,
         log_file: Path | None = None,
@@ -37,15 +38,29 @@ class ToldWorker:
         **_other: Any,
     ) -> RequestOutcome:
         """Give the answer and write a log that names folders."""
+        verb, options = as_options(request)
         self.asked.append((verb, options, time_limit_s))
         if log_file is not None:
             log_file.write_text(f"reading {log_file.parent}/model.onnx with libraries/libQnnHtp.so")
         outcome = self._answer(verb, options, memory_limit)
         if verb == "compile" and outcome.is_done:
-            target = Path(options["output"])
-            target.write_bytes(_epcontext(Path(options["model"]), target.with_suffix(".bin").name))
+            target = options["output"]
+            target.write_bytes(_epcontext(options["model"], target.with_suffix(".bin").name))
             target.with_suffix(".bin").write_bytes(pack_context(self._context))
         return outcome
+
+
+def as_options(request: AnyRequest) -> tuple[str, dict[str, Any]]:
+    """Give the kind of a request in a word, and its fields with those of its settings."""
+    fields = msgspec.structs.asdict(request)
+    settings = fields.pop("settings", None)
+    more = {} if settings is None else msgspec.structs.asdict(settings)
+    return type(request).__name__.removesuffix("LibraryRequest").lower(), fields | more
+
+
+def loaded(*codes: int) -> LoadReply:
+    """Give the reply to binaries that were loaded with these codes."""
+    return LoadReply([LoadedBinary(code, 1) for code in codes])
 
 
 def _epcontext(model: Path, binary: str) -> bytes:
@@ -63,13 +78,8 @@ def done(
     options: Mapping[str, Any], lines: Sequence[str] = (), on_cpu: Sequence[tuple[str, str]] = ()
 ) -> RequestOutcome:
     """Answer that a compile went well."""
-    target = Path(options["output"])
-    reply = {
-        "binaries": [str(target.with_suffix(".bin"))],
-        "epcontext": str(target),
-        "on_htp": 1,
-        "on_cpu": [list(node) for node in on_cpu],
-    }
+    target = options["output"]
+    reply = CompileReply([target.with_suffix(".bin")], target, list(on_cpu), 1)
     return RequestOutcome("done", reply, log=_log(lines), seconds=2.5, peak_rss=1 << 20)
 
 
@@ -85,8 +95,7 @@ def loading(codes: Sequence[int], *lines: str) -> Answer:
         if verb == "compile":
             return done(options)
         assert len(options["binaries"]) == len(codes)
-        reply = {"binaries": [{"code": code, "bytes": 1} for code in codes]}
-        return RequestOutcome("done", reply, log=_log(lines))
+        return RequestOutcome("done", loaded(*codes), log=_log(lines))
 
     return answer
 

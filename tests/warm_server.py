@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 # Descriptors from here on are out of the way of those that a child is to have.
+_CODE = [0]  # with which this process ends
 _FAR = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
@@ -27,6 +28,8 @@ def main() -> int:
     """Serve until the process that runs the tests has gone."""
     import json
 
+    # Registered first, so it runs last, in every process that is forked from here.
+    atexit.register(_leave)
     line = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         import_module(name)
@@ -94,11 +97,15 @@ def _become(request: dict[str, Any], given: list[int]) -> NoReturn:
         code = exc.code if isinstance(exc.code, int) else 1
     except BaseException:
         traceback.print_exc()
-    finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    _CODE[:] = [code]
+    raise SystemExit(code)
+
+
+def _leave() -> None:
+    """End at once after the clean-up: modules that were never used need none."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_CODE[0])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes  # noqa: TID251  # the counter in fail_calls.c
-import json
 import os
 import re
 import shutil
@@ -303,25 +302,22 @@ def _is_there(pid: int) -> bool:
 def _send_file(run: Run) -> None:
     """Say hello as a client does, send a file, and leave."""
     import hashlib
-    import struct
+    import io
 
-    from qnnmem.htp.far.wire import CLIENT_LINE, PROTOCOL
+    from qnnmem.htp.remote import messages
     from qnnmem.version import __version__
+    from qnnmem.wire import write_frame
 
     data = b"a model" * 100
-    name = hashlib.sha256(data).hexdigest()
-    frames: list[tuple[dict[str, object], bytes]] = [
-        ({"hello": PROTOCOL, "qnnmem": __version__}, b""),
-        ({"op": "have", "files": [[name, len(data)]]}, b""),
-        ({"op": "file", "sha256": name, "size": len(data)}, b""),
-        ({"op": "part"}, data),
-    ]
-    os.write(run.into, CLIENT_LINE)
-    for values, payload in frames:
-        text = json.dumps(values).encode()
-        os.write(run.into, struct.pack("<QQ", len(text), len(payload)) + text + payload)
+    file = messages.FileName(hashlib.sha256(data).hexdigest(), len(data))
+    hello = messages.hello_frame(messages.Hello(messages.PROTOCOL, __version__))
+    said = io.BytesIO()
+    write_frame(said, messages.Have([file]))
+    write_frame(said, messages.SendFile(file))
+    write_frame(said, messages.FilePart(), data)
+    os.write(run.into, messages.CLIENT_LINE + hello + said.getvalue())
     end = time.monotonic() + _ANSWER_S
-    while not re.search(b'"(stored|error)"', (run.folder / "stdout").read_bytes()):
+    while not re.search(b"Stored|WorkerRefusal", (run.folder / "stdout").read_bytes()):
         if time.monotonic() > end or not _is_there(run.pid):
             return
         time.sleep(0.02)

@@ -62,7 +62,7 @@ class Input(NamedTuple):
 
 
 # Files of one sample as (input, path); an .npz file names its inputs itself and has "" here.
-Sample = tuple[tuple[str, str], ...]
+Sample = tuple[tuple[str, Path], ...]
 
 
 def find_samples(
@@ -94,21 +94,25 @@ def find_samples(
     return samples
 
 
+def absolute(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """The same samples for a process with another current folder."""
+    return tuple(tuple((name, path.absolute()) for name, path in sample) for sample in samples)
+
+
 def read_sample(
     sample: Sample, inputs: Sequence[Input], optional: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
     """Return the checked arrays of one sample; only `optional` inputs may be missing."""
     wanted = {item.name: item for item in inputs}
     found: dict[str, NDArray[Any]] = {}
-    for name, text in sample:
-        path = Path(text)
+    for name, path in sample:
         if path.suffix.lower() == _NPZ:
             found.update(_read_npz(path, wanted))
         else:
             found[name] = _read_file(path, wanted[name])
     missing = [name for name in wanted if name not in found and name not in optional]
     if missing:
-        named = sample[0][1] if len(sample) == 1 else str(Path(sample[0][1]).parent)
+        named = sample[0][1] if len(sample) == 1 else sample[0][1].parent
         raise UsageError(f"{named}: no data for input {quote(missing[0])}; expected a file for it")
     return found
 
@@ -154,7 +158,7 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
         name = name if given else names[position]
         if name not in names:
             raise UsageError(f"{path} line {number}: the model has no input {quote(name)}")
-        sample.append((name, str(_beside(path, file, here))))
+        sample.append((name, _beside(path, file, here)))
     return tuple(sample)
 
 
@@ -184,25 +188,25 @@ def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Itera
 def _file(file: Path, inputs: Sequence[Input]) -> Sample:
     """Return the sample in one file."""
     if file.suffix.lower() == _NPZ:
-        return (("", str(file)),)
+        return (("", file),)
     if len(inputs) != 1:
         raise UsageError(
             f"{file} does not say which of {len(inputs)} inputs it is for; make a folder "
             f"for each sample with {_file_name(inputs[0].name)}.npy and so on in it"
         )
-    return ((inputs[0].name, str(file)),)
+    return ((inputs[0].name, file),)
 
 
 def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
     known = {_file_name(item.name): item.name for item in inputs}
-    sample: list[tuple[str, str]] = []
+    sample: list[tuple[str, Path]] = []
     for entry in _names(folder):
         if entry.suffix.lower() in (_NPY, _RAW):
             if entry.stem not in known:
                 raise UsageError(f"{entry}: the model has no input {quote(entry.stem)}")
             if known[entry.stem] in dict(sample):
                 raise UsageError(f"{folder} holds two files for input {quote(entry.stem)}")
-            sample.append((known[entry.stem], str(entry)))
+            sample.append((known[entry.stem], entry))
     if not sample:
         raise UsageError(f"{folder} holds no .npy or .raw file of an input")
     return tuple(sample)

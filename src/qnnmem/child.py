@@ -1,32 +1,32 @@
-"""Child processes at arm's length: frames on a pipe, limits on memory, and a sure end.
+"""Child processes with limits on memory and time, an empty folder, and a sure end.
 
-A frame is two lengths, a JSON header and a binary payload.
+The parent holds a `ChildProcess`; the program in the child calls `serve`. Both speak `qnnmem.wire`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar, overload
 
-from qnnmem.deadline import enforced_s
-from qnnmem.errors import OutputError, UsageError
+from qnnmem.deadline import Deadline, enforced_s
+from qnnmem.errors import ChildFailed, ChildLost, OutputError, UsageError
 from qnnmem.machine import address_space_limit, usable_memory
 from qnnmem.quiet_onnxruntime import SILENCE
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import sentence
 from qnnmem.units import format_size
+from qnnmem.wire import ChildFailure, Frame, WireMessage, decode, read_frame, read_raw, write_frame
 
-LENGTHS = struct.Struct("<QQ")
 # Address space of a child; ONNX files end at 2 GiB, and copies of weights must fit too.
 MEMORY_LIMIT = 12 << 30
 # Of a reply, unless the request says otherwise: names, shapes, sentences.
@@ -38,34 +38,10 @@ _ONE_THREAD = MappingProxyType(
     dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 )
 
+T = TypeVar("T", bound=WireMessage)
 _LIFELINE = "QNNMEM_LIFELINE"  # number of the pipe's end that a child holds
 
-Frame = tuple[dict[str, Any], bytes]
-Verb = Callable[[dict[str, Any], bytes], Frame]
-
-
-def write_frame(stream: BinaryIO, header: dict[str, Any], payload: bytes = b"") -> None:
-    """Send one frame."""
-    text = json.dumps(header).encode()
-    stream.write(LENGTHS.pack(len(text), len(payload)))
-    stream.write(text)
-    stream.write(payload)
-    stream.flush()
-
-
-def read_frame(stream: BinaryIO, limit: int) -> Frame | None:
-    """Receive one frame, or None at the end of the stream."""
-    lengths = stream.read(LENGTHS.size)
-    if len(lengths) < LENGTHS.size:
-        return None
-    text_size, payload_size = LENGTHS.unpack(lengths)
-    if max(text_size, payload_size) > limit:
-        return None
-    text, payload = stream.read(text_size), stream.read(payload_size)
-    if len(text) < text_size or len(payload) < payload_size:
-        return None
-    header = json.loads(text)
-    return (header, payload) if isinstance(header, dict) else None
+Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
 
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
@@ -163,23 +139,24 @@ def open_replies() -> BinaryIO:
     return replies
 
 
-def serve(verbs: Mapping[str, Verb]) -> int:
-    """In a child: answer requests by their `verb` until the parent closes the pipe.
+def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
+    """In a child: answer requests by their type until the parent closes the pipe.
 
-    The limit on memory is the only argument of the program. What fails is an `error` in the answer.
+    The limit on memory is the only argument of the program. An exception becomes a `ChildFailure`.
     """
     limit = int(sys.argv[1])
     limit_memory(limit)
     replies = open_replies()
-    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
-        options, payload = frame
+    requests: Any = reduce(or_, handlers)
+    while (frame := read_raw(sys.stdin.buffer, limit)) is not None:
         try:
-            header, reply = verbs[options["verb"]](options, payload)
+            request = decode(frame[0], requests)
+            answer = handlers[type(request)](request, frame[1])
         except MemoryError:
-            header, reply = {"error": f"{describe_limit(limit)} are used up"}, b""
+            answer = ChildFailure(f"{describe_limit(limit)} are used up")
         except Exception as exc:  # the parent reports it
-            header, reply = {"error": sentence(exc)}, b""
-        write_frame(replies, header, reply)
+            answer = ChildFailure(sentence(exc))
+        write_frame(replies, *(answer if isinstance(answer, tuple) else (answer,)))
     return 0
 
 
@@ -223,13 +200,14 @@ class _Lifeline:
 
 
 class ChildProcess:
-    """A module of ours in a child process, with limits on memory and time, spoken to in frames.
+    """A module of ours in a child process with limits on memory and time.
 
     It starts at once in an empty folder, gets its memory limit as its only argument, and is gone
     when the block ends. Paths sent to it must be absolute.
     """
 
-    _is_lost = False  # whether no answer can be trusted any more
+    _is_lost = False  # no answer can be trusted any more
+    _pause_s = threading.TIMEOUT_MAX  # the longest between two looks at a deadline that changes
 
     def __init__(
         self,
@@ -237,19 +215,20 @@ class ChildProcess:
         time_limit_s: float,
         environment: Mapping[str, str] = _NOTHING,
         *,
-        errors: BinaryIO | None = None,  # a file for what it prints
+        words: Sequence[str] = (),  # arguments after the memory limit
+        errors: BinaryIO | int | None = None,  # a file for what it prints
     ) -> None:
         # No child outlives the answer that it works for.
-        self.time_limit_s = min(time_limit_s, enforced_s())
+        self.deadline = Deadline.after(min(time_limit_s, enforced_s()))
         self.memory_limit = memory_limit()
-        self._expired = threading.Event()
+        self._expired, self._ended = threading.Event(), threading.Event()
         self._folder = ChildFolder()
         try:
             self._lifeline = _Lifeline()
         except BaseException:
             self._folder.remove()
             raise
-        command = [sys.executable, "-P", "-m", module, str(self.memory_limit)]
+        command = [sys.executable, "-P", "-m", module, str(self.memory_limit), *words]
         more = {**environment, **self._lifeline.words}
         try:
             self._process = start(
@@ -266,10 +245,8 @@ class ChildProcess:
             raise
         finally:
             self._lifeline.let_go()
-        self._watchdog = threading.Timer(self.time_limit_s, self._expire)
-        self._watchdog.daemon = True
         try:
-            self._watchdog.start()
+            threading.Thread(target=self._watch, daemon=True).start()
         except BaseException as exc:
             self._end()
             if isinstance(exc, RuntimeError):  # no thread to be had
@@ -285,25 +262,29 @@ class ChildProcess:
         """End the child at once, from any thread; whoever waits for an answer receives None."""
         kill_group(self._process)
 
-    def send(self, header: Mapping[str, Any], payload: bytes = b"") -> None:
+    def send(self, message: WireMessage, payload: bytes | bytearray | memoryview = b"") -> None:
         """Send one frame; a child that did not get it whole is ended, which shows in `receive`."""
         try:
             if self._process.stdin is not None:
-                write_frame(self._process.stdin, dict(header), payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
+                write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
         except (OSError, ValueError):  # it would wait for the rest, and we for its answer
             self.give_up()
 
-    def receive(self, most: int = REPLY_LIMIT) -> Frame | None:
-        """One frame of at most `most` bytes in each of its parts.
+    @overload
+    def receive(self, kind: type[T], most: int = REPLY_LIMIT) -> Frame[T] | None: ...
+    @overload
+    def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None: ...
+    def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None:
+        """One frame with a message of a type, and at most `most` bytes in each of its parts.
 
-        None from a child that crashed, was ended or speaks nonsense, and ever after: what is left
-        in the pipe could be the answer to an earlier question.
+        None from a child that crashed, was ended or sends anything else, and ever after: what is
+        left in the pipe could be the answer to an earlier request.
         """
         frame = None
         try:
             if self._process.stdout is not None and not self._is_lost:
-                frame = read_frame(self._process.stdout, most)  # type: ignore[arg-type]  # as above
-        except (OSError, ValueError, RecursionError):
+                frame = read_frame(self._process.stdout, kind, most)
+        except (OSError, ValueError):
             pass
         if frame is None and not self._is_lost:
             self._is_lost = True
@@ -311,11 +292,27 @@ class ChildProcess:
         return frame
 
     def ask(
-        self, header: Mapping[str, Any], payload: bytes = b"", most: int = REPLY_LIMIT
-    ) -> Frame | None:
-        """Send a request and receive its answer of at most `most` bytes."""
-        self.send(header, payload)
-        return self.receive(most)
+        self, request: WireMessage, kind: type[T], payload: bytes = b"", most: int = REPLY_LIMIT
+    ) -> Frame[T]:
+        """Send a request and receive its answer of at most `most` bytes.
+
+        ChildLost from a child that did not live to answer, ChildFailed with what it says otherwise.
+        """
+        self.send(request, payload)
+        frame: Frame[T | ChildFailure] | None = self.receive(kind | ChildFailure, most)
+        if frame is None:
+            raise self.lost(request.doing)
+        reply, rest = frame
+        if isinstance(reply, ChildFailure):
+            raise ChildFailed(reply.sentence)
+        return reply, rest
+
+    def lost(self, doing: str) -> ChildLost:
+        """The error for a child that did not answer; `doing` is what it was asked for."""
+        if self.expired:
+            return ChildLost(f"{doing} did not finish within {self.deadline.limit_s:.3g} s")
+        limit = describe_limit(self.memory_limit)
+        return ChildLost(f"{doing} crashed or ran out of memory, {limit}")
 
     def __enter__(self) -> Self:
         return self
@@ -329,14 +326,19 @@ class ChildProcess:
         self._end()
 
     def _end(self) -> None:
-        self._watchdog.cancel()
+        self._ended.set()
+        kill_group(self._process)
+        self._lifeline.cut()  # ends the rest of a group whose leader is gone
         end(self._process)
-        self._lifeline.cut()
         self._folder.remove()
 
-    def _expire(self) -> None:
-        self._expired.set()
-        kill_group(self._process)
+    def _watch(self) -> None:
+        """End the child after its deadline, which may change meanwhile."""
+        while not self._ended.wait(min(self.deadline.left_s, self._pause_s)):
+            if self.deadline.is_over:
+                self._expired.set()
+                kill_group(self._process)
+                return
 
 
 def start(

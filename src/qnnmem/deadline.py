@@ -38,6 +38,11 @@ class Deadline:
         """Seconds that are left; none after the end."""
         return max(0.0, self.ends_at - time.monotonic())
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has come."""
+        return self.left_s <= 0
+
     def left(self, usual_s: float) -> float:
         """Seconds for the next step, `usual_s` without a limit; NotInTime when none are left."""
         self.check()

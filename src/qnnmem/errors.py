@@ -297,6 +297,10 @@ class ChildFailed(Fault):
     """A child process could not answer a request; the text says why."""
 
 
+class ChildLost(ChildFailed):
+    """A child process ended before it answered: it crashed, ran out of memory or of time."""
+
+
 class Damaged(Fault):
     """Inconsistent bytes; `path` is a place such as `graphs[0].ops[3].inputs`."""
 

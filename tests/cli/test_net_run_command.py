@@ -22,9 +22,8 @@ from onnx import helper, numpy_helper
 from qnnmem.lpai import PrepareOptions, net_run, prepare
 from qnnmem.lpai.binary import write
 from qnnmem.lpai.binary.layout import MAGIC
-from qnnmem.lpai.net_run.device import Device
+from qnnmem.lpai.net_run.device import Device, DeviceSettings
 from qnnmem.lpai.net_run.device_child import RunLimits
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.runtime.descriptors import CoreAffinityCfg, PerfCfg
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import Graph

@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
-from told_worker import ToldWorker, done, refused
+from told_worker import ToldWorker, done, loaded, refused
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import NoCompiler, UsageError
@@ -80,8 +80,8 @@ class Told:
             for number in range(1, len(options["binaries"]) + 1):
                 lines.append(f"Setting context {number} reserved space to 1000000")
                 lines.append(f"PD 0 chosen for context {number}")
-            codes = [{"code": 0, "bytes": 1} for _ in options["binaries"]]
-            return RequestOutcome("done", {"binaries": codes}, log=tuple(map(log_line, lines)))
+            codes = [0 for _ in options["binaries"]]
+            return RequestOutcome("done", loaded(*codes), log=tuple(map(log_line, lines)))
         self.compiles += 1
         products = len(onnx.load(options["model"]).graph.node)
         if products <= self.most:

@@ -12,7 +12,7 @@ import numpy
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from told_worker import ToldWorker, done, refused
+from told_worker import ToldWorker, done, loaded, refused
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.fix.library.trials import LibraryTrials
@@ -83,8 +83,8 @@ def load_answer(options: Mapping[str, Any], room: int) -> RequestOutcome:
         chosen = f"PD 0 chosen for context {number}"
         full = f"Failed to find available PD for contextId {number} on deviceId 0"
         lines.append(chosen if number <= room else full)
-        codes.append({"code": 0 if number <= room else 1002, "bytes": 1})
-    return RequestOutcome("done", {"binaries": codes}, log=tuple(map(log_line, lines)))
+        codes.append(0 if number <= room else 1002)
+    return RequestOutcome("done", loaded(*codes), log=tuple(map(log_line, lines)))
 
 
 @pytest.mark.parametrize(("room", "refusing"), [(2, None), (1, 2)])

@@ -416,7 +416,7 @@ def test_settings_that_differ_are_named() -> None:
         (plan(scratch=1 << 60), "it is no qnnmem.plan/1"),
         ({"schema": "qnnmem.plans/1", "plans": 3}, "it is no qnnmem.plans/1"),
         (plan() | {"\ud800": 2}, "it is no qnnmem.plan/1"),
-        ({"schema": "qnnmem.error/1", "error": "no such file"}, "no such file"),
+        ({"schema": "qnnmem.error/1", "error": "no such file", "exit_code": 2}, "no such file"),
         (
             {"schema": "qnnmem.fix/1", "input": "", "fits": None, "tried": [], "best": 0},
             "it is no qnnmem.fix/1",

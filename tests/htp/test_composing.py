@@ -15,13 +15,14 @@ import onnx
 import onnx.parser
 import pytest
 from command_line import exit_code, run, sentence
+from packed import packed
 
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import installed
 from qnnmem.htp.as_qnn import difference_notes
 from qnnmem.htp.composing import ComposedModel, compose_onnx, composed_model
 from qnnmem.htp.library import library_there
-from qnnmem.htp.worker.far import check_reply
+from qnnmem.htp.requests import ListenReply
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.loader.dlc import as_model
 from qnnmem.loader.dlc.translate import translate
@@ -29,6 +30,7 @@ from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.quiet_onnxruntime import exact_session
 from qnnmem.targets.socs import find_soc
+from qnnmem.wire import decode
 
 GRU = """<ir_version: 8, opset_import: ["" : 17]>
 cell (float[2, 1, 3] x, float[1, 1, 4] h) => (float[2, 1, 1, 4] y, float[1, 1, 4] last) {
@@ -57,20 +59,35 @@ HEARD: dict[str, Any] = {
         {
             "name": "g",
             "tensors": [
-                {"id": 1, "name": "x", "type": 0, "data_type": 562, "dimensions": [2, 3]},
-                {"id": 2, "name": "y", "type": 1, "data_type": 562, "dimensions": [2, 3]},
+                {
+                    "call": "tensor",
+                    "id": 1,
+                    "name": "x",
+                    "type": 0,
+                    "data_type": 562,
+                    "dimensions": [2, 3],
+                },
+                {
+                    "call": "tensor",
+                    "id": 2,
+                    "name": "y",
+                    "type": 1,
+                    "data_type": 562,
+                    "dimensions": [2, 3],
+                },
             ],
             "ops": [
                 {
                     **{"name": "a", "package": "qti.aisw", "type": "Relu", "inputs": [1]},
-                    **{"outputs": [2], "scalars": {}, "arrays": {}},
+                    **{"outputs": [2], "scalars": {}, "arrays": {}, "call": "node"},
                 }
             ],
         }
     ],
-    **{"shared": [], "on_cpu": [["b", "Erf"]], "on_htp": 1},
+    **{"shared": [], "on_cpu": [["b", "Erf"]], "on_htp": 1, "type": "ListenReply"},
 }
 for _one in HEARD["graphs"][0]["tensors"]:
+    _one["call"] = "tensor"
     _one["quantization"] = {"encoding": 0, "scales": [0.5], "offsets": [0]}
 
 
@@ -86,11 +103,11 @@ def places(value: Any, *way: Any) -> Iterator[tuple[Any, ...]]:
 def answered(path: Path, reply: Any) -> str:
     """What becomes of a worker's answer."""
     try:
-        check_reply("listen", reply)
-    except (AttributeError, KeyError, TypeError, ValueError):  # which the caller expects
+        heard = decode(packed(reply), ListenReply)
+    except ValueError:
         return "nonsense"
     try:
-        for graph in composed_model(path, reply, b"", "a library").graphs:
+        for graph in composed_model(path, heard, b"", "a library").graphs:
             plan_model(as_model(path, graph))
     except QnnMemError:
         return "a sentence"

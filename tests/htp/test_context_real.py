@@ -16,6 +16,7 @@ from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.requests import SystemInfoReply, SystemInfoRequest
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType
 from qnnmem.report.context import as_values
@@ -164,10 +165,10 @@ def test_the_vendors_reader_agrees(folder: Path, case: str) -> None:
     """The library libQnnSystem finds the same values in every field that it knows."""
     binary = folder / f"{case}_qnn.bin"
     with Worker() as worker:
-        outcome = worker.ask("system_info", {"binary": str(binary)})
+        outcome = worker.ask(SystemInfoRequest(binary))
     assert outcome.is_done, outcome.sentence
     mine = json.loads(json.dumps(asdict(read_context(binary))))
-    for key, theirs in outcome.reply.items():
+    for key, theirs in outcome.result(SystemInfoReply).info.items():
         assert _same(mine[key], theirs), key
 
 

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.foresight import foreseen
 from qnnmem.htp.library import library_there
+from qnnmem.htp.requests import ExecuteReply, ExecuteRequest, HtpSettings
 
 SHAPE = (1, 4, 8, 8)
 F = onnx.TensorProto.FLOAT
@@ -171,11 +172,11 @@ def test_the_real_library_computes_as_the_warning_says(
     context = tmp_path / "context.onnx"
     context.write_bytes(rename_binary(made.epcontext, made.binary_name, "a.bin"))
     (tmp_path / "x.raw").write_bytes(x.tobytes())
-    options: dict[str, Any] = {"model": str(context), "inputs": {"x": str(tmp_path / "x.raw")}}
-    options |= {"output": str(tmp_path), "soc": soc.model_id}
-    outcome = library.ask("execute", options, time_limit_s=100.0)
+    inputs = {"x": tmp_path / "x.raw"}
+    request = ExecuteRequest(context, inputs, tmp_path, HtpSettings(soc.model_id))
+    outcome = library.ask(request, time_limit_s=100.0)
     assert outcome.is_done, outcome.sentence
-    ((_, kind, shape, file),) = outcome.reply["outputs"]
-    found = numpy.frombuffer(Path(file).read_bytes(), kind).reshape(shape)
+    (output,) = outcome.result(ExecuteReply).outputs
+    found = numpy.frombuffer(output.path.read_bytes(), output.dtype).reshape(output.shape)
     off = float(numpy.abs(found - expected).max() / numpy.abs(expected).max())
     assert (off < 0.005) == (name in RIGHT), off

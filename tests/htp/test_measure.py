@@ -90,7 +90,7 @@ def test_the_binary_is_kept_where_it_is_wanted(model: Path, tmp_path: Path) -> N
     told, output = worker(*FITS), tmp_path / "out.bin"
     made = measured(model, told, output=output)
     assert [verb for verb, _, _ in told.asked] == ["compile", "load"]
-    assert told.asked[1][1] == {"binaries": [str(output)], "soc": SM8650.model_id}
+    assert told.asked[1][1] == {"binaries": [output], "soc": SM8650.model_id}
     assert output.stat().st_size == made.bill.file_bytes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from qnnmem.htp.compile.epcontext import missing_in_epcontext
 from qnnmem.htp.fit import fit_result
 from qnnmem.htp.fit.model import judge_model
 from qnnmem.htp.library import library_there
+from qnnmem.htp.requests import AnyRequest, CompileRequest
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
@@ -69,13 +69,12 @@ def epcontext(path: Path, binary: str) -> onnx.ModelProto:
 class HalfWorker(ToldWorker):
     """Compiles half of the outputs."""
 
-    def ask(self, verb: str, options: Mapping[str, Any], **other: Any) -> RequestOutcome:
+    def ask(self, request: AnyRequest, **other: Any) -> RequestOutcome:
         """Answer, then put the model of a part in the place of the whole."""
-        outcome = super().ask(verb, options, **other)
-        if verb == "compile":
-            target = Path(options["output"])
-            half = epcontext(Path(options["model"]), f"{target.stem}.bin")
-            target.write_bytes(half.SerializeToString())
+        outcome = super().ask(request, **other)
+        if isinstance(request, CompileRequest):
+            half = epcontext(request.model, f"{request.output.stem}.bin")
+            request.output.write_bytes(half.SerializeToString())
         return outcome
 
 

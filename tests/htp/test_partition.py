@@ -9,13 +9,14 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from told_worker import ToldWorker, done
+from told_worker import ToldWorker, done, loaded
 
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.partition_run import PartitionRun, farthest
 from qnnmem.htp.log import read_line
+from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
 from qnnmem.targets.socs import find_soc
@@ -30,7 +31,7 @@ NOT_FUSED = (
     "2026-11-18 07:04:05.486010776 [E:onnxruntime:, ep_plugin.cc:9 GetCapability] OrtEp for "
     "QNNExecutionProvider set nodes that cannot be fused together. Please ensure that the nodes"
 )
-SAME = RequestOutcome("done", {"outputs": [["y", 0.001, 1.0]]})
+SAME = RequestOutcome("done", CompareReply([CpuDifference("y", 0.001, 1.0)]))
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def told(partitioned: RequestOutcome | None = None, ran: RequestOutcome = SAME) 
         if verb == "compare":
             return ran
         if verb == "load":
-            return RequestOutcome("done", {"binaries": [{"code": 0, "bytes": 1}]})
+            return RequestOutcome("done", loaded(0))
         if options["strict"]:
             return RequestOutcome("refused", log=tuple(map(read_line, REFUSED)))
         return partitioned or done(options, on_cpu=(("arc", "Acosh"),))
@@ -103,7 +104,7 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
             {
                 "partitioned": RequestOutcome(
                     "done",
-                    {"binaries": [], "on_cpu": [], "on_htp": 0},
+                    CompileReply([], None, [], 0),
                     log=(read_line(NOT_FUSED),),
                 )
             },
@@ -128,9 +129,7 @@ def test_a_cure_that_takes_too_long_is_said_as_such(model: Path) -> None:
 
 def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
     """ONNX Runtime says it in an error of its log alone."""
-    empty = RequestOutcome(
-        "done", {"binaries": [], "on_cpu": [], "on_htp": 0}, log=(read_line(NOT_FUSED),)
-    )
+    empty = RequestOutcome("done", CompileReply([], None, [], 0), log=(read_line(NOT_FUSED),))
     made = compile_model(model, SM8650, CompileOptions(partition=True), worker=told(empty))
     assert isinstance(made, CompileFailure)
     assert "nodes that cannot be fused together" in made.sentence
@@ -170,7 +169,7 @@ def test_a_partition_that_does_not_run_is_not_written(
     [
         RequestOutcome("timeout", sentence="not finished within 60 s"),
         RequestOutcome("refused", sentence="the index is out of range", stage="sample"),
-        RequestOutcome("done", {"outputs": [["y", 0.0, 0.0]]}),
+        RequestOutcome("done", CompareReply([CpuDifference("y", 0.0, 0.0)])),
     ],
 )
 def test_what_was_not_compared_is_not_called_verified(
@@ -186,7 +185,8 @@ def test_what_was_not_compared_is_not_called_verified(
 
 def test_the_output_that_differs_most_decides() -> None:
     """By its own size, and outputs without a number do not count."""
-    found = farthest([("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0)])
+    rows = (("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0))
+    found = farthest([CpuDifference(*row) for row in rows])
     assert (found.output, found.difference, found.is_verified) == ("b", 0.05, False)
     assert "output 'b' is 5.00% off" in found.sentence
     assert PartitionRun(0.001, "a").is_verified

@@ -21,6 +21,13 @@ from qnnmem.htp.compile import (
 from qnnmem.htp.compile.epcontext import rename_binary
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
+from qnnmem.htp.requests import (
+    ExecuteReply,
+    ExecuteRequest,
+    HtpSettings,
+    SystemInfoReply,
+    SystemInfoRequest,
+)
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.targets.socs import find_soc
@@ -136,7 +143,7 @@ def test_the_vendors_reader_agrees_with_ours(worker: Worker, tmp_path: Path) -> 
     output = tmp_path / "out.bin"
     done = compile_model(conv(tmp_path), SM8650, output=output, worker=worker)
     assert isinstance(done, Compiled)
-    reply = worker.ask("system_info", {"binary": str(output)}).reply
+    reply = worker.ask(SystemInfoRequest(output)).result(SystemInfoReply).info
     (ours,), (theirs,) = done.context.graphs, reply["graphs"]
     names = ("name", "spill_fill", "vtcm", "io", "op_data", "const", "ddr_tensors")
     assert [getattr(ours, name) for name in names] == [theirs[name] for name in names]
@@ -286,12 +293,12 @@ def test_the_epcontext_model_runs_the_binary(worker: Worker, tmp_path: Path) -> 
     model.write_bytes(rename_binary(done.epcontext, done.binary_name, output.name))
     x = numpy.linspace(-1, 1, 64, dtype="float32")
     (tmp_path / "x.raw").write_bytes(x.tobytes())
-    request = {"model": str(model), "inputs": {"x": str(tmp_path / "x.raw")}}
-    outcome = worker.ask("execute", {**request, "output": str(tmp_path), "soc": 57})
+    inputs = {"x": tmp_path / "x.raw"}
+    outcome = worker.ask(ExecuteRequest(model, inputs, tmp_path, HtpSettings(57)))
     assert outcome.is_done, outcome.sentence
-    ((name, dtype, shape, file),) = outcome.reply["outputs"]
-    assert (name, dtype, shape) == ("y", "float32", [1, 64])
-    y = numpy.frombuffer(Path(file).read_bytes(), "float32")
+    (found,) = outcome.result(ExecuteReply).outputs
+    assert (found.name, found.dtype, found.shape) == ("y", "float32", (1, 64))
+    y = numpy.frombuffer(found.path.read_bytes(), "float32")
     numpy.testing.assert_allclose(y, numpy.maximum(x, 0), atol=1e-3)
 
 

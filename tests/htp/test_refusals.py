@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.library import INSTALL, find_library, library_there
+from qnnmem.htp.requests import ExecuteReply, ExecuteRequest, HtpSettings
 from qnnmem.htp.worker import Worker
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
@@ -333,10 +334,10 @@ def test_a_partitioned_model_is_written_with_its_cpu_nodes_and_runs(
     given = numpy.linspace(-2, 2, 8, dtype="f4")[None]
     raw = tmp_path / "x.raw"
     raw.write_bytes(given.tobytes())
-    request = {"model": str(model), "inputs": {"x": str(raw)}, "output": str(tmp_path)}
-    outcome = worker.ask("execute", {**request, "soc": SM8650.model_id})
-    ((_name, kind, _shape, output),) = outcome.reply["outputs"]
-    found = numpy.fromfile(output, kind)
+    settings = HtpSettings(SM8650.model_id)
+    outcome = worker.ask(ExecuteRequest(model, {"x": raw}, tmp_path, settings))
+    (output,) = outcome.result(ExecuteReply).outputs
+    found = numpy.fromfile(output.path, output.dtype)
     (wanted,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": given})
     assert numpy.allclose(found, wanted[0], rtol=0.01, atol=0.01)
     values = json.loads(run("prepare", *words, "--force", "--json").stdout)

@@ -16,6 +16,15 @@ from qnnmem.child import memory_limit
 from qnnmem.errors import CannotTell
 from qnnmem.htp import installed, library
 from qnnmem.htp.library import check_platform, check_version, library_there
+from qnnmem.htp.requests import (
+    LoadedBinary,
+    LoadReply,
+    LoadRequest,
+    SystemInfoRequest,
+    VersionsReply,
+    VersionsRequest,
+    WaitRequest,
+)
 from qnnmem.htp.worker import Tick, Worker, default_memory_limit
 from qnnmem.htp.worker.log import LogTap
 
@@ -50,10 +59,11 @@ class Killer:
 @pytest.mark.htp
 def test_versions_name_the_library(worker: Worker) -> None:
     """The HTP backend has id 6 and says which build it is."""
-    outcome = worker.ask("versions", {})
+    outcome = worker.ask(VersionsRequest())
     assert outcome.kind == "done"
-    assert outcome.reply["backend_id"] == 6
-    assert outcome.reply["build_id"].startswith("v2.")
+    reply = outcome.result(VersionsReply)
+    assert reply.backend_id == 6
+    assert reply.build_id.startswith("v2.")
 
 
 @needs_library
@@ -62,7 +72,7 @@ def test_what_the_library_prints_to_standard_output_is_log(
     worker: Worker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Loading the library prints a line, which reaches the log and not our standard output."""
-    outcome = worker.ask("versions", {})
+    outcome = worker.ask(VersionsRequest())
     assert any("LIBNATIVE" in line for line in outcome.tail)
     assert capfd.readouterr() == ("", "")
 
@@ -71,9 +81,9 @@ def test_what_the_library_prints_to_standard_output_is_log(
 @pytest.mark.htp
 def test_one_child_serves_many_requests(worker: Worker) -> None:
     """The second request finds the child of the first."""
-    worker.ask("versions", {})
+    worker.ask(VersionsRequest())
     first = worker.pid
-    assert worker.ask("versions", {}).is_done
+    assert worker.ask(VersionsRequest()).is_done
     assert worker.pid == first
 
 
@@ -81,7 +91,7 @@ def test_one_child_serves_many_requests(worker: Worker) -> None:
 @pytest.mark.htp
 def test_a_request_knows_its_peak_memory(worker: Worker) -> None:
     """Loading the library takes tens of megabytes, and the outcome says how many."""
-    peak = worker.ask("versions", {}).peak_rss
+    peak = worker.ask(VersionsRequest()).peak_rss
     assert peak is not None
     assert 16 << 20 < peak < 1 << 30
 
@@ -91,10 +101,10 @@ def test_a_request_knows_its_peak_memory(worker: Worker) -> None:
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_crash_is_an_outcome(worker: Worker, number: signal.Signals) -> None:
     """A request whose process dies names the signal, and the next request works."""
-    outcome = worker.ask("wait", {}, time_limit_s=30, progress=Killer(worker, number))
+    outcome = worker.ask(WaitRequest(), time_limit_s=30, progress=Killer(worker, number))
     assert (outcome.kind, outcome.signal) == ("crashed", number)
     assert number.name in outcome.sentence
-    assert worker.ask("versions", {}).is_done
+    assert worker.ask(VersionsRequest()).is_done
 
 
 @needs_library
@@ -102,27 +112,27 @@ def test_a_crash_is_an_outcome(worker: Worker, number: signal.Signals) -> None:
 def test_a_child_that_vanishes_is_replaced(worker: Worker) -> None:
     """Killing the whole child costs the current request only."""
     killer = Killer(worker, signal.SIGKILL, whole=True)
-    assert worker.ask("wait", {}, time_limit_s=30, progress=killer).kind == "crashed"
-    assert worker.ask("versions", {}).is_done
+    assert worker.ask(WaitRequest(), time_limit_s=30, progress=killer).kind == "crashed"
+    assert worker.ask(VersionsRequest()).is_done
 
 
 @needs_library
 @pytest.mark.htp
 def test_a_request_that_takes_too_long_is_ended(worker: Worker) -> None:
     """The time limit ends a request, says so, and the next request works."""
-    outcome = worker.ask("wait", {}, time_limit_s=0.3)
+    outcome = worker.ask(WaitRequest(), time_limit_s=0.3)
     assert outcome.kind == "timeout"
     assert "0.3 s" in outcome.sentence
-    assert worker.ask("versions", {}).is_done
+    assert worker.ask(VersionsRequest()).is_done
 
 
 @needs_library
 @pytest.mark.htp
 def test_a_request_without_memory_is_told_apart(worker: Worker) -> None:
     """With too little address space the library cannot be loaded, which is no crash."""
-    outcome = worker.ask("versions", {}, memory_limit=64 << 20)
+    outcome = worker.ask(VersionsRequest(), memory_limit=64 << 20)
     assert outcome.kind == "memory"
-    assert worker.ask("versions", {}).is_done
+    assert worker.ask(VersionsRequest()).is_done
 
 
 @needs_library
@@ -131,10 +141,10 @@ def test_a_damaged_binary_is_refused_with_a_code(worker: Worker, tmp_path: Path)
     """The vendor's reader answers zeros with a code, not with a traceback."""
     file = tmp_path / "zeros.bin"
     file.write_bytes(bytes(4096))
-    outcome = worker.ask("system_info", {"binary": str(file)})
+    outcome = worker.ask(SystemInfoRequest(file))
     assert (outcome.kind, outcome.code) == ("refused", 30010)
-    outcome = worker.ask("load", {"binaries": [str(file)], "soc": 57})
-    assert outcome.reply["binaries"] == [{"code": 30001, "bytes": 4096}]
+    outcome = worker.ask(LoadRequest([file], 57))
+    assert outcome.result(LoadReply).binaries == [LoadedBinary(30001, 4096)]
 
 
 @needs_library
@@ -146,17 +156,8 @@ def test_a_caller_that_gives_up_leaves_a_usable_worker(worker: Worker) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        worker.ask("wait", {}, progress=give_up)
-    assert worker.ask("versions", {}).is_done
-
-
-@needs_library
-@pytest.mark.htp
-def test_an_unknown_verb_is_refused(worker: Worker) -> None:
-    """A mistake of ours is reported like any other refusal."""
-    outcome = worker.ask("dance", {})
-    assert outcome.kind == "refused"
-    assert "dance" in outcome.sentence
+        worker.ask(WaitRequest(), progress=give_up)
+    assert worker.ask(VersionsRequest()).is_done
 
 
 @needs_library
@@ -164,11 +165,12 @@ def test_an_unknown_verb_is_refused(worker: Worker) -> None:
 def test_the_child_ends_with_its_parent() -> None:
     """A parent that is killed in the middle of a request leaves no process behind."""
     program = (
+        "from qnnmem.htp.requests import VersionsRequest, WaitRequest\n"
         "from qnnmem.htp.worker import Worker\n"
         "worker = Worker()\n"
-        "worker.ask('versions', {})\n"
+        "worker.ask(VersionsRequest())\n"
         "print(worker.pid, flush=True)\n"
-        "worker.ask('wait', {})\n"
+        "worker.ask(WaitRequest())\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -212,11 +214,11 @@ def test_no_process_is_left_behind(whole: bool) -> None:
                 served.append(os.pidfd_open(tick.pid))
                 killer(tick)
 
-        assert one.ask("wait", {}, time_limit_s=60, progress=kill).kind == "crashed"
+        assert one.ask(WaitRequest(), time_limit_s=60, progress=kill).kind == "crashed"
         ended, _, _ = select.select(served, [], [], 30)
         os.close(served[0])
         assert ended
-        assert "dance" in one.ask("dance", {}, time_limit_s=60).sentence
+        assert "libQnnHtp.so" in one.ask(VersionsRequest(), time_limit_s=60).sentence
 
 
 class Pipe:

@@ -12,12 +12,14 @@ from tflite_writer import FLOAT32, INT32, G, O, T, tflite_bytes
 import qnnmem
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
-from qnnmem.loader.dlc.composed import as_graphs
 from qnnmem.loader.dlc.model import as_model
+from qnnmem.loader.dlc.program import Composed
 from qnnmem.loader.model_checks import check_model
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
+from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
 from qnnmem.units import MAX_BYTES, MAX_RANK
+from qnnmem.wire import decode, encode
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> '
 MANY = (1,) * (MAX_RANK + 1)
@@ -164,11 +166,9 @@ def test_a_reshape_of_a_dlc_keeps_the_number_of_elements() -> None:
 
 def test_a_child_cannot_name_too_many_dimensions() -> None:
     """The answer of a reader that runs elsewhere is checked as the file is."""
-    tensor = {"id": 1, "name": "t", "type": 0, "data_type": 0x232, "dimensions": list(MANY)}
-    shared = [{**tensor, "quantization": None}]
-    header = {"shared": shared, "graphs": [{"name": "g", "tensors": [], "ops": []}]}
-    with pytest.raises(LoadError, match=f"more than {MAX_RANK} dimensions"):
-        as_graphs(Path("g.dlc"), header, b"")
+    tensor = RecordedTensor(1, "t", TensorType.APP_WRITE, DataType.FLOAT_32, MANY)
+    with pytest.raises(ValueError, match=f"length <= {MAX_RANK}"):
+        decode(encode(Composed([RecordedGraph("g")], [tensor])), Composed)
 
 
 def test_a_dimension_and_a_shape_that_disagree_are_refused(tmp_path: Path) -> None:

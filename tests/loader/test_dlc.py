@@ -17,7 +17,7 @@ import pytest
 from command_line import exit_code, run, sentence
 
 from qnnmem.child import ChildProcess
-from qnnmem.errors import CannotTell, LoadError
+from qnnmem.errors import CannotTell, ChildLost, LoadError
 from qnnmem.ir import Effect
 from qnnmem.loader import dlc, load
 from qnnmem.loader.dlc import composed
@@ -210,7 +210,7 @@ def test_a_reader_that_dies_is_told_from_a_slow_one(
     said = [f"{words}\n".encode()]
 
     def silent(_self: ChildProcess, *_: object, **__: object) -> None:
-        return None
+        raise ChildLost("the reader crashed")
 
     class Talking(ChildProcess):
         def __init__(self, *arguments: Any, errors: Any) -> None:

@@ -27,6 +27,7 @@ from qnnmem.lpai.quantize import (
     float_tensors,
     quantize_model,
 )
+from qnnmem.lpai.quantize.child import QuantizeAdvice
 from qnnmem.lpai.quantize.masks import replace_endless
 from qnnmem.lpai.quantize.ranges import ValueRange, range_of
 
@@ -488,8 +489,8 @@ def test_a_child_that_ends_while_it_looks_for_advice_has_done_its_work(
 def receive_no_advice(receive: Any) -> Any:
     """Receive as before, but None in place of advice, as from a child that is gone."""
 
-    def instead(child: ChildProcess, *limits: int) -> Any:
-        frame = receive(child, *limits)
-        return None if frame is not None and "tried" in frame[0] else frame
+    def instead(child: ChildProcess, *wanted: Any) -> Any:
+        frame = receive(child, *wanted)
+        return None if frame is not None and isinstance(frame[0], QuantizeAdvice) else frame
 
     return instead

@@ -17,6 +17,7 @@ from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.fit import fit_bill
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import PdEstimate, parse_log
+from qnnmem.htp.requests import LoadRequest, SystemInfoReply, SystemInfoRequest
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
@@ -73,8 +74,7 @@ def same(mine: Any, theirs: Any) -> bool:
 
 def estimate_of(worker: Worker, binary: Path, soc: str) -> PdEstimate:
     """What the real loader says it reserves."""
-    options = {"binaries": [str(binary)], "soc": find_soc(soc).model_id}
-    outcome = worker.ask("load", options)
+    outcome = worker.ask(LoadRequest([binary], find_soc(soc).model_id))
     assert outcome.is_done, outcome.sentence
     (estimate,) = parse_log(outcome.log).pd_estimates
     return estimate
@@ -101,10 +101,12 @@ def test_three_witnesses_agree_on_the_bill(
     context = read_context(binary)
     if soc == "SM8650" and CONTEXT_BYTES[name] is not None:
         assert context.file_bytes == CONTEXT_BYTES[name]
-    outcome = worker.ask("system_info", {"binary": str(binary)})
+    outcome = worker.ask(SystemInfoRequest(binary))
     assert outcome.is_done, outcome.sentence
     mine = json.loads(json.dumps(asdict(context)))
-    assert [k for k, theirs in outcome.reply.items() if not same(mine[k], theirs)] == []
+    assert [
+        k for k, theirs in outcome.result(SystemInfoReply).info.items() if not same(mine[k], theirs)
+    ] == []
     graph, said = context.graphs[0], result.log.ram_summary[0]
     assert (graph.const, graph.io, graph.op_data) == (said.const, said.io, said.op_data)
     assert (graph.ddr_tensors, graph.spill_fill) == (said.ddr_tensors, said.spill_fill)

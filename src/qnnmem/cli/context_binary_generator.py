@@ -230,7 +230,7 @@ def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOpt
 
 def _show_log(outcome: RequestOutcome, console: Console) -> None:
     """What the library said, as far as that matters and the level allows."""
-    from qnnmem.htp.protocol import OWN_MARK
+    from qnnmem.htp.requests import OWN_MARK
     from qnnmem.qnn.enums import LogLevel
 
     levels = {level.name[0]: level for level in LogLevel}

@@ -52,7 +52,7 @@ def htp_worker(
 
     from qnnmem.cache import NOWHERE, cache_folder
     from qnnmem.errors import UsageError
-    from qnnmem.htp.far.server import run_server, server_limits
+    from qnnmem.htp.remote.server import run_server, server_limits
 
     if sys.stdin.isatty():
         what = "htp-worker is started by the command in QNNMEM_HTP_WORKER, not by hand"

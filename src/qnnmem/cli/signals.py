@@ -5,6 +5,7 @@ Only the command line does this; a program that uses the package has its own way
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
@@ -55,6 +56,11 @@ class _Watch:
         self.raised = now
         raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated
 
+    def end_by_signal(self) -> None:
+        """At exit: whoever waits for this program sees which signal ended it."""
+        if self.number and self.number != signal.SIGINT:
+            os.kill(os.getpid(), self.number)
+
     def lost(self, unraisable: Any) -> None:
         """An exception that Python cannot raise where it came up, as in a destructor."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
@@ -64,13 +70,16 @@ class _Watch:
 
 
 def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
-    """Does the work; gives its exit code, or ends by the signal that ended the work.
+    """Do the work; return its exit code. The signal that ended the work ends the process at exit.
 
     The work gets a question to ask: whether a signal has come.
     """
     if os.name != "posix":
         return work(lambda: False)
     watch = _Watch()
+    # Registered before the work registers anything, so it runs after all of that at exit: temporary
+    # folders that something still holds are gone when the signal ends the process.
+    atexit.register(watch.end_by_signal)
     taken = _take(watch)
     try:
         try:
@@ -89,20 +98,11 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in taken:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
-    return _leave(watch.number) if watch.number else code
-
-
-def _leave(number: int) -> int:
-    if number == signal.SIGINT:
+    if watch.number == signal.SIGINT:
         from qnnmem.cli.stderr import say
 
         say("interrupted", 0)
-    else:
-        import atexit
-
-        atexit._run_exitfuncs()  # temporary folders that something still holds
-        os.kill(os.getpid(), number)  # whoever waits for this program sees why it ended
-    return _BY_SIGNAL + number
+    return _BY_SIGNAL + watch.number if watch.number else code
 
 
 def _take(watch: _Watch) -> list[int]:

@@ -81,8 +81,8 @@ def watch(
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 nothing to say, 1 findings, 2 cannot be run or never called QNN, 3 calls that were
-    not watched, else the program's own.
+    Exit codes: 0 no problems found, 1 findings, 2 cannot be run or never called QNN, 3 calls that
+    were not watched, else the program's own.
     """
     form = _form(form, as_json, output)
     _check(command, fail, fail_each, read, form)

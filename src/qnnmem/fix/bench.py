@@ -118,8 +118,8 @@ class CaseBench:
     def _samples(self) -> list[list[list[str]]]:
         """Return a digest of the user's samples."""
         return [
-            [[name, Path(path).suffix, _file_digest(path)] for name, path in one]
-            for one in self.case.samples
+            [[name, path.suffix, _file_digest(path)] for name, path in sample]
+            for sample in self.case.samples
         ]
 
     def judged(self, change: Change) -> JudgedChange:
@@ -204,8 +204,8 @@ def _digest_of(model: onnx.ModelProto) -> str:
     return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _file_digest(path: str) -> str:
-    with Path(path).open("rb") as file:
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

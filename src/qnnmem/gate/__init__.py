@@ -5,7 +5,6 @@ task                     one file of an entry
 check_lpai, check_htp    a file checked: the same plan and the same fit as everywhere
 check_files              all files, and those that cannot be checked
 baseline                 accepted numbers: written, read, compared with
-subject, subjects        what of a result is compared, read from the JSON of any verb
-..._subjects             the same for one family of results
+subject, subjects         what of a result is compared, read from the JSON of any verb
 comparison, tolerance    subjects of both sides paired and compared
 """

@@ -10,9 +10,9 @@ from pathlib import Path
 from qnnmem.atomic_file import write_whole
 from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.errors import LoadError
-from qnnmem.gate.budget_subjects import accepted_subject
 from qnnmem.gate.checked import BudgetRun, CheckedModel
 from qnnmem.gate.comparison import compare_subjects
+from qnnmem.gate.subjects import accepted_subject
 from qnnmem.gate.tolerance import Tolerance, WhatCounts
 from qnnmem.results.check import AcceptedModel, Baseline
 from qnnmem.results.read import read_as

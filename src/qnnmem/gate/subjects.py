@@ -1,82 +1,321 @@
-"""What two results are compared by, out of their JSON: checked before it is used."""
+"""What two results are compared by: subjects with pools, tensors, verdicts and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from qnnmem.errors import UsageError
-from qnnmem.gate import budget_subjects as check
-from qnnmem.gate import htp_subjects as htp
-from qnnmem.gate import log_subjects as log
-from qnnmem.gate import lpai_subjects as lpai
-from qnnmem.gate.subject import FIX, HTP, LPAI, NONE, ComparedAnswer, ResultSubject
-from qnnmem.results.check import Baseline, CheckResult
+from qnnmem.gate.subject import (
+    BAD,
+    FIX,
+    GOOD,
+    HTP,
+    LOG,
+    LPAI,
+    NONE,
+    OPEN,
+    SWEEP,
+    ComparedAnswer,
+    ResultSubject,
+    SubjectTensor,
+    fit_answer,
+    tensors_by_name,
+)
+from qnnmem.provenance import Sourced
+from qnnmem.results.check import AcceptedModel, Baseline, CheckResult
 from qnnmem.results.doctor import DoctorResult
+from qnnmem.results.error import ErrorResult
 from qnnmem.results.fit import FitResult, FitsResult
 from qnnmem.results.fix import FixedModel, FixedModels
-from qnnmem.results.footprint import Bill
+from qnnmem.results.footprint import Bill, BillItem
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.read import read_result, schema_in
+from qnnmem.results.result import MAX_COUNT, SchemaDocument
 from qnnmem.results.schema import schema_name
 from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 
-_KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
-    "qnnmem.plan/1": (PlanResult, lpai.plan_subjects),
-    "qnnmem.footprint/1": (Bill, htp.bill_subjects),
-    "qnnmem.fit/1": (FitResult, htp.fit_subjects),
-    "qnnmem.fix/1": (FixedModel, lpai.fix_subjects),
-    "qnnmem.doctor/1": (DoctorResult, log.log_subjects),
-    "qnnmem.inspect/1": (InspectedBinary, lpai.binary_subjects),
-    "qnnmem.sweep/1": (SweepResult, htp.sweep_subjects),
-    "qnnmem.check/1": (CheckResult, check.check_subjects),
-    "qnnmem.baseline/1": (Baseline, check.baseline_subjects),
-}
-# Results of several files: the type, and what each file is compared as.
-_SEVERAL: Mapping[str, tuple[type[SeveralFiles], str]] = {
-    "qnnmem.plans/1": (PlansResult, LPAI),
-    "qnnmem.fits/1": (FitsResult, HTP),
-    "qnnmem.fixes/1": (FixedModels, FIX),
-}
-COMPARED = (*_KINDS, *_SEVERAL)
-
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
     """What a result is about, as read from JSON; UsageError where it cannot be compared."""
-    # The JSON of an LPAI binary follows the SDK's, with what is ours under one key.
-    ours = result.get("qnnmem", result) if isinstance(result, dict) else None
-    name = ours.get("schema") if isinstance(ours, dict) else None
-    try:
-        if isinstance(name, str) and name in COMPARED:
-            found = _each(ours, name) if name in _SEVERAL else _one(ours, name)
-            return tuple(one if one.file else replace(one, file=where) for one in found)
-    except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
-        raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
-    except (msgspec.ValidationError, IndexError) as exc:
-        raise UsageError(f"it is no {name}: {exc}", where=where) from exc
-    if name == "qnnmem.error/1":
-        said = ours.get("error") if isinstance(ours, dict) else None
-        raise UsageError(f"it holds an error instead of a result: {quote(said)}", where=where)
-    known = ", ".join(COMPARED)
-    raise UsageError(f"nothing compares {quote(name)}; compared are {known}", where=where)
+    name = schema_in(result)
+    if name not in (*COMPARED, schema_name(ErrorResult)):
+        known = ", ".join(COMPARED)
+        raise UsageError(f"nothing compares {quote(name)}; compared are {known}", where=where)
+    found = read_result(result, where)
+    if isinstance(found, ErrorResult):
+        what = "it holds an error instead of a result"
+        raise UsageError(f"{what}: {quote(found.error)}", where=where)
+    return tuple(one if one.file else replace(one, file=where) for one in _subjects(found))
 
 
-def _one(result: Any, name: str) -> Iterator[ResultSubject]:
-    kind, read = _KINDS[name]
-    yield from read(msgspec.convert(result, kind))
-
-
-def _each(result: Any, name: str) -> Iterator[ResultSubject]:
-    type_, kind = _SEVERAL[name]
-    found = msgspec.convert(result, type_)
-    for one in found.each:
-        yield from _KINDS[schema_name(type(one))][1](one)
+def _subjects(found: SchemaDocument) -> Iterator[ResultSubject]:
+    if not isinstance(found, SeveralFiles):
+        yield from _KINDS[type(found)](found)
+        return
+    for each in found.each:
+        yield from _KINDS[type(each)](each)
     for refused in found.refused:
+        answers = {"file": ComparedAnswer("no answer", NONE)}
+        yield ResultSubject(_SEVERAL[type(found)], refused.input, answers=answers)
+
+
+# --- LPAI ----------------------------------------------------------------------------------------
+
+
+def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
+    """A plan."""
+    pools = plan.pools
+    answers = {"file": ComparedAnswer("planned")}
+    if plan.budgets:
+        answers["all budgets"] = fit_answer(plan.fits)
+        answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in plan.budgets}
+    if plan.tcm is not None:
+        pools["tcm"] = plan.tcm.need_bytes
+        answers["TCM"] = fit_answer(plan.tcm.fits)
+    # A plan without a proof may be as good: worth a line, no reason to fail.
+    answers["proof"] = ComparedAnswer(plan.scope.value)
+    yield ResultSubject(
+        LPAI,
+        plan.input,
+        pools=pools,
+        counted={"constants": "those of the model", "tcm": "constants and IO"},
+        tensors=tensors_by_name((one.name, one.pool, one.size_bytes) for one in plan.buffers),
+        answers=answers,
+        limits={f"budget of {pool}": have for pool, have in plan.limits.items()},
+        settings={
+            "alignment": str(plan.align_bytes),
+            "IO": f"{plan.io} scratch",
+            "bits": "as in the model" if plan.bits is None else str(plan.bits),
+            "graph": "as in the file" if plan.seen_as is None else f"as {plan.seen_as}",
+            "tool": plan.tool,
+        },
+    )
+
+
+def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
+    """Each graph of an LPAI binary."""
+    for graph in binary.graphs:
+        tcm = graph.tcm
         yield ResultSubject(
-            kind, refused.input, answers={"file": ComparedAnswer("no answer", NONE)}
+            LPAI,
+            "",
+            graph.name if len(binary.graphs) > 1 else "",
+            pools=graph.pools if tcm is None else {**graph.pools, "tcm": tcm.need_bytes},
+            counted={
+                "constants": "all that the program reads",
+                "tcm": "the finished binary and IO",
+            },
+            tensors=tensors_by_name((one.name, one.pool, one.size) for one in graph.buffers),
+            answers={} if tcm is None else {"TCM": fit_answer(tcm.fits)},
+            settings={
+                "alignment": str(graph.align),
+                "IO": f"{graph.io} scratch",
+                "tool": binary.tool,
+            },
         )
+
+
+def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
+    """What the best remedy came to."""
+    best = fix.chosen
+    same = ComparedAnswer("the same") if best.identical else ComparedAnswer("not the same", OPEN)
+    answers = {"file": ComparedAnswer("tried"), "results": same}
+    if fix.fits is not None or fix.limit_bytes is not None:
+        answers["all budgets"] = fit_answer(fix.fits)
+    yield ResultSubject(
+        FIX,
+        fix.input,
+        pools={} if fix.after_bytes is None else {best.pool: fix.after_bytes},
+        answers=answers,
+        limits={} if fix.limit_bytes is None else {f"limit of {best.pool}": fix.limit_bytes},
+        settings={"remedy": best.remedy, "tool": fix.tool},
+    )
+
+
+# --- HTP -----------------------------------------------------------------------------------------
+
+
+def bill_subjects(bill: Bill) -> Iterator[ResultSubject]:
+    """A bill."""
+    found = bill.process_domain
+    domain = None if found is None else found.high
+    only_bound = found is not None and found.low != found.high
+    yield ResultSubject(
+        HTP,
+        bill.file,
+        bill.soc or "",
+        pools=_sizes(
+            {
+                **dict(bill.named_parts),
+                "all together": bill.total,
+                "compile estimate": bill.compile_estimate,
+                "process domain": domain,
+            }
+        ),
+        at_most=frozenset(["process domain"] if only_bound else []),
+        tensors=_items([*bill.largest_io, *bill.largest_weights]),
+        has_all_tensors=False,
+        settings={"SoC": bill.soc or "unknown", "library": bill.build_id, "tool": bill.tool},
+    )
+
+
+def _sizes(numbers: Mapping[str, Sourced | None]) -> dict[str, int]:
+    return {name: number.value for name, number in numbers.items() if number is not None}
+
+
+def _items(items: Iterable[BillItem]) -> dict[str, SubjectTensor]:
+    return tensors_by_name((one.name, one.kind, one.bytes) for one in items if one.kind != "part")
+
+
+# Needs that are no part of a bill have the names that a bill has for them.
+_NEEDS = {"compile": "compile estimate", "pd": "process domain", "host-ram": "host RAM"}
+
+
+def fit_subjects(fit: FitResult) -> Iterator[ResultSubject]:
+    """A file on each SoC."""
+    for soc in fit.socs:
+        needs = {_NEEDS[one.pool]: one.need_high for one in soc.checks if one.pool in _NEEDS}
+        answers = {"file": fit_answer(soc.fits)}
+        answers |= {f"limit of {one.pool}": fit_answer(one.fits) for one in soc.checks}
+        yield ResultSubject(
+            HTP,
+            fit.file,
+            soc.soc,
+            pools=_sizes({**soc.parts, "all together": soc.total, **needs}),
+            at_most=frozenset(
+                _NEEDS[one.pool] for one in soc.checks if one.pool in _NEEDS and one.is_bound
+            ),
+            tensors=_items(soc.largest),
+            has_all_tensors=False,
+            answers=answers,
+            limits={
+                f"limit of {one.pool}": one.limit.value
+                for one in soc.checks
+                if one.limit is not None
+            },
+            settings={"SoC": soc.soc, "tool": fit.tool},
+        )
+
+
+_SWEPT = {
+    "compile estimate": "compile_need",
+    "process domain": "pd_need",
+    "VTCM": "vtcm",
+    "RAM": "ram",
+    "weights": "weights",
+    "IO": "io",
+    "spill/fill": "spill_fill",
+}
+_STATES = {
+    "fits": ComparedAnswer("fits"),
+    "over": ComparedAnswer("does not fit", BAD),
+    "refused": ComparedAnswer("refused", BAD),
+    "failed": ComparedAnswer("failed", OPEN),
+}
+
+
+def sweep_subjects(sweep: SweepResult) -> Iterator[ResultSubject]:
+    """Each setting."""
+    for row in sweep.rows:
+        sizes = {name: getattr(row, field) for name, field in _SWEPT.items()}
+        only_bound = row.pd_low is not None and row.pd_low != row.pd_need
+        yield ResultSubject(
+            SWEEP,
+            sweep.file,
+            ", ".join(f"{name}={value}" for name, value in row.setting.items()),
+            pools={name: size for name, size in sizes.items() if size is not None},
+            at_most=frozenset(["process domain"] if only_bound else []),
+            answers={"file": _STATES[row.state]},
+            settings={"SoC": sweep.soc, "library": sweep.library, "tool": sweep.tool},
+        )
+
+
+# --- Logs ----------------------------------------------------------------------------------------
+
+
+def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
+    """All logs that were read together."""
+    missing: dict[str, int] = {}
+    answers: dict[str, ComparedAnswer] = {}
+    for incident in found.incidents:
+        question = f"{incident.stage} stage, {incident.cause}"
+        is_open = incident.verdict == "undecided"
+        answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
+        if incident.shortage_bytes is not None:
+            if abs(incident.shortage_bytes) > MAX_COUNT:  # a log may print any number
+                raise UsageError("more bytes are missing in it than any memory has")
+            pool = f"missing: {incident.cause}"
+            missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
+    more = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""
+    yield ResultSubject(
+        LOG,
+        f"{found.files[0]}{more}" if found.files else "",
+        pools=missing,
+        answers=answers,
+        unasked=ComparedAnswer("not seen", GOOD),
+        settings={"tool": found.tool},
+    )
+
+
+# --- Budgets -------------------------------------------------------------------------------------
+
+CHECK = "check of budgets"
+_RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
+
+
+def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
+    """Each model on each target."""
+    for model in found.models:
+        yield ResultSubject(
+            CHECK,
+            model.name,
+            pools=model.pools,
+            at_most=frozenset(model.at_most),
+            answers={"file": ComparedAnswer(model.answer, _RANKS[model.exit_code])},
+            limits={
+                f"{'budget' if check.budget else 'limit'} of {check.pool}": check.have_bytes
+                for check in model.checks
+                if check.have_bytes is not None
+            },
+            has_all_tensors=False,
+        )
+
+
+def baseline_subjects(found: Baseline) -> Iterator[ResultSubject]:
+    """Each model as it was accepted."""
+    yield from (accepted_subject(name, model) for name, model in found.models.items())
+
+
+def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
+    """A model by its pools and by the tensors at its peak."""
+    return ResultSubject(
+        CHECK,
+        name,
+        pools=model.pools,
+        at_most=frozenset(model.at_most or ()),
+        tensors={tensor: SubjectTensor("peak", size) for tensor, size in model.peak.items()},
+        # Without tensors on one side nothing is known of those on the other.
+        has_all_tensors=bool(model.peak),
+        settings=model.settings,
+    )
+
+
+_KINDS: Mapping[type, Callable[[Any], Iterator[ResultSubject]]] = {
+    PlanResult: plan_subjects,
+    Bill: bill_subjects,
+    FitResult: fit_subjects,
+    FixedModel: fix_subjects,
+    DoctorResult: log_subjects,
+    InspectedBinary: binary_subjects,
+    SweepResult: sweep_subjects,
+    CheckResult: check_subjects,
+    Baseline: baseline_subjects,
+}
+# Results of several files, and what each file is compared as.
+_SEVERAL: Mapping[type, str] = {PlansResult: LPAI, FitsResult: HTP, FixedModels: FIX}
+COMPARED = tuple(map(schema_name, (*_KINDS, *_SEVERAL)))

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.compile.model import model_source
 from qnnmem.htp.compile.value import CompileOptions
+from qnnmem.htp.requests import HtpSettings, ListenReply, ListenRequest
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import Worker
 from qnnmem.loader.dlc.composed import as_graphs
@@ -49,31 +49,27 @@ def compose_onnx(
     with Worker() as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
         scratch = Path(folder)
         source = model_source(path, options, scratch).fixed()
-        target = scratch / "constants"
-        request: dict[str, Any] = {
-            "model": str(source.model.absolute()),
-            "folder": str(source.folder),
-            "soc": soc.model_id,
-            "log": "error",
-        }
-        if with_data:
-            request["output"] = str(target)
-        outcome = worker.ask("listen", request, time_limit_s=time_limit_s)
+        request = ListenRequest(
+            source.model.absolute(),
+            source.folder,
+            HtpSettings(soc.model_id, log="error"),
+            scratch / "constants" if with_data else None,
+        )
+        outcome = worker.ask(request, time_limit_s=time_limit_s)
         check_started(outcome)
         if not outcome.is_done:
             raise LoadError(path, f"cannot be composed for QNN: {outcome.sentence}")
-        data = target.read_bytes() if with_data else b""
+        reply = outcome.result(ListenReply)
+        data = b"" if reply.data is None else reply.data.read_bytes()
         library = worker.library.name
-    return composed_model(path, outcome.reply, data, library)
+    return composed_model(path, reply, data, library)
 
 
-def composed_model(
-    path: Path, reply: Mapping[str, Any], data: bytes, library: str
-) -> ComposedModel:
-    """What a worker has heard, which may run elsewhere: LoadError where that makes no sense."""
-    on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply["on_cpu"])
-    if not reply["graphs"]:
+def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) -> ComposedModel:
+    """What a worker has heard; LoadError where that does not hold together."""
+    on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply.on_cpu)
+    if not reply.graphs:
         kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
         raise LoadError(path, f"QNN takes none of its {counted(len(on_cpu), 'node')} ({kinds})")
-    graphs = as_graphs(path, reply, data)
-    return ComposedModel(graphs, on_cpu, reply["on_htp"], library)
+    graphs = as_graphs(path, reply.graphs, reply.shared, data)
+    return ComposedModel(graphs, on_cpu, reply.on_htp, library)

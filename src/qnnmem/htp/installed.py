@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from qnnmem.errors import NoCompiler
-from qnnmem.htp.far.command import VARIABLE
+from qnnmem.htp.remote.command import VARIABLE
 from qnnmem.installation import command_for
 from qnnmem.qnn.package import PACKAGE, package_folder
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.errors import NoCompiler, QnnMemError, Words, WorkerError
-from qnnmem.htp.far.command import LOCAL, Command, worker_commands
 from qnnmem.htp.installed import INSTALL as INSTALL
 from qnnmem.htp.installed import Library as Library
 from qnnmem.htp.installed import check_platform as check_platform
 from qnnmem.htp.installed import check_version as check_version
 from qnnmem.htp.installed import compiler_exists as compiler_exists
 from qnnmem.htp.installed import installed_library as installed_library
+from qnnmem.htp.remote.command import LOCAL, Command, worker_commands
 
 
 def find_library() -> Library:
@@ -44,11 +44,11 @@ def library_at(command: Command) -> Library:
     """The library of one worker; the connection is kept for whoever asks next."""
     if command == LOCAL:
         return installed_library()
-    from qnnmem.htp.far.connection import connect, park
+    from qnnmem.htp.remote.connection import connect, park
 
     connection = connect(command)
     park(connection)
-    return connection.hello.library
+    return connection.library
 
 
 def library_or(instead: Words) -> Library:

@@ -114,6 +114,11 @@ class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
     baseline: BaselineUse
     models: tuple[ModelCheck, ...]
 
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return self.verdict
+
 
 class AcceptedModel(Struct, frozen=True, kw_only=True):
     """Accepted numbers of a model."""

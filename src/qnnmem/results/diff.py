@@ -121,3 +121,8 @@ class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
     def exit_code(self) -> int:
         """1 where the second is worse."""
         return int(self.worse)
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return self.verdict

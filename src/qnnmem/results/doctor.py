@@ -53,3 +53,11 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     host: Annotated[
         HostResult | UnsetType, describe("Checks of the machine, where they were asked for.")
     ] = UNSET
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        if not self.incidents:
+            return "no failure found"
+        left = len(self.incidents) - 1
+        return f"{self.incidents[0].title}{f', and {left:,} more' if left else ''}"

@@ -147,10 +147,21 @@ class BufferAlignment(Struct, frozen=True):
     size: Annotated[int, describe("Of sizes.")]
 
 
-class ClientResult(Result, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
-    """Which rules a program that calls QNN breaks, and where."""
+class ProgramResult(Result, frozen=True, kw_only=True):
+    """Base of the results about a program; `exit_code` is that of the program, not of the verb."""
 
     verdict: Sentence
+    passes: bool
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return self.verdict
+
+
+class ClientResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
+    """Which rules a program that calls QNN breaks, and where."""
+
     passes: Annotated[
         bool,
         describe("Whether the program called QNN, every call was checked and nothing was found."),
@@ -262,7 +273,7 @@ class FunctionTotal(Struct, frozen=True):
 
     count: Annotated[Count, describe("How often.")]
     ns: Annotated[Count, describe("Time in it.")]
-    failed: Annotated[Count, describe("How often with another code than 0.")]
+    failed: Annotated[Count, describe("How often with another code than 0.")] = 0
 
 
 class WatchedLibrary(Struct, frozen=True, kw_only=True):
@@ -278,11 +289,10 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
     path: Annotated[str, describe("File.")] = ""
 
 
-class WatchResult(Result, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
+class WatchResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     """What a program did with QNN."""
 
-    verdict: Sentence
-    passes: Annotated[bool, describe("Whether the program used QNN and there is nothing to say.")]
+    passes: Annotated[bool, describe("Whether the program used QNN and no problem was found.")]
     command: Command
     injected: Annotated[
         tuple[str, ...], describe("Calls that were to fail, as they were written.")
@@ -316,7 +326,7 @@ class WatchResult(Result, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
         tuple[LiveHandle, ...],
         describe("Contexts that were alive when their backend was freed, at most 200."),
     ] = ()
-    findings: Annotated[Count, describe("How many things there are to say.")] = 0
+    findings: Annotated[Count, describe("How many problems were found.")] = 0
     failed_calls: Annotated[
         tuple[FailedCall, ...], describe("Calls with another code than 0.")
     ] = ()
@@ -399,10 +409,9 @@ class FailedRun(Struct, frozen=True, kw_only=True):
     last_line: Annotated[str, describe("That it printed.")] = ""
 
 
-class FailEachResult(Result, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
+class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
     """How a program takes the failure of each call of a function."""
 
-    verdict: Sentence
     passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
     command: Command
     function: Annotated[str, describe("Whose calls were failed.")]

@@ -73,13 +73,24 @@ def document_type(name: str) -> type[msgspec.Struct]:
     return found
 
 
+def schema_in(values: Any) -> str | None:
+    """The schema that values decoded from JSON name; a vendor's nesting has it under `qnnmem`."""
+    ours = _ours(values)
+    name = ours.get("schema") if isinstance(ours, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _ours(values: Any) -> Any:
+    inner = values.get("qnnmem") if isinstance(values, Mapping) else None
+    return inner if isinstance(inner, Mapping) else values
+
+
 def read_result(values: Any, where: str) -> SchemaDocument:
     """The result in values decoded from JSON; UsageError where they do not hold one."""
-    ours = values.get("qnnmem", values) if isinstance(values, dict) else None
-    name = ours.get("schema") if isinstance(ours, dict) else None
-    if not isinstance(name, str) or name not in _TYPES:
+    name = schema_in(values)
+    if name is None or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
-    return read_as(ours, where, result_type(name))
+    return read_as(_ours(values), where, result_type(name))
 
 
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:

@@ -44,7 +44,7 @@ def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
     """A cluster, asked for its library; the connection ends with `stack`."""
     from qnnmem.doctor.fleet.executors import answers, cluster_executor, width
     from qnnmem.errors import CannotTell, QnnMemError
-    from qnnmem.htp.far.cluster import library_there_is
+    from qnnmem.htp.remote.cluster import library_there_is
     from qnnmem.text import sentence
 
     executor = stack.enter_context(cluster_executor(address))

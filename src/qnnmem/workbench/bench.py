@@ -11,6 +11,7 @@ from typing import Any
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.report.page.sections import sections_of
+from qnnmem.results.read import schema_in
 from qnnmem.temporary_folder import is_temporary_name, lock_folder
 from qnnmem.workbench.history import History, KeptFile, KeptResult
 from qnnmem.workbench.job import key_of
@@ -24,7 +25,7 @@ from qnnmem.workbench.private_folder import (
     private_folder,
     private_part,
 )
-from qnnmem.workbench.summary import exit_code_of, schema_of, summary_of
+from qnnmem.workbench.summary import exit_code_of, summary_of
 from qnnmem.workbench.uploads import Uploads
 
 # Of a result from elsewhere: read in this process, where a deep one must not take gigabytes.
@@ -66,7 +67,7 @@ class Bench:
         try:
             found = read_result(self.uploads.path(file.id), file.name)
             new = KeptResult(
-                *(0, "", file.name, "result", {}, "", schema_of(found), summary_of(found)),
+                *(0, "", file.name, "result", {}, "", schema_in(found) or "", summary_of(found)),
                 *(exit_code_of(found), 0.0, 0.0),
             )
             return self.history.add(key_of(file, "result", {}), new, found)

@@ -9,23 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qnnmem.child import (
-    REPLY_LIMIT,
-    describe_limit,
-    limit_memory,
-    open_replies,
-    read_frame,
-    write_frame,
-)
+from msgspec import field
+
+from qnnmem.child import REPLY_LIMIT, describe_limit, limit_memory, open_replies
 from qnnmem.errors import FreeDimensions, LoadError, QnnMemError
 from qnnmem.text import sentence
 from qnnmem.units import format_size
+from qnnmem.wire import WireMessage, read_frame, write_frame
 
 if TYPE_CHECKING:
     from qnnmem.planner import Progress
@@ -34,6 +29,32 @@ _AHEAD = (
     *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.verbs.plan"),
     *("qnnmem.report.plan", "qnnmem.planner.from_options", "qnnmem.workbench.job_verbs"),
 )
+
+
+class JobRequest(WireMessage, frozen=True):
+    """A task for a file in a folder, and the command that would do the same."""
+
+    task: str
+    options: dict[str, Any]
+    words: list[str]
+    folder: Path
+    file: str
+
+
+class JobProgress(WireMessage, frozen=True):
+    """What the job is doing."""
+
+    text: str
+
+
+class JobReply(WireMessage, frozen=True):
+    """How a job ended; the payload is its result."""
+
+    exit_code: int
+    error: str = ""
+    settings: list[tuple[str, str]] = field(default_factory=list)  # that help
+    is_guess: bool = False  # the settings were not seen to run
+    is_unreadable: bool = False  # and nothing helps
 
 
 class _Listener:
@@ -53,7 +74,7 @@ class _Listener:
         with self._alone:  # several threads may compile
             if doing != self._doing:
                 self._doing = doing
-                write_frame(self._replies, {"doing": doing})
+                write_frame(self._replies, JobProgress(doing))
 
     def note(self, line: str) -> None:
         """Drop a remark: the page has no place for it."""
@@ -74,15 +95,15 @@ def main() -> int:
             import_module(module)
     requests = sys.stdin.buffer
     sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  for all jobs
-    while (frame := read_frame(requests, REPLY_LIMIT)) is not None:
+    while (frame := read_frame(requests, JobRequest, REPLY_LIMIT)) is not None:
         request, _ = frame
-        os.chdir(request["folder"])
+        os.chdir(request.folder)
         try:
-            header, payload = _done(request, replies)
+            reply, payload = _done(request, replies)
         except MemoryError:
-            header, payload = _refused(f"{describe_limit(limit)} are used up"), b""
+            reply, payload = JobReply(2, f"{describe_limit(limit)} are used up"), b""
         os.chdir(os.sep)  # the folder of the job is about to go
-        write_frame(replies, header, payload)
+        write_frame(replies, reply, payload)
     return 0
 
 
@@ -95,46 +116,38 @@ def _is_asked() -> bool:
     return bool(select.select([0], [], [], 0)[0])
 
 
-def _refused(said: str, code: int = 2) -> dict[str, Any]:
-    return {"error": said, "exit_code": code}
-
-
-def _what_helps(exc: QnnMemError) -> dict[str, Any]:
-    """Settings with which the same goes further, and whether nothing does: the file is no good."""
-    settings = [[one.name, one.value] for one in getattr(exc, "settings", ())]
+def _refused(exc: QnnMemError, said: str) -> JobReply:
+    """An error with the settings that help; none do where the file itself is no good."""
+    settings = [(one.name, str(one.value)) for one in getattr(exc, "settings", ())]
     is_open = bool(settings) or isinstance(exc, FreeDimensions)
     stage = exc.stage if isinstance(exc, LoadError) else "none"
+    is_unreadable = not is_open and stage in ("", "read", "guard")
     is_guess = bool(getattr(exc, "untried", ""))
-    return {
-        "settings": settings,
-        "is_guess": is_guess,
-        "is_unreadable": not is_open and stage in ("", "read", "guard"),
-    }
+    return JobReply(exc.exit_code, said, settings, is_guess, is_unreadable)
 
 
-def _done(request: Mapping[str, Any], replies: BinaryIO) -> tuple[dict[str, Any], bytes]:
+def _done(request: JobRequest, replies: BinaryIO) -> tuple[JobReply, bytes]:
     from qnnmem.flags import flag
     from qnnmem.options.option import flags_of
     from qnnmem.verbs.listener import VerbCall
     from qnnmem.workbench.job_verbs import run_verb
     from qnnmem.workbench.tasks import task_of
 
-    task = task_of(request["task"])
+    task = task_of(request.task)
     flags = frozenset(flags_of(task.options))
-    call = VerbCall(_Listener(replies), tuple(request["words"]), flags)
+    call = VerbCall(_Listener(replies), tuple(request.words), flags)
     try:
-        options = task.read(request["options"])
-        text, code = run_verb(task.name, request["file"], options, call)
+        options = task.read(request.options)
+        text, code = run_verb(task.name, request.file, options, call)
     except QnnMemError as exc:
-        said = exc.sentence(flag)
-        return {**_refused(said, exc.exit_code), **_what_helps(exc)}, b""
+        return _refused(exc, exc.sentence(flag)), b""
     except MemoryError:
         raise
     except Exception as exc:  # the parent reports it
-        return _refused(f"internal error, please report it: {sentence(exc)}", 70), b""
+        return JobReply(70, f"internal error, please report it: {sentence(exc)}"), b""
     if len(text) > REPLY_LIMIT:
-        return _refused("the result is too large to be shown"), b""
-    return {"exit_code": code}, text.encode("utf-8", "replace")
+        return JobReply(2, "the result is too large to be shown"), b""
+    return JobReply(code), text.encode("utf-8", "replace")
 
 
 if __name__ == "__main__":

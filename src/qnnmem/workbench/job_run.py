@@ -13,6 +13,7 @@ from qnnmem.child import ChildProcess, describe_limit
 from qnnmem.text import shorten
 from qnnmem.workbench.alone import why_unreadable, without_neighbours
 from qnnmem.workbench.job import BenchJob
+from qnnmem.workbench.job_child import JobProgress, JobReply, JobRequest
 from qnnmem.workbench.job_folder import JobFolder
 
 CHILD = "qnnmem.workbench.job_child"
@@ -108,13 +109,12 @@ def ask(
     watchdog.daemon = True
     watchdog.start()
     try:
-        request = {"task": job.task.id, "options": job.options, "words": words}
-        child.send({**request, "folder": str(folder.path), "file": folder.name})
-        while (frame := child.receive(_LARGEST)) is not None:
-            header, payload = frame
-            if "doing" not in header:
-                return _answer(header, payload, folder)
-            doing = _BY_CONTENT.sub("a part", str(header["doing"]))
+        child.send(JobRequest(job.task.id, job.options, words, folder.path, folder.name))
+        while (frame := child.receive(JobProgress | JobReply, _LARGEST)) is not None:
+            reply, payload = frame
+            if isinstance(reply, JobReply):
+                return _answer(reply, payload, folder)
+            doing = _BY_CONTENT.sub("a part", reply.text)
             tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
@@ -125,12 +125,12 @@ def ask(
     return JobAnswer(3, error=said, is_whole=False)
 
 
-def _answer(header: dict[str, Any], payload: bytes, folder: JobFolder) -> JobAnswer:
-    code = int(header.get("exit_code", 70))
-    if error := header.get("error"):
-        settings = [[str(part) for part in one] for one in header.get("settings", [])]
-        traits = (bool(header.get("is_guess")), bool(header.get("is_unreadable")))
-        return JobAnswer(code, None, folder.shown(str(error)), settings, *traits)
+def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
+    code = reply.exit_code
+    if reply.error:
+        settings = [list(setting) for setting in reply.settings]
+        traits = (reply.is_guess, reply.is_unreadable)
+        return JobAnswer(code, None, folder.shown(reply.error), settings, *traits)
     try:
         found = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
     except (ValueError, RecursionError):

@@ -16,13 +16,14 @@ from typing import Any
 
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.report.shell import file_word, shell_line
+from qnnmem.results.read import schema_in
 from qnnmem.text import sentence
 from qnnmem.workbench.history import History, KeptResult
 from qnnmem.workbench.job import BenchJob, JobState, key_of
 from qnnmem.workbench.job_folder import JobFolder, MadeFiles
 from qnnmem.workbench.job_run import JobAnswer, WaitingChildren, ask, end
 from qnnmem.workbench.limits import MAX_QUEUE, WORKERS
-from qnnmem.workbench.summary import exit_code_of, is_of_program, schema_of, summary_of
+from qnnmem.workbench.summary import exit_code_of, is_of_program, summary_of
 from qnnmem.workbench.tasks import checked_task
 from qnnmem.workbench.uploads import Uploads
 
@@ -240,7 +241,7 @@ class JobQueue:
         code = exit_code_of(result) if is_of_program(result) else answer.exit_code
         new = KeptResult(
             *(0, job.file.id, job.file.name, job.task.name, job.options, command),
-            *(schema_of(result), summary_of(result), code, seconds, 0.0, outputs),
+            *(schema_in(result) or "", summary_of(result), code, seconds, 0.0, outputs),
         )
         return self._history.add(job.key, new, result)
 

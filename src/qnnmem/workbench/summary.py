@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qnnmem.errors import UsageError
-from qnnmem.results.read import read_result
+from qnnmem.results.read import read_result, schema_in
 from qnnmem.text import counted, shorten
 
 _LONGEST = 160
@@ -15,28 +15,13 @@ Result = Mapping[str, Any]
 _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
-def schema_of(result: Result) -> str:
-    """The schema that a result names; the vendor's form of `inspect` has ours inside."""
-    inside = result.get("qnnmem")
-    found = result.get("schema") or (inside.get("schema") if isinstance(inside, dict) else "")
-    return found if isinstance(found, str) else ""
-
-
 def summary_of(result: Result) -> str:
     """What it says, in a line; empty where that is not known."""
-    say = _SAID.get(schema_of(result))
+    say = _SAID.get(schema_in(result) or "")
     try:
         return shorten(say(result) if say else read_result(result, "").summary, _LONGEST)
     except (UsageError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ""  # a result from elsewhere that lacks something
-
-
-def _doctor(result: Result) -> str:
-    found = result["incidents"]
-    if not found:
-        return "no failure found"
-    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-    return f"{found[0]['title']}{more}"
 
 
 def _inspect(result: Result) -> str:
@@ -44,12 +29,6 @@ def _inspect(result: Result) -> str:
 
 
 _SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.doctor/1": _doctor,
-    "qnnmem.check/1": lambda result: str(result["verdict"]),
-    "qnnmem.diff/1": lambda result: str(result["verdict"]),
-    "qnnmem.check-client/1": lambda result: str(result["verdict"]),
-    "qnnmem.watch/1": lambda result: str(result["verdict"]),
-    "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
     "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
     "qnnmem.inspect-htp/1": _inspect,
     "qnnmem.qmem/1": lambda result: str(result["advice"]),
@@ -58,7 +37,7 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
 
 def is_of_program(result: Result) -> bool:
     """Whether its exit code is that of a program that it is about."""
-    return schema_of(result) in _OF_PROGRAMS
+    return schema_in(result) in _OF_PROGRAMS
 
 
 def exit_code_of(result: Result) -> int:

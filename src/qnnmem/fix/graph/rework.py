@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qnnmem.child import ChildProcess, describe_limit
+from qnnmem.child import ChildProcess
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.fix.graph.rework_program import InlineOps, Optimise
 from qnnmem.fix.remedy import FixCase, read_again, self_contained
 from qnnmem.loader.onnx.graph import reads
+from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
     import onnx
@@ -97,28 +99,20 @@ class Reworker(ChildProcess):
 
     def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
         """Return the model from onnxruntime's optimiser without some of its rules."""
-        return self._asked("optimise", without, model)
+        return self._asked(Optimise(list(without)), model)
 
     def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
         """Return the model from onnx's inliner for operators of these kinds."""
-        return self._asked("inline", kinds, model)
+        return self._asked(InlineOps(list(kinds)), model)
 
-    def _asked(self, verb: str, names: Sequence[str], model: onnx.ModelProto) -> onnx.ModelProto:
+    def _asked(self, request: WireMessage, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return the rewritten model."""
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
-        blob = model.SerializeToString()
-        frame = self.ask({"verb": verb, "names": list(names)}, blob, most=self.memory_limit)
-        if frame is None:
-            if self.expired:
-                raise ChildFailed(f"rewriting did not finish within {self.time_limit_s:.3g} s")
-            limit = describe_limit(self.memory_limit)
-            raise ChildFailed(f"rewriting crashed or ran out of memory, {limit}")
-        if "error" in frame[0]:
-            raise ChildFailed(str(frame[0]["error"]))
+        _, blob = self.ask(request, Done, model.SerializeToString(), most=self.memory_limit)
         try:
-            made: onnx.ModelProto = onnx.ModelProto.FromString(frame[1])
+            made: onnx.ModelProto = onnx.ModelProto.FromString(blob)
         except DecodeError as exc:
             raise ChildFailed("what was written is no model") from exc
         return made

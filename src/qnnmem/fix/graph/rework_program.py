@@ -8,17 +8,31 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.child import serve
 from qnnmem.quiet_onnxruntime import import_onnxruntime
-from qnnmem.text import sentence
+from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
     import onnx
 
 # Gives a pooling more padding than its kernel has rows, which onnxruntime itself then refuses.
 _OVERZEALOUS = "Pad_Fusion"
+
+
+class Optimise(WireMessage, frozen=True):
+    """Rewrite the model of the payload with onnxruntime's optimiser, some of its rules left out."""
+
+    doing: ClassVar[str] = "rewriting"
+    without: list[str]
+
+
+class InlineOps(WireMessage, frozen=True):
+    """Rewrite the model of the payload with onnx's inliner, operators of some kinds."""
+
+    doing: ClassVar[str] = "rewriting"
+    kinds: list[str]
 
 
 def optimise(without: list[str], blob: bytes) -> bytes:
@@ -101,22 +115,12 @@ def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    limit = int(sys.argv[1])
-    limit_memory(limit)
-    replies = open_replies()
-    verbs = {"optimise": optimise, "inline": inline}
-    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
-        options, blob = frame
-        header: dict[str, Any] = {}
-        made = b""
-        try:
-            made = verbs[options["verb"]](options["names"], blob)
-        except MemoryError:
-            header = {"error": f"{describe_limit(limit)} are used up"}
-        except Exception as exc:  # the parent reports it
-            header = {"error": sentence(exc)}
-        write_frame(replies, header, made)
-    return 0
+    return serve(
+        {
+            Optimise: lambda request, blob: (Done(), optimise(request.without, blob)),
+            InlineOps: lambda request, blob: (Done(), inline(request.kinds, blob)),
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.fix.parts.chain import TIME_LIMIT_S, ChainChild, packed, unpacked
+from qnnmem.fix.parts.chain import TIME_LIMIT_S, ChainChild, packed
+from qnnmem.fix.parts.chain_program import PartStep, RunChain
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -32,13 +33,12 @@ def run_in_batches(
     runs = max(map(len, pieces.values()), default=1)
     if any(len(found) not in (1, runs) for found in pieces.values()):
         raise UsageError("inputs do not agree on how many runs a batch takes")
-    part = {"path": str(model.absolute()), "inputs": [*wanted], "outputs": outputs, "free": []}
-    request = {"verb": "run", "parts": [part], "outputs": outputs}
+    part = PartStep(model.absolute(), tuple(wanted), tuple(outputs))
     results = []
     with ChainChild(time_limit_s) as child:
         for at in range(runs):
-            rows, payload = packed(wanted, {name: p[at % len(p)] for name, p in pieces.items()})
-            results.append(unpacked(*child.answer({**request, "inputs": rows}, payload, room)))
+            forms, payload = packed(wanted, {name: p[at % len(p)] for name, p in pieces.items()})
+            results.append(child.run(RunChain((part,), forms, tuple(outputs)), payload, room))
     if runs == 1:
         return results[0]
     return {name: numpy.concatenate([one[name] for one in results]) for name in outputs}

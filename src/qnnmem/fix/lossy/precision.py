@@ -256,7 +256,7 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
     scratch.mkdir()
     model = ModelSource(source, source, source.parent)
     with Worker() as worker:
-        outcome = worker.ask("quantize", quantize_request(wanted, model, scratch, target))
+        outcome = worker.ask(quantize_request(wanted, model, scratch, target))
     if not outcome.is_done:
         raise ChildFailed(f"{word}: {outcome.sentence}")
     made = onnx.load(target)

@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Sample
-from qnnmem.child import REPLY_LIMIT, ChildProcess, describe_limit
+from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import ChildFailed, UsageError
+from qnnmem.fix.parts.chain_program import (
+    ArrayForm,
+    ChainOutputs,
+    CheckPart,
+    PartStep,
+    RunChain,
+    arrays_of,
+)
 from qnnmem.fix.parts.manifest import part_models, read_chain
 from qnnmem.fix.parts.op_sequence import OpSequence
 from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.proof.prove import Proof, prove
 from qnnmem.text import quote
+from qnnmem.wire import Done
 
 if TYPE_CHECKING:
     import onnx
@@ -33,26 +42,21 @@ class ChainChild(ChildProcess):
     def __init__(self, time_limit_s: float) -> None:
         super().__init__("qnnmem.fix.parts.chain_program", time_limit_s)
 
-    def answer(
-        self, header: Mapping[str, Any], payload: bytes, values: int = 0
-    ) -> tuple[dict[str, Any], bytes]:
-        """What the child says, with at most so many bytes of values; ChildFailed if it cannot."""
-        frame = self.ask(header, payload, values + REPLY_LIMIT)
-        if frame is None and self.expired:
-            raise ChildFailed(f"the chain did not finish within {self.time_limit_s:.3g} s")
-        if frame is None:
-            limit = describe_limit(self.memory_limit)
-            raise ChildFailed(f"the chain crashed or ran out of memory, {limit}")
-        if "error" in frame[0]:
-            raise ChildFailed(str(frame[0]["error"]))
-        return frame
+    def run(self, request: RunChain, payload: bytes, values: int) -> dict[str, NDArray[Any]]:
+        """Outputs of a chain by name, of at most so many bytes; ChildFailed if it cannot run."""
+        reply, data = self.ask(request, ChainOutputs, payload, values + REPLY_LIMIT)
+        try:
+            arrays = arrays_of(reply.outputs, data)
+        except (TypeError, ValueError) as exc:
+            raise ChildFailed("the chain gave arrays that do not hold together") from exc
+        return {name: array.copy() for name, array in arrays.items()}
 
 
 def check_parts(models: Sequence[bytes], time_limit_s: float = TIME_LIMIT_S) -> None:
     """Have ONNX's own checker look at every part; ChildFailed says which is not valid and why."""
     with ChainChild(time_limit_s) as child:
         for number, blob in enumerate(models, start=1):
-            child.answer({"verb": "check", "part": number}, blob)
+            child.ask(CheckPart(number), Done, blob)
 
 
 def run_chain(
@@ -65,34 +69,23 @@ def run_chain(
     chain = read_chain(folder)
     tensors = {tensor.name: tensor for tensor in chain.tensors}
     wanted = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
-    rows, payload = packed(wanted, inputs)
-    request = {
-        "verb": "run",
-        "parts": [
-            {
-                "path": str((folder / part.file).absolute()),
-                "inputs": part.inputs,
-                "outputs": part.outputs,
-                "free": part.free_after,
-            }
-            for part in chain.parts
-        ],
-        "inputs": rows,
-        "outputs": chain.outputs,
-    }
+    forms, payload = packed(wanted, inputs)
+    parts = tuple(
+        PartStep((folder / part.file).absolute(), part.inputs, part.outputs, part.free_after)
+        for part in chain.parts
+    )
     expected = sum(tensor.bytes for tensor in chain.tensors if tensor.name in chain.outputs)
     with ChainChild(time_limit_s) as child:
-        header, reply = child.answer(request, payload, expected)
-    return unpacked(header, reply)
+        return child.run(RunChain(parts, forms, chain.outputs), payload, expected)
 
 
 def packed(
     wanted: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
-) -> tuple[list[Any], bytes]:
-    """Inputs as rows of name, type and shape, and their bytes; UsageError unless they fit."""
+) -> tuple[tuple[ArrayForm, ...], bytes]:
+    """Inputs and their bytes; UsageError unless they fit."""
     import numpy
 
-    rows, blobs = [], []
+    forms, blobs = [], []
     for name, (kind, shape) in wanted.items():
         if name not in inputs:
             raise UsageError(f"the chain needs the input {quote(name)}")
@@ -103,21 +96,9 @@ def packed(
             raise UsageError(
                 f"input {quote(name)} has shape {shape}, not {numpy.shape(inputs[name])}"
             )
-        rows.append([name, value.dtype.name, list(shape), value.nbytes])
+        forms.append(ArrayForm(name, value.dtype.name, shape, value.nbytes))
         blobs.append(value.tobytes())
-    return rows, b"".join(blobs)
-
-
-def unpacked(header: Mapping[str, Any], reply: bytes) -> dict[str, NDArray[Any]]:
-    """Arrays by name, out of the rows of a reply and its bytes."""
-    import numpy
-
-    found, start = {}, 0
-    for name, dtype, shape, size in header["outputs"]:
-        piece = reply[start : start + size]
-        found[name] = numpy.frombuffer(piece, dtype).reshape(shape).copy()
-        start += size
-    return found
+    return tuple(forms), b"".join(blobs)
 
 
 def prove_partition(

@@ -6,57 +6,101 @@ A model is foreign code: here a crash, a hang or running out of memory costs one
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from qnnmem.child import Frame, serve
+from qnnmem.child import serve
 from qnnmem.quiet_onnxruntime import exact_session
 from qnnmem.text import sentence
+from qnnmem.wire import Done, Frame, WireMessage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def check(options: Mapping[str, Any], payload: bytes) -> Frame:
+class ArrayForm(NamedTuple):
+    """An array in a payload: its name, numpy type, shape and bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+
+
+class PartStep(NamedTuple):
+    """A part of a chain: its file, the tensors it reads and gives, those to drop after it."""
+
+    path: Path
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    free: tuple[str, ...] = ()
+
+
+class CheckPart(WireMessage, frozen=True):
+    """Check the part of the payload with ONNX's own checker."""
+
+    doing: ClassVar[str] = "the chain"
+    part: int
+
+
+class RunChain(WireMessage, frozen=True):
+    """Run parts in turn; the payload has the inputs one after the other."""
+
+    doing: ClassVar[str] = "the chain"
+    parts: tuple[PartStep, ...]
+    inputs: tuple[ArrayForm, ...]
+    outputs: tuple[str, ...]
+
+
+class ChainOutputs(WireMessage, frozen=True):
+    """The outputs of a chain, which the payload has one after the other."""
+
+    outputs: tuple[ArrayForm, ...]
+
+
+def check(request: CheckPart, payload: bytes) -> Done:
     """Check one part with ONNX's own checker."""
     import onnx
 
     try:
         onnx.checker.check_model(payload)
     except onnx.checker.ValidationError as exc:
-        raise ValueError(f"part {options['part']} is not valid: {sentence(exc)}") from exc
-    return {}, b""
+        raise ValueError(f"part {request.part} is not valid: {sentence(exc)}") from exc
+    return Done()
 
 
-def run(options: Mapping[str, Any], payload: bytes) -> Frame:
+def run(request: RunChain, payload: bytes) -> Frame[ChainOutputs]:
     """Run the parts in turn; one is open at a time, and no tensor is kept longer than needed."""
-    known = _inputs(options["inputs"], payload)
-    for part in options["parts"]:
-        session = exact_session(part["path"])  # each bit as the whole has it
-        feeds = {name: known[name] for name in part["inputs"]}
-        results = session.run(part["outputs"], feeds)
+    known = arrays_of(request.inputs, payload)
+    for part in request.parts:
+        session = exact_session(str(part.path))  # each bit as the whole has it
+        feeds = {name: known[name] for name in part.inputs}
+        results = session.run(list(part.outputs), feeds)
         del session, feeds
-        known.update(zip(part["outputs"], results, strict=True))
-        for name in part["free"]:
+        known.update(zip(part.outputs, results, strict=True))
+        for name in part.free:
             known.pop(name, None)
-    wanted = [(name, known[name]) for name in options["outputs"]]
-    rows = [[name, one.dtype.name, list(one.shape), one.nbytes] for name, one in wanted]
-    return {"outputs": rows}, b"".join(value.tobytes() for _, value in wanted)
+    wanted = [(name, known[name]) for name in request.outputs]
+    forms = tuple(ArrayForm(name, a.dtype.name, a.shape, a.nbytes) for name, a in wanted)
+    return ChainOutputs(forms), b"".join(value.tobytes() for _, value in wanted)
 
 
-def _inputs(rows: list[Any], payload: bytes) -> dict[str, NDArray[Any]]:
+def arrays_of(forms: Sequence[ArrayForm], payload: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays in a payload by name; ValueError unless they fit it."""
     import numpy
 
     found, start = {}, 0
-    for name, dtype, shape, size in rows:
-        found[name] = numpy.frombuffer(payload[start : start + size], dtype).reshape(shape)
-        start += size
+    for form in forms:
+        piece = payload[start : start + form.size]
+        found[form.name] = numpy.frombuffer(piece, form.dtype).reshape(form.shape)
+        start += form.size
     return found
 
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    return serve({"check": check, "run": run})
+    return serve({CheckPart: check, RunChain: run})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Child program that runs a model and changed ones on the same data and compares the results.
 
+A result can also be run in planned memory. The payload of a request is models, one after the other.
+
 A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
 """
 
@@ -11,17 +13,19 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from qnnmem.calibration import Input, random_sample, read_sample
-from qnnmem.child import Frame, serve
+from qnnmem.calibration import Input, Sample, random_sample, read_sample
+from qnnmem.child import serve
 from qnnmem.fix.proof import LEVELS, SAMPLES
 from qnnmem.fix.proof.border import ModelBorder, Scale, Tensors
 from qnnmem.lpai.quantize.graph import METADATA_KEY
 from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote
+from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,21 +37,162 @@ _WHOLE: list[tuple[list[int], bytes]] = []  # the model as it was
 # Zero below zero, numbers too small for full precision, large ones: what a rewrite may forget.
 _ODD = (-0.0, 0.0, 1e-41, -1e-41, 1e4, -1e4)
 _ODD_SHARE = 0.25
+_MOST_FINDINGS = 20
+_LEAST = 5e-324  # for bits that differ without a difference
 
 
-def keep(options: Mapping[str, Any], payload: bytes) -> Frame:
+@dataclass(frozen=True, slots=True)
+class OutputGap:
+    """How far one output is off, over all samples."""
+
+    name: str
+    largest: float
+    relative: float  # the same as part of the largest value
+    decibels: float | None = None  # signal to noise; None where it cannot be said
+
+
+@dataclass(frozen=True, slots=True)
+class LevelGap:
+    """How two models compare at one optimisation level of onnxruntime."""
+
+    level: str
+    identical: bool
+    largest: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How the results of two models compare on the same data."""
+
+    samples: int
+    outputs: int
+    differing: tuple[str, ...]  # outputs that are not the same bit by bit
+    largest: float  # largest difference; infinite where a number became none
+    relative: float  # the same as part of the output's largest value
+    each: tuple[OutputGap, ...] = ()  # of outputs that differ
+    unmeasured: tuple[str, ...] = ()  # outputs that have another shape
+    digest: str = ""  # of all that the changed model gave
+    levels: tuple[LevelGap, ...] = ()  # beside none, where they were compared
+
+    @property
+    def identical(self) -> bool:
+        """Whether every bit of every output is the same."""
+        return not self.differing and not self.unmeasured
+
+    @property
+    def decibels(self) -> float | None:
+        """Signal to noise of the worst output; None where it cannot be said."""
+        return min((one.decibels for one in self.each if one.decibels is not None), default=None)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Proof:
+        """From what a child said, or from what `as_json` gave."""
+        return cls(
+            int(found["samples"]),
+            int(found["outputs"]),
+            tuple(map(str, found["differing"])),
+            float(found["largest"]),
+            float(found["relative"]),
+            tuple(OutputGap(*one) for one in found["each"]),
+            tuple(map(str, found["unmeasured"])),
+            str(found["digest"]),
+        )
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as JSON has it."""
+        each = [[one.name, one.largest, one.relative, one.decibels] for one in self.each]
+        return {**asdict(self), "each": each, "levels": []}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One output over all samples."""
+
+    name: str
+    identical: bool = True  # to the model as it was, bit by bit
+    largest: float = 0.0  # difference to the model as it was
+    relative: float = 0.0  # the same as part of the largest value
+    planned: float = 0.0  # difference of planned memory to the CPU
+    nans: int = 0
+    infinities: int = 0
+    new: int = 0  # infinities that the model as it was does not give
+
+
+class ProofData(WireMessage, frozen=True):
+    """What models are run on: samples of the user, or made-up ones of a seed."""
+
+    inputs: list[Input]
+    samples: tuple[Sample, ...]
+    seed: int
+
+
+class Keep(WireMessage, frozen=True):
     """Run the model as it was and keep what it is given and gives."""
-    inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
+
+    doing: ClassVar[str] = "comparing"
+    sizes: list[int]  # bytes of each model in the payload
+    data: ProofData
+
+
+class Compare(WireMessage, frozen=True):
+    """Compare a changed model with the one that was kept."""
+
+    doing: ClassVar[str] = "comparing"
+    sizes: list[int]
+    lossy: bool
+
+
+class Compared(WireMessage, frozen=True):
+    """How a changed model compares."""
+
+    proof: Proof
+
+
+class CompareLevels(WireMessage, frozen=True):
+    """Compare at every optimisation level of onnxruntime but none."""
+
+    doing: ClassVar[str] = "comparing"
+    sizes: list[int]
+
+
+class LevelGaps(WireMessage, frozen=True):
+    """How two models compare at each level."""
+
+    levels: tuple[LevelGap, ...]
+
+
+class Validate(WireMessage, frozen=True):
+    """Run the first model and the others on the same data, and a binary for LPAI if any."""
+
+    doing: ClassVar[str] = "validating"
+    sizes: list[int]
+    data: ProofData
+    lossy: bool
+    binary: Path | None
+
+
+class Validated(WireMessage, frozen=True):
+    """What running a result showed."""
+
+    samples: int
+    outputs: tuple[OutputCheck, ...]
+    findings: tuple[str, ...]
+
+
+def keep(request: Keep, payload: bytes) -> Done:
+    """Run the model as it was and keep what it is given and gives."""
     _KEPT.clear()
     _EDGES.clear()
-    _WHOLE[:] = [(options["sizes"], payload)]
-    sessions = open_models(options["sizes"], payload)
-    for feed in feeds(options, inputs):
+    _WHOLE[:] = [(request.sizes, payload)]
+    sessions = open_models(request.sizes, payload)
+    for feed in feeds(request.data):
         _KEPT.append((feed, run_parts(sessions, feed)))
-    edges = edge_feed(inputs, options["seed"])
+    edges = edge_feed(request.data.inputs, request.data.seed)
     with suppress(Exception):  # a model that does not take such numbers computes nothing of them
         _EDGES.append((edges, run_parts(sessions, edges)))
-    return {}, b""
+    return Done()
 
 
 def edge_feed(inputs: list[Input], seed: int) -> Tensors:
@@ -64,13 +209,13 @@ def edge_feed(inputs: list[Input], seed: int) -> Tensors:
     return found
 
 
-def feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
+def feeds(data: ProofData) -> Iterator[Tensors]:
     """Samples of the user, or made-up ones."""
-    for sample in options["samples"]:
-        yield read_sample(tuple((name, path) for name, path in sample), inputs)
-    if not options["samples"]:
-        for number in range(options["count"]):
-            yield random_sample(inputs, options["seed"], number)
+    for sample in data.samples:
+        yield read_sample(sample, data.inputs)
+    if not data.samples:
+        for number in range(SAMPLES):
+            yield random_sample(data.inputs, data.seed, number)
 
 
 @dataclass
@@ -94,18 +239,17 @@ class _Gap:
             self.signal += float(numpy.square(true[even]).sum())
             self.noise += float(numpy.square(true[even] - other[even]).sum())
 
-    @property
-    def row(self) -> list[float | None]:
-        """Largest difference, the same as part of the largest value, and decibels."""
+    def of(self, name: str) -> OutputGap:
+        """The gap of an output."""
         known = math.isfinite(self.largest) and self.signal > 0 and self.noise > 0
         decibels = 10 * math.log10(self.signal / self.noise) if known else None
-        return [self.largest, self.relative, decibels]
+        return OutputGap(name, self.largest, self.relative, decibels)
 
 
-def compare(options: Mapping[str, Any], payload: bytes) -> Frame:
+def compare(request: Compare, payload: bytes) -> Compared:
     """Run a changed model on the same data; only one that may lose may have another border."""
-    sessions = open_models(options["sizes"], payload)
-    border = border_of(sessions) if options.get("lossy") else None
+    sessions = open_models(request.sizes, payload)
+    border = border_of(sessions) if request.lossy else None
     gaps: dict[str, _Gap] = {}
     differing: dict[str, None] = {}
     others: dict[str, None] = {}  # outputs of other shapes
@@ -131,27 +275,28 @@ def compare(options: Mapping[str, Any], payload: bytes) -> Frame:
                     differing[name] = None
                     gaps[name].add(value, found[name])
     measured = [gap for name, gap in gaps.items() if name not in others]
-    header = {
-        "samples": len(_KEPT),
-        "outputs": len(_KEPT[0][1]) if _KEPT else 0,
-        "differing": list(differing),
-        "largest": max((gap.largest for gap in measured), default=0.0),
-        "relative": max((gap.relative for gap in measured), default=0.0),
-        "each": [[name, *gaps[name].row] for name in differing if name not in others],
-        "unmeasured": list(others),
-        "digest": digest.hexdigest(),
-    }
-    return header, b""
+    return Compared(
+        Proof(
+            samples=len(_KEPT),
+            outputs=len(_KEPT[0][1]) if _KEPT else 0,
+            differing=tuple(differing),
+            largest=max((gap.largest for gap in measured), default=0.0),
+            relative=max((gap.relative for gap in measured), default=0.0),
+            each=tuple(gaps[name].of(name) for name in differing if name not in others),
+            unmeasured=tuple(others),
+            digest=digest.hexdigest(),
+        )
+    )
 
 
-def levels(options: Mapping[str, Any], payload: bytes) -> Frame:
+def levels(request: CompareLevels, payload: bytes) -> LevelGaps:
     """Compare both models at every optimisation level of onnxruntime but none."""
     enum = import_onnxruntime().GraphOptimizationLevel
     rows = []
     for level in LEVELS:
         chosen = {"graph_optimization_level": getattr(enum, f"ORT_ENABLE_{level.upper()}")}
         before = open_models(*_WHOLE[0], **chosen)
-        after = open_models(options["sizes"], payload, **chosen)
+        after = open_models(request.sizes, payload, **chosen)
         gaps = [(0.0, 0.0)]
         same = True
         for feed, _ in _KEPT:
@@ -160,8 +305,8 @@ def levels(options: Mapping[str, Any], payload: bytes) -> Frame:
                 if not is_same(value, found[name]):
                     same = False
                     gaps.append(difference(value, found[name]))
-        rows.append([level, same, *map(max, zip(*gaps, strict=True))])
-    return {"levels": rows}, b""
+        rows.append(LevelGap(level, same, *map(max, zip(*gaps, strict=True))))
+    return LevelGaps(tuple(rows))
 
 
 def run_changed(
@@ -244,9 +389,82 @@ def open_models(sizes: list[int], payload: bytes, **settings: Any) -> list[Any]:
     return [exact_session(payload[end - size : end], **settings) for size, end in ends]
 
 
+def validate(request: Validate, payload: bytes) -> Validated:
+    """What comes out of each model, output by output."""
+    before, *after = open_models(request.sizes, payload)
+    border = border_of(after) if request.lossy else None
+    checks: dict[str, OutputCheck] = {}
+    samples = 0
+    with _Planned(request.binary) as planned:
+        for feed in feeds(request.data):
+            samples += 1
+            wanted = run_parts([before], feed)
+            changed = run_changed(after, feed, wanted, border)
+            ran = planned.run(feed)
+            for name, value in wanted.items():
+                check = checks.get(name) or OutputCheck(name)
+                in_plan = None if ran is None else ran[name]
+                checks[name] = _checked(check, value, changed[name], in_plan)
+        findings = tuple(islice(planned.findings(), _MOST_FINDINGS))
+    return Validated(samples, tuple(checks.values()), findings)
+
+
+class _Planned:
+    """A binary that is executed under the contract; without a path, nothing is."""
+
+    def __init__(self, path: Path | None) -> None:
+        from qnnmem.lpai.runtime.session import Session
+
+        self._session = None if path is None else Session(path, native=True)
+
+    def __enter__(self) -> _Planned:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def run(self, feed: Tensors) -> Tensors | None:
+        """Outputs, each computed at its planned address."""
+        return None if self._session is None else dict(self._session.run(feed))
+
+    def findings(self) -> Iterator[str]:
+        """Rules that were broken."""
+        for finding in () if self._session is None else self._session.findings:
+            yield str(finding)
+
+
+def _checked(
+    check: OutputCheck, was: NDArray[Any], now: NDArray[Any], ran: NDArray[Any] | None
+) -> OutputCheck:
+    """What is known of an output with one more sample."""
+    import numpy
+
+    if not is_same(was, now):
+        gap, part = difference(was, now)
+        check = replace(
+            check,
+            identical=False,
+            largest=max(check.largest, gap),
+            relative=max(check.relative, part),
+        )
+    if ran is not None and not is_same(now, numpy.asarray(ran)):
+        gap = difference(now, numpy.asarray(ran))[0] or _LEAST
+        check = replace(check, planned=max(check.planned, gap))
+    if now.dtype.kind != "f":
+        return check
+    infinite = int(numpy.isinf(now).sum())
+    return replace(
+        check,
+        nans=check.nans + int(numpy.isnan(now).sum()),
+        infinities=check.infinities + infinite,
+        new=check.new + max(0, infinite - int(numpy.isinf(was).sum())),
+    )
+
+
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    return serve({"keep": keep, "compare": compare, "levels": levels})
+    return serve({Keep: keep, Compare: compare, CompareLevels: levels, Validate: validate})
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from qnnmem.child import ChildProcess, describe_limit
-from qnnmem.errors import ChildFailed, QnnMemError, join_words
-from qnnmem.fix.proof import SAMPLES
+from qnnmem.calibration import absolute
+from qnnmem.child import ChildProcess
+from qnnmem.errors import ChildFailed, ChildLost, QnnMemError, join_words
+from qnnmem.fix.proof.program import OutputCheck, ProofData, Validate, Validated
 from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import Change, FixCase, self_contained
 from qnnmem.planner.model_plan import DEFAULT_ALIGN
@@ -32,61 +32,37 @@ def validate(case: FixCase, change: Change) -> Validation:
     after = _blobs(change)
     with TemporaryDirectory(".qnnmem") as folder:
         binary, why = _prepared(change, Path(folder))
-        header = {
-            "verb": "validate",
-            "lossy": change.is_lossy,
-            "inputs": inputs_of(before),
-            "samples": [
-                [(name, str(Path(path).absolute())) for name, path in one] for one in case.samples
-            ],
-            "count": len(case.samples) or SAMPLES,
-            "seed": case.seed,
-            "binary": None if binary is None else str(binary),
-        }
         blobs = [before.SerializeToString(), *after]
-        with ChildProcess("qnnmem.fix.proof.validate_program", _TIME_LIMIT_S) as child:
-            frame = child.ask({**header, "sizes": [*map(len, blobs)]}, b"".join(blobs))
-            if frame is None:
-                limit = describe_limit(child.memory_limit)
-                raise ChildFailed(f"validating crashed or ran out of time or memory, {limit}")
-    if "error" in frame[0]:
-        raise ChildFailed(f"validating failed: {frame[0]['error']}")
-    return _validation(frame[0], change, why)
-
-
-def _validation(found: dict[str, Any], change: Change, why: str) -> Validation:
-    outputs = tuple(_output(name, **row) for name, row in found["outputs"].items())
-    findings = tuple(map(str, found["findings"]))
+        data = ProofData(inputs_of(before), absolute(case.samples), case.seed)
+        request = Validate([*map(len, blobs)], data, change.is_lossy, binary)
+        with ChildProcess("qnnmem.fix.proof.program", _TIME_LIMIT_S) as child:
+            try:
+                found, _ = child.ask(request, Validated, b"".join(blobs))
+            except ChildLost:
+                raise
+            except ChildFailed as exc:
+                raise ChildFailed(f"validating failed: {exc}") from exc
+    outputs = tuple(map(_output, found.outputs))
     return Validation(
-        holds=not findings and all(_holds(output, change.is_lossy) for output in outputs),
-        samples=int(found["samples"]),
+        holds=not found.findings and all(_holds(output, change.is_lossy) for output in outputs),
+        samples=found.samples,
         planned=not why,
         why_not_planned=why,
-        findings=findings,
+        findings=found.findings,
         outputs=outputs,
     )
 
 
-def _output(
-    name: str,
-    *,
-    identical: bool,
-    largest: float,
-    relative: float,
-    planned: float,
-    nans: int,
-    infinities: int,
-    new: int,
-) -> ValidatedOutput:
+def _output(check: OutputCheck) -> ValidatedOutput:
     return ValidatedOutput(
-        output=name,
-        identical=identical,
-        largest_difference=finite(largest),
-        relative_difference=finite(relative),
-        planned_difference=finite(planned),
-        nans=nans,
-        infinities=infinities,
-        new_infinities=new,
+        output=check.name,
+        identical=check.identical,
+        largest_difference=finite(check.largest),
+        relative_difference=finite(check.relative),
+        planned_difference=finite(check.planned),
+        nans=check.nans,
+        infinities=check.infinities,
+        new_infinities=check.new,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from qnnmem.deadline import Deadline
 from qnnmem.htp.bill.numbers import last_estimate
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.requests import LoadReply, LoadRequest
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.qnn.codes import code_name
@@ -46,10 +47,11 @@ def load_binaries(
 ) -> Loaded:
     """Load binaries in order into one process domain, and keep all that are admitted."""
     ends = deadline or Deadline.after(time_limit_s)
-    request = {"binaries": [str(path.absolute()) for path in binaries], "soc": model_id}
-    outcome = worker.ask("load", request, time_limit_s=ends.left_s, log_file=log_file)
+    request = LoadRequest([path.absolute() for path in binaries], model_id)
+    outcome = worker.ask(request, time_limit_s=ends.left_s, log_file=log_file)
     check_started(outcome)
     if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
         outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
-    codes = tuple(one["code"] for one in outcome.reply.get("binaries", ()))
+    loaded = outcome.reply.binaries if isinstance(outcome.reply, LoadReply) else ()
+    codes = tuple(binary.code for binary in loaded)
     return Loaded(outcome, parse_log(outcome.log), codes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from qnnmem.atomic_file import put_in_place
 from qnnmem.deadline import Deadline
@@ -36,6 +36,13 @@ from qnnmem.htp.compile.value import (
     no_progress,
 )
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.requests import (
+    CompileReply,
+    CompileRequest,
+    ComposeRequest,
+    HtpSettings,
+    QuantizeRequest,
+)
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.results.footprint import MissingOutput
@@ -113,19 +120,20 @@ def given_or_own(given: Worker | None) -> Iterator[Worker]:
 
 def quantize_request(
     options: CompileOptions, source: ModelSource, scratch: Path, target: Path
-) -> dict[str, Any]:
-    """What a worker is asked that is to write a quantized model."""
-    return {
-        "model": str(source.model.absolute()),
-        "folder": str(source.folder),
-        "scratch": str(scratch),
-        "output": str(target),
-        "precision": options.precision.value,
-        "calibration": options.calibration and str(options.calibration.absolute()),
-        "here": str(Path.cwd()),
-        "samples": options.samples,
-        "seed": options.seed,
-    }
+) -> QuantizeRequest:
+    """The request to write a quantized model."""
+    calibration = options.calibration
+    return QuantizeRequest(
+        source.model.absolute(),
+        source.folder,
+        scratch,
+        target,
+        options.precision.value,
+        options.samples,
+        options.seed,
+        None if calibration is None else calibration.absolute(),
+        Path.cwd(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,11 @@ class _Done:
     log: CompileLog
     model: Path  # what was compiled
     run: PartitionRun | None = None  # of a model of which nodes stay on the CPU
+
+    @property
+    def reply(self) -> CompileReply:
+        """What the library says of it."""
+        return self.outcome.result(CompileReply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +213,7 @@ class _Job:
     def _quantized(self, source: ModelSource) -> ModelSource | CompileFailure:
         target = self.scratch / "quantized.onnx"
         request = quantize_request(self.options, source, self.scratch, target)
-        outcome = self._ask("quantize", request, None)
+        outcome = self._ask(request)
         if outcome.stage == "usage":
             raise UsageError(outcome.sentence)
         if not outcome.is_done:
@@ -209,25 +222,25 @@ class _Job:
 
     def _composed(self) -> _Done | CompileFailure:
         """Have the graphs of the file composed into the library itself."""
-        model, output = str(self.path.absolute()), str(self.scratch / "model.bin")
-        kind = "library" if self.options.trust else "dlc"
-        request = {"kind": kind, "model": model, "output": output, **self._settings()}
-        outcome = self._ask("compose", request, None)
+        output = self.scratch / "model.bin"
+        kind: Literal["library", "dlc"] = "library" if self.options.trust else "dlc"
+        request = ComposeRequest(kind, self.path.absolute(), output, self._settings())
+        outcome = self._ask(request)
         check_started(outcome)
         check_read(self.path, outcome, trusted=self.options.trust)
         if not outcome.is_done:
             return self._failure("compile", outcome)
         return _Done(outcome, parse_log(outcome.log), self.path)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> HtpSettings:
         wanted = self.options
-        return {
-            "soc": self.soc.model_id,
-            "vtcm_mb": wanted.vtcm_mb,
-            "opt_level": wanted.opt_level,
-            "memhandle": wanted.memhandle,
-            "log": wanted.log_level,
-        }
+        return HtpSettings(
+            self.soc.model_id,
+            wanted.vtcm_mb,
+            wanted.opt_level,
+            wanted.memhandle,
+            wanted.log_level,
+        )
 
     def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
@@ -235,25 +248,23 @@ class _Job:
         target = self.scratch / "model.onnx"
         for left in (target, *self.scratch.glob("model_*.bin")):
             left.unlink(missing_ok=True)
-        request = {
-            "model": str(source.model.absolute()),
-            "folder": str(source.folder),
-            "output": str(target),
-            "strict": not wanted.partition,
-            **self._settings(),
-        }
-        outcome = self._ask("compile", request, None if wanted.partition else UNSUPPORTED)
+        strict = not wanted.partition
+        request = CompileRequest(
+            source.model.absolute(), source.folder, target, self._settings(), strict
+        )
+        outcome = self._ask(request, UNSUPPORTED if strict else None)
         check_started(outcome)
-        if not outcome.is_done or not outcome.reply["binaries"]:
+        if not outcome.is_done or not outcome.result(CompileReply).binaries:
             # Without memory the library refuses nodes that it could take.
             found = self._refused(outcome, source.model)
             return self._failure("partition" if found.nodes else "compile", outcome, found)
         done = _Done(outcome, parse_log(outcome.log), source.model)
-        return self._ran(done, source) if wanted.partition and outcome.reply["on_cpu"] else done
+        is_split = wanted.partition and done.reply.on_cpu
+        return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
         """Run a partitioned model; one that cannot run is no result."""
-        if len(done.outcome.reply["binaries"]) > 1:
+        if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = PartitionRun(unknown="ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)
         self.progress(f"running what {self.path.name} became beside the CPU")
@@ -262,7 +273,7 @@ class _Job:
             self._settings(),
             model=source.model,
             folder=source.folder,
-            epcontext=done.outcome.reply["epcontext"],
+            epcontext=done.reply.epcontext,
             deadline=self.deadline,
         )
         if isinstance(ran, RequestOutcome):
@@ -279,8 +290,13 @@ class _Job:
         nodes = with_origins(refused_nodes(outcome.log), judged_nodes(outcome.log), model)
         return described(nodes, model, self.soc)
 
-    def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> RequestOutcome:
-        doing = "quantizing" if verb == "quantize" else "compiling"
+    def _ask(
+        self,
+        request: CompileRequest | ComposeRequest | QuantizeRequest,
+        stop_at: bytes | None = None,
+    ) -> RequestOutcome:
+        quantizes = isinstance(request, QuantizeRequest)
+        doing = "quantizing" if quantizes else "compiling"
         text = f"{doing} {self.path.name} for {self.soc.name}"
         self.progress(text)
 
@@ -291,12 +307,11 @@ class _Job:
             self.progress(f"{text}{used}")
 
         outcome = self.worker.ask(
-            verb,
             request,
             time_limit_s=self.deadline.left_s,
             memory_limit=self.options.memory_limit,
             stop_at=stop_at,
-            log_file=None if verb == "quantize" else self.options.log_file,
+            log_file=None if quantizes else self.options.log_file,
             progress=show,
         )
         if outcome.kind != "timeout":
@@ -342,16 +357,14 @@ class _Job:
         """Read the binary back and put it where it belongs."""
         from qnnmem.htp.binary.read import read_context
 
-        reply = done.outcome.reply
-        made = Path(reply["binaries"][0])
+        reply = done.reply
+        made = reply.binaries[0]
         context = read_context(made)
-        stands_for = reply["epcontext"]
-        epcontext = None if stands_for is None else Path(stands_for).read_bytes()
+        epcontext = None if reply.epcontext is None else reply.epcontext.read_bytes()
+        missing, outputs = self._missing(epcontext, made.name, context, reply.outputs)
         binary = made.read_bytes() if output is None else None
         if output is not None:
             put_in_place(made, output)
-        composed = reply.get("outputs", ())
-        missing, outputs = self._missing(epcontext, made.name, context, composed)
         return Compiled(
             model=self.path,
             soc=self.soc,
@@ -362,11 +375,11 @@ class _Job:
             outcome=done.outcome,
             epcontext=epcontext,
             binary_name=made.name,
-            on_htp=reply["on_htp"],
-            on_cpu=named(reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc),
+            on_htp=reply.on_htp,
+            on_cpu=named(reply.on_cpu, refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,
             binary=binary,
-            notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
+            notes=tuple(_notes(self.options, done.log, len(reply.binaries))),
             missing_outputs=missing,
             model_outputs=outputs,
             run=done.run,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from qnnmem.errors import WorkerError
 from qnnmem.results.footprint import MissingOutput
 
 if TYPE_CHECKING:
@@ -15,9 +16,7 @@ _EPCONTEXT = "EPContext"
 
 def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
     """The model with its binary under another name; both files lie in one folder."""
-    import onnx
-
-    model = onnx.ModelProto.FromString(epcontext)
+    model = _parsed(epcontext)
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name == "ep_cache_context" and attribute.s == old.encode():
@@ -25,13 +24,23 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
+def _parsed(epcontext: bytes) -> onnx.ModelProto:
+    """The model; WorkerError if it is none: a remote worker may send anything."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(epcontext)
+    except DecodeError as exc:
+        raise WorkerError("the EPContext model that came with the binary is no ONNX model") from exc
+    return model
+
+
 def missing_in_epcontext(
     outputs: Sequence[str], epcontext: bytes, binary: str
 ) -> Iterator[MissingOutput]:
     """Outputs that the EPContext model of a binary does not take from that binary."""
-    import onnx
-
-    graph = onnx.ModelProto.FromString(epcontext).graph
+    graph = _parsed(epcontext).graph
     made = {name: node for node in graph.node for name in node.output}
     constants = {item.name for item in graph.initializer}
     inputs = {item.name for item in graph.input}

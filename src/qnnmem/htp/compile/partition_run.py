@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from qnnmem.deadline import Deadline
+from qnnmem.htp.requests import CompareReply, CompareRequest, CpuDifference, HtpSettings
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.results.footprint import PartitionCheck
 from qnnmem.text import quote
@@ -52,30 +54,30 @@ class PartitionRun:
 
 def run_partition(
     worker: Worker,
-    request: Mapping[str, Any],
+    settings: HtpSettings,
     *,
     model: Path,
     folder: Path,
-    epcontext: str,
+    epcontext: Path,
     deadline: Deadline,
 ) -> PartitionRun | RequestOutcome:
     """Run both models once with random inputs; gives the outcome where only HTP fails."""
     if worker.library.command:
         return PartitionRun(unknown="the library is on another machine")
-    files = {"model": str(model.absolute()), "folder": str(folder), "epcontext": epcontext}
     limit = min(_MOST_S, deadline.left_s)
-    options = {**request, **files, "log": "error"}
-    outcome = worker.ask("compare", options, time_limit_s=limit)
+    quiet = msgspec.structs.replace(settings, log="error")
+    request = CompareRequest(model.absolute(), folder, epcontext, quiet)
+    outcome = worker.ask(request, time_limit_s=limit)
     if outcome.kind == "refused" and outcome.stage in _RAN_AND_FAILED:
         return outcome
     if not outcome.is_done:
         return PartitionRun(unknown=outcome.sentence)
-    return farthest(outcome.reply["outputs"])
+    return farthest(outcome.result(CompareReply).outputs)
 
 
-def farthest(outputs: list[tuple[str, float, float]]) -> PartitionRun:
-    """The output that differs most, of name, largest difference and largest value of each."""
-    shares = [(worst / size, name) for name, worst, size in outputs if size]
+def farthest(outputs: Sequence[CpuDifference]) -> PartitionRun:
+    """The output that differs most."""
+    shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
         return PartitionRun(unknown="random inputs gave no numbers to compare")
     return PartitionRun(*max(shares))

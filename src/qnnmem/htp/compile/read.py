@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from qnnmem.errors import LoadError
-from qnnmem.htp.protocol import OWN_MARK
+from qnnmem.htp.requests import OWN_MARK
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.loader.dlc.last_words import said_before_end
+from qnnmem.loader.dlc.composed import abort_reason
 
 _COMPOSING, _COMPOSED = f"{OWN_MARK} composing", f"{OWN_MARK} composed"
 
@@ -22,5 +22,5 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
         raise LoadError(path, f"{who}{outcome.sentence}")
     marks = {line.text for line in outcome.log}
     if outcome.kind == "crashed" and _COMPOSING in marks and _COMPOSED not in marks:
-        said = said_before_end("\n".join(outcome.tail))
+        said = abort_reason("\n".join(outcome.tail))
         raise LoadError(path, "its code crashed" if trusted else said)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.compile.value import for_a_cluster
-from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
 from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.fit.model import fit_made
 from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc, find_soc
@@ -84,14 +84,14 @@ class FitCluster:
 
 
 def judge_there(
-    options: Mapping[str, Any],
+    sent: SentModel,
     contents: Mapping[str, bytes],
     soc: str,
     wanted: CompileOptions,
     budgets: Mapping[str, Sourced],
 ) -> Answer:
     """On a worker of a cluster: judge a model with the library that is there."""
-    with model_there(options, contents) as model:
+    with model_there(sent, contents) as model:
         if isinstance(model, list):
             return {"missing": model}
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.view import file_view
+from qnnmem.htp.requests import OWN_MARK, LoadedBinary, LoadReply, LoadRequest, VersionsReply
 from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     BackendInterface,
@@ -27,48 +28,48 @@ _LINE_BYTES = 8192
 _CODE = 0xFFFF
 
 
-def versions(options: dict[str, Any]) -> dict[str, Any]:
+def versions(folder: Path) -> VersionsReply:
     """Build and API versions of libQnnHtp."""
-    interface = _interface(options)
+    interface = _interface(folder)
     calls = bind(interface.table, BACKEND_CALLS)
     build = c_char_p()
     _check(calls["backend_get_build_id"](byref(build)), "backend_get_build_id")
-    return {
-        "provider": (interface.name or b"").decode("utf-8", "replace"),
-        "backend_id": interface.backend_id,
-        "build_id": (build.value or b"").decode("utf-8", "replace"),
-        "core_api": interface.core_api.numbers,
-        "backend_api": interface.backend_api.numbers,
-    }
+    return VersionsReply(
+        (interface.name or b"").decode("utf-8", "replace"),
+        interface.backend_id,
+        (build.value or b"").decode("utf-8", "replace"),
+        interface.core_api.numbers,
+        interface.backend_api.numbers,
+    )
 
 
-def load(options: dict[str, Any]) -> dict[str, Any]:
+def load(folder: Path, request: LoadRequest) -> LoadReply:
     """Code of each binary when all are created in order and kept; then everything is freed.
 
     Those refused stay out and the rest goes on, as an application would see it.
     """
     found = []
-    with opened_device(options) as (calls, backend, device), ExitStack() as kept:
-        for number, path in enumerate(options["binaries"]):
+    with opened_device(folder, request.soc) as (calls, backend, device), ExitStack() as kept:
+        for number, path in enumerate(request.binaries):
             say(f"loading binary {number}")
             address, size = kept.enter_context(file_view(path))
             context = c_void_p()
             code = _CODE & calls["context_create_from_binary"](
                 backend, device, None, address, size, byref(context), None
             )
-            found.append({"code": code, "bytes": size})
+            found.append(LoadedBinary(code, size))
             if code == 0:
                 kept.callback(calls["context_free"], context, None)
         say("freeing")
-    return {"binaries": found}
+    return LoadReply(found)
 
 
 @contextmanager
 def opened_device(
-    options: dict[str, Any], level: int = VERBOSE
+    folder: Path, soc: int, level: int = VERBOSE
 ) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
     """The functions of libQnnHtp, a backend and a device of a SoC, all freed at the end."""
-    calls = bind(_interface(options).table, BACKEND_CALLS)
+    calls = bind(_interface(folder).table, BACKEND_CALLS)
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())
     with ExitStack() as made:
@@ -76,7 +77,7 @@ def opened_device(
         made.callback(calls["log_free"], log)
         _check(calls["backend_create"](log, None, byref(backend)), "backend_create")
         made.callback(calls["backend_free"], backend)
-        custom = CConfig(0, int(options["soc"]))
+        custom = CConfig(0, soc)
         outer = CConfig(0, ctypes.addressof(custom))
         listed = (c_uint64 * 2)(ctypes.addressof(outer), 0)
         _check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
@@ -100,9 +101,8 @@ class _Printer:
         os.write(2, b" " + text + b"\n")
 
 
-def _interface(options: dict[str, Any]) -> Any:
-    path = Path(options["library"], "libQnnHtp.so")
-    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+def _interface(folder: Path) -> Any:
+    library = ctypes.CDLL(str(folder / "libQnnHtp.so"), mode=ctypes.RTLD_GLOBAL)
     return first_provider(library, "QnnInterface_getProviders", BackendInterface)
 
 
@@ -114,4 +114,18 @@ def _check(handle: int, call: str) -> None:
 
 def say(text: str) -> None:
     """A line of our own in the log."""
-    os.write(2, f"[qnnmem] {text}\n".encode())
+    os.write(2, f"{OWN_MARK} {text}\n".encode())
+
+
+@contextmanager
+def file_view(path: Path) -> Iterator[tuple[int, int]]:
+    """Address and size of a file; what is written there does not reach the file."""
+    with path.open("rb") as file:
+        # Private and copy-on-write: ctypes insists on writable memory.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    first = ctypes.c_uint8.from_buffer(mapped)
+    try:
+        yield ctypes.addressof(first), len(mapped)
+    finally:
+        del first  # a mapping with views of it cannot be closed
+        mapped.close()

@@ -4,41 +4,58 @@ Forking has three uses. A request that crashes the library costs that request. T
 and the peak are those of one request. And the compiler keeps state: only the first compile of a
 process gives the same bytes every time.
 
-Requests come as frames on standard input, replies leave on a descriptor that libraries do not
-know. Standard output and error are the log.
+Standard output and error are the log, so replies leave on a descriptor that libraries do not know.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-from typing import Any
+from pathlib import Path
 
-from qnnmem.child import die_with_parent, limit_memory, read_frame, write_frame
-from qnnmem.htp.protocol import END_MARK, MAX_FRAME
+from qnnmem.child import limit_memory, open_replies
+from qnnmem.htp.requests import (
+    END_MARK,
+    MAX_FRAME,
+    AnyRequest,
+    CallsRequest,
+    CompareRequest,
+    CompileRequest,
+    ComposeRequest,
+    Ended,
+    ExecuteRequest,
+    LibraryRefusal,
+    ListenRequest,
+    LoadRequest,
+    QuantizeRequest,
+    Served,
+    Started,
+    SystemInfoRequest,
+    VersionsRequest,
+    WaitRequest,
+)
 from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.wire import WireMessage, encode, read_frame, write_frame
 
 _MAX_REASON = 2000
+_BY_ONNXRUNTIME = (CompileRequest, CompareRequest, ExecuteRequest, ListenRequest, QuantizeRequest)
 
 
 def main() -> int:
     """Serve until the parent closes the pipe."""
-    replies_fd, lifeline_fd, warm = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "warm"
-    die_with_parent(lifeline_fd)
-    if warm:
+    replies = open_replies()
+    if sys.argv[2:] == ["warm"]:
         _warm()
-    with os.fdopen(replies_fd, "wb") as replies:
-        while (frame := read_frame(sys.stdin.buffer, MAX_FRAME)) is not None:
-            request = frame[0]
-            if request["verb"] in ("compile", "compare", "execute", "listen", "quantize"):
-                _warm()
-            pid, results = _start(request, replies_fd)
-            write_frame(replies, {"event": "started", "pid": pid})
-            ended = _finish(pid, results)
-            os.write(2, f"\n{END_MARK} {request['id']}\n".encode())
-            write_frame(replies, {"event": "ended", **ended})
+    while (frame := read_frame(sys.stdin.buffer, Served, MAX_FRAME)) is not None:
+        served, _ = frame
+        if isinstance(served.request, _BY_ONNXRUNTIME):
+            _warm()
+        pid, results = _start(served, replies.fileno())
+        write_frame(replies, Started(pid))
+        ended, reply = _finish(pid, results)
+        os.write(2, f"\n{END_MARK} {served.number}\n".encode())
+        write_frame(replies, ended, reply)
     return 0
 
 
@@ -50,7 +67,7 @@ def _warm() -> None:
         import_onnxruntime()  # for the processes forked from here
 
 
-def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:
+def _start(served: Served, replies_fd: int) -> tuple[int, int]:
     """Process of a request and the pipe on which it will answer."""
     results, answers = os.pipe()
     pid = os.fork()
@@ -62,8 +79,8 @@ def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:
         os.close(results)
         os.close(replies_fd)  # else the parent would not see this program's end
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        limit_memory(request["memory_limit"])
-        reply = json.dumps(_answer(request)).encode()
+        limit_memory(served.memory_limit)
+        reply = encode(_answer(served))
         with os.fdopen(answers, "wb") as stream:
             stream.write(reply)
         status = 0
@@ -71,73 +88,68 @@ def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:
         os._exit(status)  # no clean-up: the library's own may crash
 
 
-def _finish(pid: int, results: int) -> dict[str, Any]:
-    """Reply, exit status and costs of a request's process."""
+def _finish(pid: int, results: int) -> tuple[Ended, bytes]:
+    """Exit status, costs and encoded reply of a request's process."""
     with os.fdopen(results, "rb") as stream:
-        blob = stream.read(MAX_FRAME)
+        reply = stream.read(MAX_FRAME)
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    try:
-        reply = json.loads(blob) if code == 0 else None
-    except ValueError:
-        reply = None
-    return {
-        "reply": reply,
-        "status": code,
-        "peak_rss": usage.ru_maxrss << 10,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-    }
+    ended = Ended(code, usage.ru_maxrss << 10, usage.ru_utime + usage.ru_stime)
+    return ended, reply if code == 0 else b""
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer(served: Served) -> WireMessage:
     from qnnmem.errors import QnnMemError, Refused
 
+    stage = type(served.request).__name__.removesuffix("LibraryRequest").lower()
     try:
-        return {"done": _perform(request["verb"], request["options"])}
+        return _perform(served.library, served.request)
     except Refused as exc:
-        return {"refused": str(exc)[:_MAX_REASON], "stage": exc.stage, "code": exc.code}
+        return LibraryRefusal(str(exc)[:_MAX_REASON], exc.stage, exc.code)
     except QnnMemError as exc:  # about files that the user named
-        return {"refused": str(exc)[:_MAX_REASON], "stage": "usage", "code": None}
+        return LibraryRefusal(str(exc)[:_MAX_REASON], "usage")
     except MemoryError:
-        return {"refused": "MemoryError", "stage": request["verb"], "code": None, "memory": True}
+        return LibraryRefusal("MemoryError", stage, memory=True)
     except Exception as exc:  # the parent reports it
-        text = f"{type(exc).__name__}: {exc}"
-        return {"refused": text[:_MAX_REASON], "stage": request["verb"], "code": None}
+        return LibraryRefusal(f"{type(exc).__name__}: {exc}"[:_MAX_REASON], stage)
 
 
-def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
-    if verb in ("versions", "load"):
-        from qnnmem.htp.native import backend
+def _perform(folder: Path, request: AnyRequest) -> WireMessage:
+    """Carry a request out with the libraries in a folder, which are imported as they are needed."""
+    from qnnmem.htp.native import backend, session, system
 
-        return backend.versions(options) if verb == "versions" else backend.load(options)
-    if verb == "system_info":
-        from qnnmem.htp.native.system import system_info
+    match request:
+        case VersionsRequest():
+            return backend.versions(folder)
+        case LoadRequest():
+            return backend.load(folder, request)
+        case SystemInfoRequest():
+            return system.system_info(folder, request)
+        case CallsRequest():
+            from qnnmem.htp.native.client import carry_out
 
-        return system_info(options)
-    if verb == "calls":
-        from qnnmem.htp.native.client import carry_out
+            return carry_out(folder, request)
+        case ComposeRequest():
+            from qnnmem.htp.native.compose import compose
 
-        return carry_out(options)
-    if verb == "compose":
-        from qnnmem.htp.native.compose import compose
+            return compose(folder, request)
+        case QuantizeRequest():
+            from qnnmem.htp.native.quantize import quantize
 
-        return compose(options)
-    if verb == "quantize":
-        from qnnmem.htp.native.quantize import quantize
+            return quantize(request)
+        case ListenRequest():
+            from qnnmem.htp.native.listener import listen
 
-        return quantize(options)
-    if verb in ("compile", "compare", "execute"):
-        from qnnmem.htp.native import session
-
-        work = {"compile": session.compile_model, "compare": session.compare}
-        return work.get(verb, session.execute)(options)
-    if verb == "listen":
-        from qnnmem.htp.native.listener import listen
-
-        return listen(options)
-    if verb == "wait":  # for tests: a request that never ends by itself
-        signal.pause()
-    raise ValueError(f"no verb {verb!r}")
+            return listen(folder, request)
+        case CompileRequest():
+            return session.compile_model(folder, request)
+        case CompareRequest():
+            return session.compare(folder, request)
+        case ExecuteRequest():
+            return session.execute(folder, request)
+        case WaitRequest():  # for tests: it never ends by itself
+            signal.pause()
+            return LibraryRefusal("the signal came")
 
 
 if __name__ == "__main__":

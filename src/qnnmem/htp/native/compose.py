@@ -8,6 +8,7 @@ and outputs the Qmem hint, and remember which call was refused.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from typing import Any
 from qnnmem.errors import Refused
 from qnnmem.htp.native.backend import ERROR, INFO, VERBOSE, opened_device, say
 from qnnmem.htp.native.library_calls import LibraryCalls
+from qnnmem.htp.requests import CompileReply, ComposeRequest, HtpSettings
 from qnnmem.loader.dlc.model_library import compose_library
 from qnnmem.qnn.abi import (
     BACKEND_CALLS,
@@ -40,43 +42,49 @@ _FP16 = 1
 _IO = frozenset({TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE})
 
 
-def compose(options: dict[str, Any]) -> dict[str, Any]:
+def compose(folder: Path, request: ComposeRequest) -> CompileReply:
     """Compose what `kind` says that `model` is; the reply is that of a compile."""
-    level = _LEVELS[options.get("log", "verbose")]
-    with opened_device(options, level) as (calls, backend, device), ExitStack() as kept:
+    settings = request.settings
+    opened = opened_device(folder, settings.soc, _LEVELS[settings.log])
+    with opened as (calls, backend, device), ExitStack() as kept:
         context = c_void_p()
         _check(calls["context_create"](backend, device, None, byref(context)), "context_create")
         kept.callback(calls["context_free"], context, None)
-        table = ComposeTable(options, calls)
+        table = ComposeTable(folder, settings, calls)
         started = time.perf_counter()
         say("composing")
-        {"dlc": _compose_dlc, "calls": _compose_calls, "library": _compose_library}[
-            options["kind"]
-        ](options, table, backend, context)
+        if request.kind == "dlc":
+            _compose_dlc(folder, request.model, table, backend, context)
+        elif request.kind == "calls":
+            LibraryCalls(table.calls, context).make(request.model)
+            table.check()
+        else:
+            _compose_library(request.model, table, backend, context)
         if not table.graphs:
             raise Refused("read", "holds no graph")
         say("composed")
         for graph in table.graphs:
             _check(calls["graph_finalize"](graph.handle, None, None), "graph_finalize")
-        target = Path(options["output"])
-        target.write_bytes(_binary(calls, context))
+        request.output.write_bytes(_binary(calls, context))
         say("binary written")
-    return {
-        "binaries": [str(target)],
-        "epcontext": None,
-        "on_cpu": [],
-        "outputs": table.outputs,
-        "on_htp": sum(graph.nodes for graph in table.graphs),
-        "seconds": time.perf_counter() - started,
-    }
+    return CompileReply(
+        [request.output],
+        None,
+        [],
+        sum(graph.nodes for graph in table.graphs),
+        time.perf_counter() - started,
+        table.outputs,
+    )
 
 
-def _compose_dlc(options: dict[str, Any], table: ComposeTable, backend: Any, context: Any) -> None:
-    library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
+def _compose_dlc(
+    folder: Path, model: Path, table: ComposeTable, backend: Any, context: Any
+) -> None:
+    library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
     found = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(found.table, SYSTEM_CALLS)
     dlc, graphs, count = c_void_p(), c_void_p(), c_uint32()
-    code = _CODE & calls["dlc_create_from_file"](None, options["model"].encode(), byref(dlc))
+    code = _CODE & calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc))
     if code:
         raise Refused("read", f"systemDlcCreateFromFile gave {code}", code)
     # The reader is not let go: constants of the graphs are its memory until they are finalized.
@@ -88,17 +96,8 @@ def _compose_dlc(options: dict[str, Any], table: ComposeTable, backend: Any, con
         raise Refused("read", f"systemDlcComposeGraphs gave {code}", code)
 
 
-def _compose_calls(
-    options: dict[str, Any], table: ComposeTable, _backend: Any, context: Any
-) -> None:
-    LibraryCalls(table.calls, context).make(Path(options["model"]))
-    table.check()
-
-
-def _compose_library(
-    options: dict[str, Any], table: ComposeTable, backend: Any, context: Any
-) -> None:
-    code = compose_library(Path(options["model"]), table.interface, backend, context)
+def _compose_library(model: Path, table: ComposeTable, backend: Any, context: Any) -> None:
+    code = compose_library(model, table.interface, backend, context)
     table.check()
     if code:
         raise Refused("read", f"QnnModel_composeGraphs gave {code}")
@@ -124,17 +123,16 @@ class _Graph:
 class ComposeTable:
     """The library's own interface with ours in front of four of its functions."""
 
-    def __init__(self, options: dict[str, Any], calls: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: HtpSettings, calls: dict[str, Any]) -> None:
         self.graphs: list[_Graph] = []
         self.outputs: list[str] = []
-        self._library, self._memhandle = calls, bool(options.get("memhandle"))
+        self._library, self._memhandle = calls, settings.memhandle
         self._refusal: Refused | None = None
         self._kept: list[Any] = []  # functions and settings live as long as the table
-        path = Path(options["library"], "libQnnHtp.so")
-        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(folder / "libQnnHtp.so"), mode=ctypes.RTLD_GLOBAL)
         real = first_provider(library, "QnnInterface_getProviders", WholeInterface)
         self.interface = WholeInterface.from_buffer_copy(real)
-        self._configs = self._graph_configs(options)
+        self._configs = self._graph_configs(settings)
         for name, call in (
             ("graph_create", self._create_graph),
             ("tensor_create_graph_tensor", self._create_tensor),
@@ -163,13 +161,13 @@ class ComposeTable:
         self._kept.append(function)
         self.interface.table[place] = ctypes.cast(function, c_void_p).value
 
-    def _graph_configs(self, options: dict[str, Any]) -> int:
+    def _graph_configs(self, settings: HtpSettings) -> int:
         """Address of a list as `QnnGraph_create` takes it: the settings that ONNX Runtime gives."""
         wanted = [CHtpGraphConfig(_PRECISION, 0, _FP16)]
-        if options.get("vtcm_mb") is not None:
-            wanted.append(CHtpGraphConfig(_VTCM_MB, 0, int(options["vtcm_mb"])))
-        if options.get("opt_level") is not None:
-            level = c_uint32.from_buffer_copy(ctypes.c_float(float(options["opt_level"])))
+        if settings.vtcm_mb is not None:
+            wanted.append(CHtpGraphConfig(_VTCM_MB, 0, settings.vtcm_mb))
+        if settings.opt_level is not None:
+            level = c_uint32.from_buffer_copy(ctypes.c_float(settings.opt_level))
             wanted.append(CHtpGraphConfig(_OPTIMIZATION, 0, _FINALIZE_LEVEL, level.value))
         outer = [CConfig(0, addressof(one)) for one in wanted]
         listed = (c_uint64 * (len(outer) + 1))(*map(addressof, outer), 0)

@@ -8,7 +8,6 @@ from ctypes import byref, c_char_p, c_uint32, c_uint64, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
-from qnnmem.child import read_frame
 from qnnmem.errors import Refused
 from qnnmem.qnn.abi import (
     UNDEFINED,
@@ -20,6 +19,9 @@ from qnnmem.qnn.abi import (
     CTensor,
 )
 from qnnmem.qnn.enums import DataType, TensorMemType
+from qnnmem.qnn.graph import Quantization
+from qnnmem.qnn.recorded import CallFile, GraphCalls, RecordedOp, RecordedTensor
+from qnnmem.wire import read_frame
 
 _CODE = 0xFFFF
 _MOST = 1 << 40  # bytes of a file with graphs
@@ -40,86 +42,95 @@ class LibraryCalls:
 
     def make(self, path: Path) -> None:
         """All graphs of a file, up to the first call that is refused."""
-        with path.open("rb") as stream:
-            frame = read_frame(stream, _MOST)
+        try:
+            with path.open("rb") as stream:
+                frame = read_frame(stream, CallFile, _MOST)
+        except ValueError as exc:
+            raise Refused("read", f"holds no graphs: {exc}") from exc
         if frame is None:
             raise Refused("read", "holds no graphs")
-        header, self._data = frame
+        file, self._data = frame
         address = c_char_p(self._data)
         self._base = cast(address, c_void_p).value or 0
-        for graph in header["graphs"]:
+        for graph in file.graphs:
             self._tensors.clear()
-            name = graph["name"].encode()
+            name = graph.name.encode()
             made = self._calls["graph_create"](self._context, name, None, byref(self._graph))
             if made & _CODE or not self._make_graph(graph):
                 return
 
-    def _make_graph(self, graph: Mapping[str, Any]) -> bool:
-        for call in graph["calls"]:
-            made = self._create(call) if "data_type" in call else self._add(call)
+    def _make_graph(self, graph: GraphCalls) -> bool:
+        for call in graph.calls:
+            made = self._create(call) if isinstance(call, RecordedTensor) else self._add(call)
             if made & _CODE:
                 return False
         return True
 
-    def _create(self, found: Mapping[str, Any]) -> int:
-        tensor = self._tensor(found)
+    def _create(self, call: RecordedTensor) -> int:
+        tensor = self._tensor(call)
         code = int(self._calls["tensor_create_graph_tensor"](self._graph, byref(tensor)))
-        self._tensors[found["id"]] = tensor
+        self._tensors[call.id] = tensor
         return code
 
-    def _add(self, found: Mapping[str, Any]) -> int:
-        params = (CParam * len(found["params"]))()
-        for place, (name, value) in enumerate(found["params"].items()):
-            params[place].name = self._text(name)
-            if "tensor" in value:
-                params[place].kind = _TENSOR
-                params[place].of.tensor = self._tensors[value["tensor"]]
+    def _add(self, call: RecordedOp) -> int:
+        params = (CParam * (len(call.scalars) + len(call.arrays)))()
+        for param, name in zip(params, (*call.scalars, *call.arrays), strict=True):
+            param.name = self._text(name)
+            if name in call.arrays:
+                param.kind = _TENSOR
+                param.of.tensor = self._known(call.arrays[name].id)
             else:
-                params[place].kind = _SCALAR
-                params[place].of.scalar = CScalar(value["data_type"], _word(value))
+                kind = call.scalar_types[name]
+                param.kind = _SCALAR
+                param.of.scalar = CScalar(kind, _word(kind, call.scalars[name]))
         sides = []
-        for side in ("inputs", "outputs"):
-            listed = [self._tensors[one] for one in found[side]]
+        for side in (call.inputs, call.outputs):
+            listed = [self._known(number) for number in side]
             sides.append((CTensor * len(listed))(*listed))
         inputs, outputs = sides
         self._kept += [params, inputs, outputs]
-        op = COpConfig(_V1, *map(self._text, (found["name"], found["package"], found["type"])))
+        op = COpConfig(_V1, *map(self._text, (call.name, call.package, call.type)))
         op.param_count, op.params = len(params), params
         op.input_count, op.inputs = len(inputs), inputs
         op.output_count, op.outputs = len(outputs), outputs
         return int(self._calls["graph_add_node"](self._graph, op))
 
-    def _tensor(self, found: Mapping[str, Any]) -> CTensor:
+    def _known(self, number: int) -> CTensor:
+        if number not in self._tensors:
+            raise Refused("read", f"uses tensor {number} before it is created")
+        return self._tensors[number]
+
+    def _tensor(self, call: RecordedTensor) -> CTensor:
         tensor = CTensor(_V1)
         body = tensor.of.v1
-        body.name = self._text(found["name"])
-        body.type, body.data_type = found["type"], found["data_type"]
-        sizes = (c_uint32 * len(found["dimensions"]))(*found["dimensions"])
+        body.name = self._text(call.name)
+        body.type, body.data_type = call.type, call.data_type
+        sizes = (c_uint32 * len(call.dimensions))(*call.dimensions)
         body.rank, body.dimensions = len(sizes), sizes
-        body.mem_type = found["mem_type"]
-        body.quant = self._quantization(found["quantization"])
+        body.mem_type = call.mem_type
+        body.quant = self._quantization(call.quantization)
         self._kept.append(sizes)
-        if found.get("place") is not None and body.mem_type == TensorMemType.RAW:
-            if not 0 <= found["place"] <= found["place"] + found["stored"] <= len(self._data):
+        if call.place is not None and body.mem_type == TensorMemType.RAW:
+            if call.place + call.stored > len(self._data):
                 raise Refused("read", "has constants outside of its data")
-            body.memory[0] = self._base + found["place"]
-            body.memory[1] = found["stored"]
+            body.memory[0] = self._base + call.place
+            body.memory[1] = call.stored
         return tensor
 
-    def _quantization(self, found: Mapping[str, Any] | None) -> CQuantParams:
-        if found is None:
+    def _quantization(self, quant: Quantization | None) -> CQuantParams:
+        if quant is None:
             return CQuantParams(UNDEFINED, UNDEFINED)
-        made = CQuantParams(1, found["encoding"])
-        pairs = list(map(CScaleOffset, found["scales"], found["offsets"]))
-        if found["encoding"] == _SCALE_OFFSET:
+        made = CQuantParams(1, quant.encoding)
+        pairs = list(map(CScaleOffset, quant.scales, quant.offsets))
+        if quant.encoding == _SCALE_OFFSET and pairs:
             made.scale_offset = pairs[0]
             return made
-        if found["encoding"] != _AXIS:
-            raise Refused("read", f"has a quantization of kind {found['encoding']}")
+        if quant.encoding != _AXIS or quant.axis is None:
+            raise Refused("read", f"has a quantization of kind {quant.encoding}")
         listed = (CScaleOffset * len(pairs))(*pairs)
         self._kept.append(listed)
         union = ctypes.addressof(made) + 8
-        ctypes.c_int32.from_address(union).value = found["axis"]
+        ctypes.c_int32.from_address(union).value = quant.axis
         c_uint32.from_address(union + 4).value = len(pairs)
         c_uint64.from_address(union + 8).value = ctypes.addressof(listed)
         return made
@@ -130,9 +141,8 @@ class LibraryCalls:
         return made
 
 
-def _word(value: Mapping[str, Any]) -> int:
+def _word(kind: DataType, number: float) -> int:
     """A scalar as the eight bytes of its union."""
-    kind, number = value["data_type"], value["value"]
     if kind == DataType.FLOAT_32:
         return c_uint32.from_buffer_copy(ctypes.c_float(number)).value
     if kind == DataType.FLOAT_64:

@@ -13,6 +13,7 @@ from typing import Any
 
 from qnnmem.errors import Refused
 from qnnmem.htp.native.session import assignment, session_of, session_options
+from qnnmem.htp.requests import ListenReply, ListenRequest
 from qnnmem.loader.dlc.recorder import (
     ADD_NODE,
     CONTEXT_TENSOR,
@@ -28,23 +29,23 @@ _CODE = 0xFFFF
 _FINALIZE = (19, (c_void_p, c_void_p, c_void_p))
 
 
-def listen(options: dict[str, Any]) -> dict[str, Any]:
+def listen(folder: Path, request: ListenRequest) -> ListenReply:
     """What ONNX Runtime composes of a model, and the nodes that it keeps for itself.
 
     With an `output`, the bytes of constants are written there.
     """
-    target = options.get("output")
-    listener = Listener(options, with_data=target is not None)
-    settings = session_options(options)
+    target = request.output
+    listener = Listener(folder, with_data=target is not None)
+    settings = session_options(folder, request.settings)
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    session = session_of(Path(options["model"]), options["folder"], settings)
+    session = session_of(request.model, request.folder, settings)
     seen = listener.seen
     if seen.failure:
         raise Refused("listen", seen.failure)
     on_cpu, on_htp = assignment(session)
     if target is not None:
-        Path(target).write_bytes(seen.data)
-    return {"graphs": seen.graphs, "shared": seen.shared, "on_cpu": on_cpu, "on_htp": on_htp}
+        target.write_bytes(seen.data)
+    return ListenReply(seen.graphs, seen.shared, on_cpu, on_htp, target)
 
 
 class Listener:
@@ -53,9 +54,9 @@ class Listener:
     A library is loaded once: whoever opens it after us finds the same table.
     """
 
-    def __init__(self, options: dict[str, Any], *, with_data: bool) -> None:
+    def __init__(self, folder: Path, *, with_data: bool) -> None:
         self.seen = Composition(with_data=with_data)
-        library = ctypes.CDLL(str(Path(options["library"], "libQnnHtp.so")))
+        library = ctypes.CDLL(str(folder / "libQnnHtp.so"))
         table = first_provider(library, "QnnInterface_getProviders", WholeInterface).table
         self._functions = FunctionTable(table, self.seen)
         real = {

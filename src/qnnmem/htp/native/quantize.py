@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import Refused
+from qnnmem.htp.requests import QuantizeReply, QuantizeRequest
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 if TYPE_CHECKING:
@@ -17,17 +18,16 @@ if TYPE_CHECKING:
 PRECISIONS = {"int8": ("QUInt8", "QUInt8"), "w8a16": ("QUInt16", "QUInt8")}
 
 
-def quantize(options: dict[str, Any]) -> dict[str, Any]:
+def quantize(request: QuantizeRequest) -> QuantizeReply:
     """Write a model with Q and DQ nodes; every shape of the given one must be fixed."""
     quantization = import_onnxruntime("quantization")
     for_qnn = import_onnxruntime("quantization.execution_providers.qnn")
-    folder = Path(options["scratch"])
-    folded = _folded(options, folder)
-    source, target = folder / "preprocessed.onnx", Path(options["output"])
+    folded = _folded(request)
+    source, target = request.scratch / "preprocessed.onnx", request.output
     if not for_qnn.qnn_preprocess_model(folded, source):
         source = folded
-    activation, weight = PRECISIONS[options["precision"]]
-    samples = _Samples(source, options)
+    activation, weight = PRECISIONS[request.precision]
+    samples = _Samples(source, request)
     config = for_qnn.get_qnn_qdq_config(
         source,
         samples,
@@ -35,10 +35,10 @@ def quantize(options: dict[str, Any]) -> dict[str, Any]:
         weight_type=quantization.QuantType[weight],
     )
     quantization.quantize(source, target, config)
-    return {"model": str(target), "samples": samples.count}
+    return QuantizeReply(target, samples.count)
 
 
-def _folded(options: dict[str, Any], folder: Path) -> Path:
+def _folded(request: QuantizeRequest) -> Path:
     """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
     import onnx
 
@@ -49,17 +49,17 @@ def _folded(options: dict[str, Any], folder: Path) -> Path:
     settings.log_severity_level = 3
     levels = onnxruntime.GraphOptimizationLevel
     settings.graph_optimization_level = levels.ORT_ENABLE_BASIC
-    target = folder / "folded.onnx"
+    target = request.scratch / "folded.onnx"
     settings.optimized_model_filepath = str(target)
     settings.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", options["folder"]
+        "session.model_external_initializers_file_folder_path", str(request.folder)
     )
-    blob = Path(options["model"]).read_bytes()
+    blob = request.model.read_bytes()
     onnxruntime.InferenceSession(blob, settings, providers=["CPUExecutionProvider"])
     model = onnx.load(target, load_external_data=False)
     # What ONNX Runtime did not fold still names files, which lie in the folder of the user's model.
     for tensor in tensors(model):
-        embed(Path(options["folder"], target.name), tensor)
+        embed(request.folder / target.name, tensor)
     # The preprocessing of ONNX Runtime 1.31 fails on any model with metadata.
     del model.metadata_props[:]
     _check_float(model)
@@ -78,23 +78,20 @@ def _check_float(model: onnx.ModelProto) -> None:
 class _Samples:
     """What ONNX Runtime calls a calibration data reader."""
 
-    def __init__(self, model: Path, options: dict[str, Any]) -> None:
+    def __init__(self, model: Path, request: QuantizeRequest) -> None:
         self.count = 0
-        self._feeds = self._read(list(model_inputs(model)), options)
+        self._feeds = self._read(list(model_inputs(model)), request)
 
-    def _read(self, inputs: list[Input], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        if options.get("sample_files") is not None:  # found already, by another machine
-            for found in options["sample_files"]:
+    def _read(self, inputs: list[Input], request: QuantizeRequest) -> Iterator[dict[str, Any]]:
+        if request.calibration is None and request.files is None:
+            for number in range(request.samples):
                 self.count += 1
-                yield read_sample(tuple((name, path) for name, path in found), inputs)
+                yield random_sample(inputs, request.seed, number)
             return
-        if options.get("calibration") is None:
-            for number in range(options["samples"]):
-                self.count += 1
-                yield random_sample(inputs, options["seed"], number)
-            return
-        here = Path(options["here"])  # of the user, not of this process
-        for sample in find_samples(Path(options["calibration"]), inputs, here):
+        samples = request.files or ()
+        if request.calibration is not None:  # else found already, by another machine
+            samples = find_samples(request.calibration, inputs, request.here or Path())
+        for sample in samples:
             self.count += 1
             yield read_sample(sample, inputs)
 

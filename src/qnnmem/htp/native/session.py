@@ -10,6 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
+from qnnmem.htp.requests import (
+    CompareReply,
+    CompareRequest,
+    CompileReply,
+    CompileRequest,
+    CpuDifference,
+    ExecuteReply,
+    ExecuteRequest,
+    HtpSettings,
+    Node,
+    RawOutput,
+)
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 PROVIDER = "QNNExecutionProvider"
@@ -31,78 +43,74 @@ _NUMPY = {
 }
 
 
-def compile_model(options: dict[str, Any]) -> dict[str, Any]:
+def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
     """Compile; gives the files written and the nodes that stay on the CPU."""
-    settings = session_options(options)
-    target = Path(options["output"])
+    settings = session_options(folder, request.settings)
+    target = request.output
     for key, value in (
         ("ep.context_enable", "1"),
         ("ep.context_file_path", str(target)),
         ("ep.context_embed_mode", "0"),
-        ("session.disable_cpu_ep_fallback", "1" if options["strict"] else "0"),
+        ("session.disable_cpu_ep_fallback", "1" if request.strict else "0"),
         ("session.record_ep_graph_assignment_info", "1"),
     ):
         settings.add_session_config_entry(key, value)
     started = time.perf_counter()
-    session = session_of(Path(options["model"]), options["folder"], settings)
+    session = session_of(request.model, request.folder, settings)
     seconds = time.perf_counter() - started
     _quiet()
     on_cpu, on_htp = assignment(session)
     binaries = sorted(target.parent.glob(f"{target.stem}*.bin"))
-    return {
-        "binaries": [str(path) for path in binaries],
-        "epcontext": str(target) if target.is_file() else None,
-        "on_cpu": on_cpu,
-        "on_htp": on_htp,
-        "seconds": seconds,
-    }
+    epcontext = target if target.is_file() else None
+    return CompileReply(binaries, epcontext, on_cpu, on_htp, seconds)
 
 
-def execute(options: dict[str, Any]) -> dict[str, Any]:
+def execute(folder: Path, request: ExecuteRequest) -> ExecuteReply:
     """Run an EPContext model with raw input files; outputs are written as raw files."""
     import numpy
 
-    settings = session_options(options)
-    session = _session_at(Path(options["model"]), settings)
+    settings = session_options(folder, request.settings)
+    session = _session_at(request.model, settings)
     _quiet()
     feeds = {}
     for item in session.get_inputs():
-        blob = Path(options["inputs"][item.name]).read_bytes()
+        blob = request.inputs[item.name].read_bytes()
         feeds[item.name] = numpy.frombuffer(blob, _NUMPY[item.type]).reshape(item.shape)
     seconds, outputs = [], []
-    for _ in range(max(1, int(options.get("runs", 1)))):
+    for _ in range(request.runs):
         started = time.perf_counter()
         outputs = session.run(None, feeds)
         seconds.append(time.perf_counter() - started)
     described = []
     for number, (item, value) in enumerate(zip(session.get_outputs(), outputs, strict=True)):
-        path = Path(options["output"], f"{number}.raw")
+        path = request.output / f"{number}.raw"
         path.write_bytes(value.tobytes())
-        described.append([item.name, value.dtype.name, list(value.shape), str(path)])
-    return {"outputs": described, "seconds": seconds}
+        described.append(RawOutput(item.name, value.dtype.name, value.shape, path))
+    return ExecuteReply(described, seconds)
 
 
-def compare(options: dict[str, Any]) -> dict[str, Any]:
+def compare(folder: Path, request: CompareRequest) -> CompareReply:
     """Run a model on the CPU and its EPContext model; give the largest difference of each output.
 
     Refused at stage `sample` where the CPU cannot run it either, at `run` where only HTP cannot.
     """
     onnxruntime = import_onnxruntime()
-    both = _session_at(Path(options["epcontext"]), session_options(options))
+    both = _session_at(request.epcontext, session_options(folder, request.settings))
     _quiet()
     plain = onnxruntime.SessionOptions()
     plain.intra_op_num_threads = 1
-    alone = session_of(Path(options["model"]), options["folder"], plain)
-    names, outputs = [item.name for item in alone.get_outputs()], []
+    alone = session_of(request.model, request.folder, plain)
+    names = [item.name for item in alone.get_outputs()]
+    outputs: list[CpuDifference] = []
     for low in (-1, 1):  # some operators have no value below 1
         feeds = {item.name: _sample(item, low) for item in both.get_inputs()}
         wanted = _guarded(partial(alone.run, names, feeds), "sample")
         found = _guarded(partial(both.run, names, feeds), "run")
         pairs = zip(names, wanted, found, strict=True)
-        outputs = [[name, *_difference(cpu, htp)] for name, cpu, htp in pairs]
-        if any(size for _name, _worst, size in outputs):
+        outputs = [CpuDifference(name, *_difference(cpu, htp)) for name, cpu, htp in pairs]
+        if any(output.size for output in outputs):
             break
-    return {"outputs": outputs}
+    return CompareReply(outputs)
 
 
 def _difference(wanted: Any, found: Any) -> tuple[float, float]:
@@ -114,7 +122,7 @@ def _difference(wanted: Any, found: Any) -> tuple[float, float]:
         raise Refused("run", f"an output has shape {htp.shape} instead of {cpu.shape}")
     finite = numpy.isfinite(cpu)
     difference = numpy.abs(cpu[finite] - htp[finite])
-    # JSON has no infinity; what is finite on the CPU alone differs as much as can be.
+    # What is finite on the CPU alone differs as much as can be.
     worst = numpy.nan_to_num(difference, nan=_MOST, posinf=_MOST).max(initial=0.0)
     return float(worst), float(numpy.abs(cpu[finite]).max(initial=0.0))
 
@@ -132,41 +140,40 @@ def _sample(item: Any, low: int) -> Any:
     return random.integers(max(0, low), 2, item.shape).astype(kind)
 
 
-def session_options(options: dict[str, Any]) -> Any:
-    """Options of a session whose provider is the QNN library."""
+def session_options(folder: Path, wanted: HtpSettings) -> Any:
+    """Options of a session whose provider is the QNN library in a folder."""
     onnxruntime = import_onnxruntime()
-    of_session, of_default = LOG_LEVELS[options.get("log", "verbose")]
+    of_session, of_default = LOG_LEVELS[wanted.log]
     onnxruntime.set_default_logger_severity(of_default)
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = of_session
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
-    folder = Path(options["library"])
     onnxruntime.register_execution_provider_library(
         PROVIDER, str(folder / "libonnxruntime_providers_qnn.so")
     )
     devices = [item for item in onnxruntime.get_ep_devices() if item.ep_name == PROVIDER]
     if not devices:
         raise Refused("start", "ONNX Runtime found no device of the QNN provider")
-    settings.add_provider_for_devices(devices[:1], _provider_options(options, folder))
+    settings.add_provider_for_devices(devices[:1], _provider_options(folder, wanted))
     return settings
 
 
-def _provider_options(options: dict[str, Any], folder: Path) -> dict[str, str]:
+def _provider_options(folder: Path, wanted: HtpSettings) -> dict[str, str]:
     chosen = {
         "backend_path": str(folder / "libQnnHtp.so"),
-        "soc_model": str(options["soc"]),
-        "enable_htp_fp16_precision": "1" if options.get("fp16", True) else "0",
+        "soc_model": str(wanted.soc),
+        "enable_htp_fp16_precision": "1",
     }
-    if options.get("vtcm_mb") is not None:
-        chosen["vtcm_mb"] = str(options["vtcm_mb"])
-    if options.get("opt_level") is not None:
-        chosen["htp_graph_finalization_optimization_mode"] = str(options["opt_level"])
-    if options.get("memhandle"):
+    if wanted.vtcm_mb is not None:
+        chosen["vtcm_mb"] = str(wanted.vtcm_mb)
+    if wanted.opt_level is not None:
+        chosen["htp_graph_finalization_optimization_mode"] = str(wanted.opt_level)
+    if wanted.memhandle:
         chosen["enable_htp_shared_memory_allocator"] = "1"
     return chosen
 
 
-def session_of(model: Path, folder: str, settings: Any) -> Any:
+def session_of(model: Path, folder: Path, settings: Any) -> Any:
     """A session from bytes.
 
     A hash of the path of the file, or of the folder of its external data, would become the graph's
@@ -206,13 +213,14 @@ def _quiet() -> None:
     os.write(2, b"[qnnmem] session made\n")
 
 
-def assignment(session: Any) -> tuple[list[list[str]], int]:
+def assignment(session: Any) -> tuple[list[Node], int]:
     """Nodes that stay on the CPU, and how many do not."""
-    on_cpu, on_htp = [], 0
+    on_cpu: list[Node] = []
+    on_htp = 0
     for part in session.get_provider_graph_assignment_info():
         nodes = part.get_nodes()
         if part.ep_name == PROVIDER:
             on_htp += len(nodes)
         else:
-            on_cpu += [[node.name, node.op_type] for node in nodes]
+            on_cpu += [(node.name, node.op_type) for node in nodes]
     return on_cpu, on_htp

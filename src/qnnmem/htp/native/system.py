@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.view import file_view
+from qnnmem.htp.native.backend import file_view
+from qnnmem.htp.requests import SystemInfoReply, SystemInfoRequest
 from qnnmem.qnn.abi import (
     SYSTEM_CALLS,
     CBinaryInfo,
@@ -29,19 +30,19 @@ _SCALE_OFFSET = 0
 _INFO_V3 = 3
 
 
-def system_info(options: dict[str, Any]) -> dict[str, Any]:
+def system_info(folder: Path, request: SystemInfoRequest) -> SystemInfoReply:
     """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
     with (
-        file_view(options["binary"]) as (address, size),
-        opened_info(options, address, size) as info,
+        file_view(request.binary) as (address, size),
+        opened_info(folder, address, size) as info,
     ):
-        return {**_binary(info), "file_bytes": size}
+        return SystemInfoReply({**_binary(info), "file_bytes": size})
 
 
 @contextmanager
-def opened_info(options: dict[str, Any], address: int, size: int) -> Iterator[CBinaryInfo]:
+def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
     """What libQnnSystem says of a binary in memory; it belongs to a handle that is freed then."""
-    library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
+    library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
     handle, info = c_void_p(), ctypes.POINTER(CBinaryInfo)()

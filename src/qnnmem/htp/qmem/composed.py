@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from qnnmem.arguments import expect
 from qnnmem.caller import caller_line
-from qnnmem.child import write_frame
 from qnnmem.errors import CannotTell
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.read import read_context
@@ -29,14 +28,17 @@ from qnnmem.htp.compile.refused import decisive_line
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
 from qnnmem.htp.qmem.layer import Inference
+from qnnmem.htp.requests import ComposeRequest, HtpSettings
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.qnn.graph import ComposedOp, ComposedTensor, Quantization
+from qnnmem.qnn.graph import ComposedOp
 from qnnmem.qnn.graph_draft import GraphDraft
+from qnnmem.qnn.recorded import CallFile, recorded_calls
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.targets.socs import Soc, find_soc
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
+from qnnmem.wire import write_frame
 
 _FINALIZE, _CREATE, _BINARY = "QnnGraph_finalize", "QnnGraph_create", "QnnContext_getBinary"
 _NOT_FINALIZED, _GRAPH_NOT_FINALIZED, _INVALID_NAME, _FAILED = 5003, 6023, 6003, 6022
@@ -110,18 +112,12 @@ class HtpComposedContext(HtpClientContext):
         drafts = [one for one in self._drafts.values() if one.is_finalized or one is graph]
         calls, made = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)
-        request = {
-            "kind": "calls",
-            "model": str(calls),
-            "output": str(made),
-            "soc": self._soc.model_id,
-            "vtcm_mb": self._options.vtcm_mb,
-            "opt_level": self._options.opt_level,
-            "memhandle": False,  # each tensor says what it is
-            "log": "info",
-        }
+        # Each tensor says itself whether it is a memhandle.
+        wanted = self._options
+        settings = HtpSettings(self._soc.model_id, wanted.vtcm_mb, wanted.opt_level, log="info")
+        request = ComposeRequest("calls", calls, made, settings)
         backend = self.backend
-        outcome = backend.worker.ask("compose", request, time_limit_s=backend.time_limit_s)
+        outcome = backend.worker.ask(request, time_limit_s=backend.time_limit_s)
         calls.unlink()
         check_started(outcome)
         if not outcome.is_done:
@@ -177,61 +173,8 @@ class HtpComposedGraph(GraphDraft):
 
 
 def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
-    """The calls of graphs as the child makes them again."""
-    data: list[bytes] = []
-    graphs = []
-    for draft in drafts:
-        calls = [
-            _tensor(one, data) if isinstance(one, ComposedTensor) else _op(one)
-            for one in draft.calls
-        ]
-        graphs.append({"name": draft.name, "calls": calls})
+    """Write the calls of graphs as the child makes them again."""
+    data = bytearray()
+    graphs = [recorded_calls(draft.name, draft.calls, data) for draft in drafts]
     with path.open("wb") as stream:
-        write_frame(stream, {"graphs": graphs}, b"".join(data))
-
-
-def _tensor(tensor: ComposedTensor, data: list[bytes]) -> dict[str, Any]:
-    place = None
-    if tensor.data is not None:
-        place = sum(map(len, data))
-        gap = -place % 64  # as a compiler would align it
-        data += [bytes(gap), tensor.data]
-        place += gap
-    return {
-        "id": tensor.id,
-        "name": tensor.name,
-        "type": int(tensor.type),
-        "data_type": int(tensor.data_type),
-        "dimensions": list(tensor.dimensions),
-        "quantization": _quantization(tensor.quantization),
-        "mem_type": int(tensor.mem_type),
-        "place": place,
-        "stored": tensor.stored_bytes,
-    }
-
-
-def _quantization(quant: Quantization | None) -> dict[str, Any] | None:
-    if quant is None:
-        return None
-    return {
-        "encoding": quant.encoding,
-        "axis": quant.axis,
-        "scales": list(quant.scales),
-        "offsets": list(quant.offsets),
-    }
-
-
-def _op(op: ComposedOp) -> dict[str, Any]:
-    params: dict[str, Any] = {
-        name: {"data_type": int(op.scalar_types[name]), "value": value}
-        for name, value in op.scalars.items()
-    }
-    params |= {name: {"tensor": tensor.id} for name, tensor in op.arrays.items()}
-    return {
-        "name": op.name,
-        "package": op.package,
-        "type": op.type,
-        "params": params,
-        "inputs": list(op.inputs),
-        "outputs": list(op.outputs),
-    }
+        write_frame(stream, CallFile(graphs), data)

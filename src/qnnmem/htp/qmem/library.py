@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.layer import Places
+from qnnmem.htp.remote.parcel import SharedPlace
+from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.text import quote
@@ -37,23 +38,22 @@ class LibraryGraph:
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
         """Run once; the outputs are in their places then."""
-        tensors: dict[str, Any] = {}
+        tensors: dict[int, CallTensor] = {}
+        shared: list[SharedPlace] = []
         for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
             for tensor in side:
-                place = places[tensor.name]
-                tensors[str(tensor.id)] = {
-                    "mem_type": int(TensorMemType.RAW),  # for x86 there is no other
-                    "place": place,
-                    "says": tensor.nbytes,
-                }
-        call = {"call": "execute", "graph": self._graph.name, "tensors": tensors}
-        request = {"binaries": [str(self._binary)], "soc": self._soc, "calls": [call]}
+                # For x86 there is only raw memory.
+                raw = int(TensorMemType.RAW)
+                tensors[tensor.id] = CallTensor(raw, tensor.nbytes, shared=len(shared))
+                shared.append(places[tensor.name])
+        call = ExecuteCall(self._graph.name, tensors)
+        request = CallsRequest([self._binary], self._soc, [call])
         ends = self._ends or Deadline.after(self._time)
-        outcome = self._worker.ask("calls", request, time_limit_s=ends.left_s)
+        outcome = self._worker.ask(request, places=shared, time_limit_s=ends.left_s)
         what = f"the library did not execute graph {quote(self._graph.name)}"
         if outcome.kind == "timeout" and self._ends is not None:
             raise not_in_time(self._binary, f"{what} within {ends.limit_s:g} s")
         if not outcome.is_done:
             raise CannotTell(f"{what}: {outcome.sentence[:300]}")
-        if code := outcome.reply["codes"][0]:
+        if code := outcome.result(CallsReply).codes[0]:
             raise CannotTell(f"{what}: QnnGraph_execute gave {code}")

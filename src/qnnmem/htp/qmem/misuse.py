@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell, QnnError
 from qnnmem.finding import Finding
@@ -21,14 +23,25 @@ from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
 from qnnmem.htp.qmem.layer import Places
 from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE, HtpMemDescriptor, HtpMemType, SharedBuffer
-from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome, Worker
+from qnnmem.htp.requests import (
+    AllocateCall,
+    Call,
+    CallsReply,
+    CallsRequest,
+    CallTensor,
+    DeregisterCall,
+    ExecuteCall,
+    FreeCall,
+    RegisterCall,
+    RetrieveCall,
+)
+from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
-Call = dict[str, Any]
-_FREE = {"call": "free"}
+_FREE = FreeCall()
 _STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
 
 
@@ -205,34 +218,34 @@ def _total(graph: HtpGraph) -> int:
 
 def _ask_register(graph: HtpGraph, **changes: Any) -> list[Call]:
     tensor, total = graph.tensors[0], _total(graph)
-    described = {
-        "call": "register",
-        "memory": "buffer",
-        "as": "handle",
-        "dimensions": list(tensor.dimensions) or [1],
-        "data_type": int(tensor.data_type),
-        "mem_type": int(MemRegisterType.CUSTOM),
-        "htp_type": int(HtpMemType.SHARED_BUFFER),
-        "total_size": total,
-        "offset": 0,
-    }
-    return [{"call": "allocate", "size": total, "as": "buffer"}, described | changes]
+    described = RegisterCall(
+        memory="buffer",
+        name="handle",
+        dimensions=tuple(tensor.dimensions) or (1,),
+        data_type=int(tensor.data_type),
+        mem_type=int(MemRegisterType.CUSTOM),
+        htp_type=int(HtpMemType.SHARED_BUFFER),
+        total_size=total,
+        offset=0,
+    )
+    return [AllocateCall(total, "buffer"), msgspec.structs.replace(described, **changes)]
 
 
-def _raw(tensor: HtpTensor, **changes: Any) -> dict[str, Any]:
-    given = {"mem_type": int(TensorMemType.RAW), "size": tensor.nbytes, "says": tensor.nbytes}
-    return given | changes
+def _raw(tensor: HtpTensor, **changes: Any) -> CallTensor:
+    given = CallTensor(int(TensorMemType.RAW), tensor.nbytes, tensor.nbytes)
+    return msgspec.structs.replace(given, **changes)
 
 
-def _handle(number: int | str) -> dict[str, Any]:
-    return {"mem_type": int(TensorMemType.MEMHANDLE), "handle": number}
+def _handle(number: int | str) -> CallTensor:
+    return CallTensor(int(TensorMemType.MEMHANDLE), handle=number)
 
 
-def _ask_execute(graph: HtpGraph, first: dict[str, Any] | None = None) -> list[Call]:
-    tensors = {str(tensor.id): _raw(tensor) for tensor in graph.tensors}
-    if first is not None:
-        tensors[str(graph.tensors[0].id)] = first
-    return [{"call": "execute", "graph": graph.name, "tensors": tensors}]
+def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int = 0) -> list[Call]:
+    """Execute, with something else given for one tensor."""
+    tensors = {tensor.id: _raw(tensor) for tensor in graph.tensors}
+    if given is not None:
+        tensors[graph.tensors[position].id] = given
+    return [ExecuteCall(graph.name, tensors)]
 
 
 def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
@@ -246,13 +259,12 @@ def _ask_short_size(graph: HtpGraph) -> list[Call]:
 
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
     """Shorten an output: a graph may leave a part of an input unread."""
-    (call,), last = _ask_execute(graph), graph.tensors[-1]
-    call["tensors"][str(last.id)] = _raw(last, size=last.nbytes - 1)
-    return [call]
+    last = graph.tensors[-1]
+    return _ask_execute(graph, _raw(last, size=last.nbytes - 1), -1)
 
 
 def _ask_retrieve(graph: HtpGraph) -> list[Call]:
-    return [{"call": "retrieve", "graph": graph.name}]
+    return [RetrieveCall(graph.name)]
 
 
 class Misuse(NamedTuple):
@@ -298,7 +310,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
         "deregistered-twice": Misuse(
             "a handle deregistered twice",
             _deregistered_twice,
-            lambda _graph: [{"call": "deregister", "handle": _STRANGE}],
+            lambda _graph: [DeregisterCall(_STRANGE)],
         ),
         "deregistered-executed": Misuse(
             "executed with a deregistered handle", _deregistered_then_executed
@@ -411,12 +423,12 @@ def _asked(
     path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: Deadline
 ) -> LibraryAnswer:
     """Return the library's answer to the last call."""
-    request = {"binaries": [str(path.absolute())], "soc": soc_id, "calls": list(calls)}
-    outcome: RequestOutcome = worker.ask("calls", request, time_limit_s=ends.left_s)
+    request = CallsRequest([path.absolute()], soc_id, list(calls))
+    outcome = worker.ask(request, time_limit_s=ends.left_s)
     if outcome.kind == "crashed" and outcome.signal is not None:
         return LibraryAnswer(signal=outcome.signal)
     if outcome.kind == "timeout":
         raise not_in_time(path, f"the library did not make the calls within {ends.limit_s:g} s")
     if not outcome.is_done:
         raise CannotTell(f"the library did not make the calls: {outcome.sentence[:300]}")
-    return LibraryAnswer(outcome.reply["codes"][-1])
+    return LibraryAnswer(outcome.result(CallsReply).codes[-1])

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
 
 from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.value import for_a_cluster
-from qnnmem.htp.far.cluster import Answer, ClusterModel, model_there
 from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
 from qnnmem.htp.sweep.rows import SweepOutcome, SweepPoint
 from qnnmem.targets.socs import Soc, find_soc
 
@@ -43,7 +42,7 @@ class ClusterCompiler:
 
 
 def compile_there(
-    options: Mapping[str, Any],
+    sent: SentModel,
     contents: Mapping[str, bytes],
     soc: str,
     base: CompileOptions,
@@ -52,7 +51,7 @@ def compile_there(
     """On a worker of a cluster: compile a point with the library that is there."""
     from qnnmem.htp.sweep.compiler import LibraryCompiler
 
-    with model_there(options, contents) as model:
+    with model_there(sent, contents) as model:
         if isinstance(model, list):
             return {"missing": model}
         try:

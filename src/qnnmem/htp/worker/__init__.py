@@ -1,4 +1,4 @@
-"""The HTP library at arm's length: requests to a child process, and what became of each.
+"""The HTP library in a child process: requests, and what became of each.
 
 The process is one of this machine, or a worker that a command starts wherever the library is.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+
+import msgspec
 
 from qnnmem.child import memory_limit as child_memory_limit
+from qnnmem.deadline import Deadline
 from qnnmem.htp.library import Library, find_library
-from qnnmem.htp.worker.far import FarLibrary
-from qnnmem.htp.worker.outcome import OutcomeKind, RequestOutcome, Tick, Watch, outcome_of
+from qnnmem.htp.remote.parcel import SharedPlace, with_shared
+from qnnmem.htp.requests import AnyRequest, CallTensor, OutcomeKind, RequestOutcome, Served, Tick
+from qnnmem.htp.worker.outcome import Watch, outcome_of
 from qnnmem.htp.worker.process import LibraryProcess
+from qnnmem.htp.worker.remote import RemoteLibrary, RequestLimits
 
 __all__ = ["OutcomeKind", "RequestOutcome", "Tick", "Worker", "default_memory_limit"]
 
@@ -33,16 +37,16 @@ class Worker:
         self._warm, self._count = warm, 0
         self._lock = threading.Lock()
         self._child: LibraryProcess | None = None
-        self._far = FarLibrary(self.library) if self.library.command else None
-        if warm and self._far is None:  # it imports while the caller reads a model
+        self._remote = RemoteLibrary(self.library) if self.library.command else None
+        if warm and self._remote is None:  # it imports while the caller reads a model
             self._child = LibraryProcess(warm)
 
     @classmethod
     def ready(cls, library: Library) -> Worker:
         """A worker whose child was started, or that has a connection to where the library is."""
         made = cls(warm=True, library=library)
-        if made._far is not None:
-            made._far.connect()
+        if made._remote is not None:
+            made._remote.connect()
         return made
 
     def __enter__(self) -> Worker:
@@ -58,8 +62,8 @@ class Worker:
 
     def close(self) -> None:
         """End the child, or the connection to a worker elsewhere, and whatever it is doing."""
-        if self._far is not None:
-            self._far.close()
+        if self._remote is not None:
+            self._remote.close()
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -67,20 +71,20 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """The child, or the command that leads to a worker elsewhere, while there is one."""
-        if self._far is not None:
-            return self._far.pid
+        if self._remote is not None:
+            return self._remote.pid
         return None if self._child is None else self._child.pid
 
     @property
     def memory_limit(self) -> int:
         """Address space that a request may take at most where the library is, in bytes."""
-        return default_memory_limit() if self._far is None else self._far.memory_limit
+        return default_memory_limit() if self._remote is None else self._remote.memory_limit
 
     def ask(
         self,
-        verb: str,
-        options: Mapping[str, Any],
+        request: AnyRequest,
         *,
+        places: Sequence[SharedPlace] = (),
         time_limit_s: float = TIME_LIMIT_S,
         memory_limit: int | None = None,
         stop_at: bytes | None = None,
@@ -89,49 +93,44 @@ class Worker:
     ) -> RequestOutcome:
         """Have a request served.
 
-        `memory_limit` is address space in bytes, by default three quarters of the machine. A log
-        line with `stop_at` ends the request: it counts as refused. `log_file` gets the whole log.
+        `places` is the memory that tensors share with the caller. `memory_limit` is address space
+        in bytes, by default three quarters of the machine. A log line with `stop_at` ends the
+        request: it counts as refused. `log_file` gets the whole log.
         """
         with self._lock:
-            watch = Watch(time_limit_s, progress)
-            if self._far is not None:
+            watch = Watch(Deadline.after(time_limit_s), progress)
+            if self._remote is not None:
                 with _sink(log_file) as keep:
+                    limits = RequestLimits(memory_limit, stop_at)
                     wanted = None if log_file is None else keep
-                    return self._far.ask(verb, options, watch, memory_limit, stop_at, wanted)
+                    return self._remote.ask(request, places, watch, limits, wanted)
             self._count += 1
-            library = str(self.library.folder.absolute())
-            request = {
-                "id": self._count,
-                "verb": verb,
-                "options": {**_with_files(options), "library": library},
-                "memory_limit": memory_limit or default_memory_limit(),
-            }
+            served = Served(
+                self._count,
+                memory_limit or default_memory_limit(),
+                self.library.folder.absolute(),
+                with_files(request, places),
+            )
             if self._child is None or not self._child.is_alive:
                 self.close()
                 self._child = LibraryProcess(self._warm)
             with _sink(log_file) as keep:
                 self._child.tap.begin(self._count, stop_at, keep)
-                ended = self._child.serve(request, watch)
-                outcome = outcome_of(ended, self._child.tap, watch)
+                ended = self._child.serve(served, watch)
+                outcome = outcome_of(request, ended, self._child.tap, watch)
             if not self._child.is_alive:
                 self.close()
             return outcome
 
 
-def _with_files(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for a child of this machine: shared memory is a file of this process."""
-    calls = [_with_file(call) for call in options.get("calls", ())]
-    return {**options, **({"calls": calls} if calls else {})}
+def with_files(request: AnyRequest, places: Sequence[SharedPlace]) -> AnyRequest:
+    """A request for a child of this machine: shared memory is a file of this process."""
 
+    def file(tensor: CallTensor, place: SharedPlace) -> CallTensor:
+        path = Path(f"/proc/{os.getpid()}/fd/{place.fd}")
+        return msgspec.structs.replace(tensor, shared=None, file=path, offset=place.offset)
 
-def _with_file(call: Mapping[str, Any]) -> dict[str, Any]:
-    tensors = {}
-    for key, one in call.get("tensors", {}).items():
-        rest = {name: value for name, value in one.items() if name != "place"}
-        if (place := one.get("place")) is not None:
-            rest |= {"file": f"/proc/{os.getpid()}/fd/{place.fd}", "offset": place.offset}
-        tensors[key] = rest
-    return {**call, **({"tensors": tensors} if tensors else {})}
+    return with_shared(request, places, file)
 
 
 def default_memory_limit() -> int:

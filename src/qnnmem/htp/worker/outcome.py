@@ -4,108 +4,112 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+from qnnmem.deadline import Deadline
 from qnnmem.htp.log import LogLine, host_memory
+from qnnmem.htp.requests import (
+    Ended,
+    LibraryRefusal,
+    LibraryRequest,
+    OutcomeKind,
+    Reply,
+    RequestOutcome,
+    Tick,
+)
 from qnnmem.htp.worker.log import LogTap
+from qnnmem.wire import Frame, decode
 
 TAIL_LINES = 40
-
-OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOutcome:
-    """What became of a request."""
-
-    kind: OutcomeKind
-    reply: Mapping[str, Any] = field(default_factory=dict)
-    sentence: str = ""  # why it is not done
-    code: int | None = None  # of QNN, where one was given
-    stage: str = ""
-    log: tuple[LogLine, ...] = ()  # the lines that matter
-    tail: tuple[str, ...] = ()  # the last lines, whatever they say
-    exit_status: int | None = None
-    signal: int | None = None
-    peak_rss: int | None = None  # bytes of the process that served the request
-    seconds: float = 0.0
-    cpu_seconds: float | None = None  # of that process
-    log_bytes: int = 0
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the request was carried out."""
-        return self.kind == "done"
-
-
-class Tick(NamedTuple):
-    """A sign of life of a running request."""
-
-    seconds: float
-    peak_rss: int | None  # bytes
-    pid: int | None  # of the process that serves the request, once it is known
-    sent: tuple[int, int] | None = None  # bytes of files that went to a worker elsewhere, and all
 
 
 @dataclass(slots=True)
 class Watch:
-    """The time limit of a request and what was seen of it."""
+    """The deadline of a request and what was seen of it."""
 
-    time_limit_s: float
+    deadline: Deadline
     progress: Callable[[Tick], None] | None
     started: float = field(default_factory=time.monotonic)
     pid: int | None = None  # of the process that serves the request
     peak_rss: int | None = None
     expired: bool = False
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    def restart(self) -> None:
+        """Count the time from now on: what was done so far is not the library's."""
+        self.started = time.monotonic()
+        self.deadline = Deadline.after(self.deadline.limit_s)
+
     def look(self) -> None:
         """Note the peak so far and pass it on."""
         if self.pid is not None:
             self.peak_rss = _high_water(self.pid) or self.peak_rss
         if self.progress is not None:
-            self.progress(Tick(time.monotonic() - self.started, self.peak_rss, self.pid))
+            self.progress(Tick(self.seconds, self.peak_rss, self.pid))
 
 
-def outcome_of(ended: dict[str, Any] | None, tap: LogTap, watch: Watch) -> RequestOutcome:
-    """The outcome of a request from what the child said at its end, None if it could not."""
-    common: dict[str, Any] = {
-        "log": tap.lines(),
-        "tail": tap.tail(TAIL_LINES),
-        "seconds": time.monotonic() - watch.started,
-        "log_bytes": tap.bytes_read,
-        "peak_rss": watch.peak_rss,
-    }
-    if ended is None:
-        return _cut_short(tap, watch, common)
-    common |= {"peak_rss": ended["peak_rss"], "cpu_seconds": ended["cpu_seconds"]}
-    status, reply = ended["status"], ended["reply"]
-    number = -status if status < 0 else None
-    common |= {"exit_status": status, "signal": number}
-    said = () if reply is None else (LogLine(str(reply.get("refused", ""))),)
-    no_memory = host_memory((*common["log"], *said))
+def outcome_of(
+    request: LibraryRequest, frame: Frame[Ended] | None, tap: LogTap, watch: Watch
+) -> RequestOutcome:
+    """The outcome of a request from what the child sent at its end, None if it could not."""
+    unknown = RequestOutcome(
+        "crashed",
+        log=tap.lines(),
+        tail=tap.tail(TAIL_LINES),
+        seconds=watch.seconds,
+        log_bytes=tap.bytes_read,
+        peak_rss=watch.peak_rss,
+    )
+    if frame is None:
+        return _cut_short(unknown, tap, watch)
+    ended, payload = frame
+    number = -ended.status if ended.status < 0 else None
+    unknown = replace(
+        unknown,
+        peak_rss=ended.peak_rss,
+        cpu_seconds=ended.cpu_seconds,
+        exit_status=ended.status,
+        signal=number,
+    )
+    reply = _reply(request, payload)
+    said = (LogLine(reply.sentence),) if isinstance(reply, LibraryRefusal) else ()
+    no_memory = host_memory((*unknown.log, *said))
     if reply is None:
         kind: OutcomeKind = "memory" if no_memory else "crashed"
-        return RequestOutcome(kind, sentence=_died(number, status, no_memory), **common)
-    if "done" in reply:
-        return RequestOutcome("done", reply["done"], **common)
-    kind = "memory" if no_memory or reply.get("memory") else "refused"
-    why = {"sentence": reply["refused"], "code": reply["code"], "stage": reply["stage"]}
-    return RequestOutcome(kind, **why, **common)
+        return replace(unknown, kind=kind, sentence=_died(number, ended.status, no_memory))
+    if not isinstance(reply, LibraryRefusal):
+        return replace(unknown, kind="done", reply=reply)
+    kind = "memory" if no_memory or reply.memory else "refused"
+    said_why = replace(unknown, sentence=reply.sentence, code=reply.code, stage=reply.stage)
+    return replace(said_why, kind=kind)
 
 
-def _cut_short(tap: LogTap, watch: Watch, common: dict[str, Any]) -> RequestOutcome:
+def _reply(request: LibraryRequest, payload: bytes) -> Reply | LibraryRefusal | None:
+    try:
+        kinds: Any = request.reply | LibraryRefusal
+        reply: Reply | LibraryRefusal = decode(payload, kinds)
+    except ValueError:  # the process did not live to say all of it
+        return None
+    return reply
+
+
+def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOutcome:
     """A request that the parent ended, or whose child vanished."""
     if watch.expired:
-        sentence = f"not finished within {watch.time_limit_s:g} s"
-        return RequestOutcome("timeout", sentence=sentence, **common)
-    if host_memory(common["log"]):
-        return RequestOutcome("memory", sentence="stopped because memory ran out", **common)
+        sentence = f"not finished within {watch.deadline.limit_s:g} s"
+        return replace(unknown, kind="timeout", sentence=sentence)
+    if host_memory(unknown.log):
+        return replace(unknown, kind="memory", sentence="stopped because memory ran out")
     if tap.stopped:
-        return RequestOutcome("refused", sentence="stopped at a line of the log", **common)
-    return RequestOutcome("crashed", sentence="the process was ended from outside", **common)
+        return replace(unknown, kind="refused", sentence="stopped at a line of the log")
+    return replace(unknown, sentence="the process was ended from outside")
 
 
 def signal_name(number: int) -> str:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from qnnmem.bounded_file import regular_size
-from qnnmem.child import MEMORY_LIMIT, ChildProcess, Frame
-from qnnmem.errors import CannotTell, LoadError
+from qnnmem.child import MEMORY_LIMIT, ChildProcess
+from qnnmem.errors import CannotTell, ChildFailed, ChildLost, LoadError
 from qnnmem.installation import command_for
-from qnnmem.loader.dlc.last_words import said_before_end
-from qnnmem.qnn.enums import DataType, TensorType
-from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor, Quantization
+from qnnmem.loader.dlc.program import Composed, ComposeDlc, ComposeLibrary
+from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.qnn.package import PACKAGE, package_folder
-from qnnmem.text import MAX_NAME, quote, shorten
-from qnnmem.units import MAX_RANK
+from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor, composed_graphs
+from qnnmem.text import MAX_NAME, printable, quote, shorten
 
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
-_LAST_BYTES = 1 << 14
-_MOST = 1 << 64  # of a number in an answer
+_TAIL_BYTES = 1 << 14  # of what the reader prints
 _NAMED = 5  # graphs that a sentence names
+# What the C++ runtime prints that ends the process: LLVM's, or GNU's where that was loaded first.
+_THROWN = re.compile(
+    r"terminating with uncaught exception of type [^:\n]*(?:::[^:\n]*)*: (.+)"
+    r"|^[ \t]*what\(\): +(.+)",
+    re.MULTILINE,
+)
 
 
 def compose(
@@ -39,13 +44,7 @@ def compose(
             where=path,
             cure=cure,
         )
-    request = {
-        "verb": "compose",
-        "library": str(folder),
-        "path": str(path.resolve()),
-        "with_data": with_data,
-    }
-    return _asked(path, request, time_limit_s)
+    return _asked(path, ComposeDlc(folder, path.resolve(), with_data), time_limit_s)
 
 
 def compose_trusted(
@@ -53,21 +52,25 @@ def compose_trusted(
 ) -> tuple[ComposedGraph, ...]:
     """Graphs of a model library of the vendor's tools: it is native code, which is executed."""
     regular_size(path)
-    request = {"verb": "compose_trusted", "path": str(path.resolve())}
-    return _asked(path, request, time_limit_s, trusted=True)
+    return _asked(path, ComposeLibrary(path.resolve()), time_limit_s)
 
 
 def _asked(
-    path: Path, request: Mapping[str, Any], time_limit_s: float, *, trusted: bool = False
+    path: Path, request: ComposeDlc | ComposeLibrary, time_limit_s: float
 ) -> tuple[ComposedGraph, ...]:
     with (
-        TemporaryFile() as words,
-        ChildProcess("qnnmem.loader.dlc.program", time_limit_s, errors=words) as child,
+        TemporaryFile() as printed,
+        ChildProcess("qnnmem.loader.dlc.program", time_limit_s, errors=printed) as child,
     ):
-        frame = child.ask(request, most=MEMORY_LIMIT)
-        if frame is None:
-            raise LoadError(path, _silence(child, words, trusted=trusted))
-    graphs = _graphs(path, frame)
+        try:
+            reply, data = child.ask(request, Composed, most=MEMORY_LIMIT)
+        except ChildLost as lost:
+            raise LoadError(path, _why_lost(child, request, printed)) from lost
+        except ChildFailed as exc:
+            raise LoadError(path, f"cannot be read: {exc}") from exc
+    if reply.call:
+        raise LoadError(path, _refusal(reply))
+    graphs = as_graphs(path, reply.graphs, reply.shared, data, reply.origins)
     if not graphs:
         raise LoadError(path, "holds no graph")
     return graphs
@@ -83,121 +86,41 @@ def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> Compo
     raise LoadError(path, f"has no graph {quote(name)}; graphs are {known}{more}")
 
 
-def _silence(child: ChildProcess, words: BinaryIO, *, trusted: bool) -> str:
-    """Why no answer came; a reader that gives up says so before it aborts."""
+def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed: BinaryIO) -> str:
     if child.expired:
-        who = "its code" if trusted else "the vendor's reader"
-        return f"{who} took longer than {child.time_limit_s:g} s"
-    if trusted:
+        return f"{request.doing} took longer than {child.deadline.limit_s:g} s"
+    if isinstance(request, ComposeLibrary):
         return "its code crashed"
-    words.seek(max(0, words.seek(0, os.SEEK_END) - _LAST_BYTES))
-    return said_before_end(words.read().decode("utf-8", "replace"))
+    printed.seek(max(0, printed.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    return abort_reason(printed.read().decode("utf-8", "replace"))
 
 
-def _graphs(path: Path, frame: Frame) -> tuple[ComposedGraph, ...]:
-    header, data = frame
-    if "error" in header:
-        raise LoadError(path, f"cannot be read: {header['error']}")
-    if "refused" in header:
-        raise LoadError(path, _refusal(header))
-    return as_graphs(path, header, data)
+def abort_reason(printed: str) -> str:
+    """Why a reader that aborted gave up, as far as it printed the reason."""
+    found = _THROWN.findall(printed)
+    if found:
+        thrown = "".join(found[-1]).strip()
+        return f"the vendor's reader gave up on it: {shorten(printable(thrown), 300)}"
+    return "the vendor's reader crashed on it, as it does on damaged files"
 
 
-def as_graphs(path: Path, header: Mapping[str, Any], data: bytes) -> tuple[ComposedGraph, ...]:
-    """Graphs of what a child has written down; `data` are the bytes of constants, if any."""
+def as_graphs(
+    path: Path,
+    graphs: Sequence[RecordedGraph],
+    shared: Sequence[RecordedTensor],
+    data: bytes,
+    origins: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+) -> tuple[ComposedGraph, ...]:
+    """Graphs that a child has recorded; `data` are the bytes of constants, if any."""
     try:
-        shared = header["shared"]
-        origins = header.get("origins", {})
-        return tuple(
-            _graph(one, shared, data, origins.get(one["name"], {})) for one in header["graphs"]
-        )
+        return composed_graphs(graphs, shared, data, origins or {})
     except ValueError as exc:
         raise LoadError(path, f"cannot be read: {exc}") from exc
-    # Of a child that runs elsewhere.
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as exc:
-        raise LoadError(path, "cannot be read: the answer of the child makes no sense") from exc
 
 
-def _refusal(header: Mapping[str, Any]) -> str:
+def _refusal(reply: Composed) -> str:
     """The code says little: the reader answers whatever it does not understand with 1002."""
-    if header.get("why"):
-        return f"cannot be read: {header['why']}"
-    doing = "open it" if header["call"] == _OPENING else "read its graphs"
-    return f"is damaged: the vendor's reader cannot {doing} (code {header['refused']})"
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("no text")
-    return value
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not -_MOST <= value <= _MOST:
-        raise TypeError("no number")
-    return value
-
-
-def _numbers(values: object) -> tuple[int, ...]:
-    if not isinstance(values, list):
-        raise TypeError("no numbers")
-    return tuple(map(_number, values))
-
-
-def _sizes(values: object) -> tuple[int, ...]:
-    found = _numbers(values)
-    if len(found) > MAX_RANK:
-        raise ValueError(f"a tensor has more than {MAX_RANK} dimensions")
-    if any(size < 0 for size in found):
-        raise TypeError("no sizes")
-    return found
-
-
-def _graph(
-    found: Mapping[str, Any],
-    shared: list[Mapping[str, Any]],
-    data: bytes,
-    origins: Mapping[str, Sequence[str]],
-) -> ComposedGraph:
-    tensors = tuple(_tensor(one, data) for one in (*shared, *found["tensors"]))
-    ops = tuple(_op(one, data, origins.get(one["name"], ())) for one in found["ops"])
-    return ComposedGraph(_text(found["name"]), tensors, ops)
-
-
-def _op(found: Mapping[str, Any], data: bytes, origins: Sequence[str]) -> ComposedOp:
-    return ComposedOp(
-        _text(found["name"]),
-        _text(found["package"]),
-        _text(found["type"]),
-        _numbers(found["inputs"]),
-        _numbers(found["outputs"]),
-        dict(found["scalars"]),
-        {name: _tensor(one, data) for name, one in found["arrays"].items()},
-        origins=tuple(map(_text, origins)),
-    )
-
-
-def _tensor(found: Mapping[str, Any], data: bytes) -> ComposedTensor:
-    quant = found["quantization"]
-    size, place = _number(found.get("stored", 0)), found.get("place")
-    return ComposedTensor(
-        _number(found["id"]),
-        _text(found["name"]),
-        TensorType(found["type"]),
-        DataType(found["data_type"]),
-        _sizes(found["dimensions"]),
-        None if quant is None else _quantization(quant),
-        size,
-        None if place is None else data[place : place + size],
-    )
-
-
-def _quantization(found: Mapping[str, Any]) -> Quantization:
-    axis, bits = found.get("axis"), found.get("bits")
-    return Quantization(
-        _number(found["encoding"]),
-        tuple(map(float, found.get("scales", ()))),
-        _numbers(found.get("offsets", [])),
-        None if axis is None else _number(axis),
-        None if bits is None else _number(bits),
-    )
+    if reply.why:
+        return f"cannot be read: {reply.why}"
+    doing = "open it" if reply.call == _OPENING else "read its graphs"
+    return f"is damaged: the vendor's reader cannot {doing} (code {reply.code})"

@@ -3,43 +3,74 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from ctypes import POINTER, byref, c_uint32, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from msgspec import field
 
 from qnnmem.child import serve
 from qnnmem.errors import Refused
 from qnnmem.loader.dlc.model_library import compose_library
 from qnnmem.loader.dlc.recorder import Recorder, origins
 from qnnmem.qnn.abi import SYSTEM_CALLS, COpMapping, SystemInterface, bind, first_provider
+from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
+from qnnmem.wire import ChildFailure, Frame, WireMessage
 
 _BACKEND, _CONTEXT = c_void_p(1), c_void_p(2)  # no function of ours looks at them
 _CODE = 0xFFFF
 
 
-def compose(options: dict[str, Any], _payload: bytes) -> tuple[dict[str, Any], bytes]:
+class ComposeDlc(WireMessage, frozen=True):
+    """Read a DLC with the library in a folder; `with_data` asks for the bytes of constants."""
+
+    doing: ClassVar[str] = "the vendor's reader"
+    library: Path
+    path: Path
+    with_data: bool
+
+
+class ComposeLibrary(WireMessage, frozen=True):
+    """Run a model library of the vendor's tools, which is native code."""
+
+    doing: ClassVar[str] = "its code"
+    path: Path
+
+
+class Composed(WireMessage, frozen=True):
+    """What was composed: graphs, tensors that all share, or the code of a call that refused.
+
+    The payload has the bytes of constants; `origins` are names of the source of each operator.
+    """
+
+    graphs: list[RecordedGraph] = field(default_factory=list)
+    shared: list[RecordedTensor] = field(default_factory=list)
+    origins: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    call: str = ""  # that refused
+    code: int = 0
+    why: str = ""
+
+
+def compose(request: ComposeDlc, _payload: bytes) -> Composed | Frame[Composed]:
     """Have the library compose the graphs of a file into a recorder."""
-    library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
+    library = ctypes.CDLL(str(request.library / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
-    recorder = Recorder(with_data=bool(options["with_data"]))
+    recorder = Recorder(with_data=request.with_data)
     dlc, graphs, count = c_void_p(), c_void_p(), c_uint32()
-    code = calls["dlc_create_from_file"](None, options["path"].encode(), byref(dlc)) & _CODE
+    code = calls["dlc_create_from_file"](None, os.fsencode(request.path), byref(dlc)) & _CODE
     if code:
-        return {"refused": code, "call": "systemDlcCreateFromFile"}, b""
+        return Composed(call="systemDlcCreateFromFile", code=code)
     table = recorder.interface
     found = calls["dlc_compose_graphs"](
         *(dlc, None, 0, _BACKEND, _CONTEXT, table, 1, byref(graphs), byref(count))
     )
     seen = recorder.seen
     if found & _CODE or seen.failure:
-        return {
-            "refused": found & _CODE,
-            "call": "systemDlcComposeGraphs",
-            "why": seen.failure,
-        }, b""
-    reply = {"graphs": seen.graphs, "shared": seen.shared, "origins": _origins(calls, dlc)}
+        return Composed(call="systemDlcComposeGraphs", code=found & _CODE, why=seen.failure)
+    reply = Composed(seen.graphs, seen.shared, _origins(calls, dlc))
     calls["dlc_free"](dlc)
     return reply, bytes(seen.data)
 
@@ -51,19 +82,21 @@ def _origins(calls: dict[str, Any], dlc: c_void_p) -> dict[str, dict[str, list[s
     return {} if code or not mappings else origins(mappings, count.value)
 
 
-def compose_trusted(options: dict[str, Any], _payload: bytes) -> tuple[dict[str, Any], bytes]:
+def compose_trusted(
+    request: ComposeLibrary, _payload: bytes
+) -> ChildFailure | Composed | Frame[Composed]:
     """Have a model library compose its graphs into a recorder."""
     recorder = Recorder(with_data=True)
     try:
-        code = compose_library(Path(options["path"]), recorder.interface, _BACKEND, _CONTEXT)
+        code = compose_library(request.path, recorder.interface, _BACKEND, _CONTEXT)
     except Refused as exc:
-        return {"error": str(exc)}, b""
+        return ChildFailure(str(exc))
     seen = recorder.seen
     if (code or not seen.graphs) and _is_out_of_memory():
-        return {"error": "its code ran out of memory"}, b""
+        return ChildFailure("its code ran out of memory")
     if code or seen.failure:
-        return {"refused": code, "call": "QnnModel_composeGraphs", "why": seen.failure}, b""
-    return {"graphs": seen.graphs, "shared": seen.shared}, bytes(seen.data)
+        return Composed(call="QnnModel_composeGraphs", code=code, why=seen.failure)
+    return Composed(seen.graphs, seen.shared), bytes(seen.data)
 
 
 def _is_out_of_memory() -> bool:
@@ -78,7 +111,7 @@ def _is_out_of_memory() -> bool:
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    return serve({"compose": compose, "compose_trusted": compose_trusted})
+    return serve({ComposeDlc: compose, ComposeLibrary: compose_trusted})
 
 
 if __name__ == "__main__":

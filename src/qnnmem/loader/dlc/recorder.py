@@ -1,7 +1,7 @@
 """A QNN backend that only writes down what is composed into it, for a child process.
 
-Nothing of the library's memory outlives a call, so all is copied at once. What is kept are plain
-values that fit a JSON header, and the bytes of constants one after another.
+Nothing of the library's memory outlives a call, so all is copied at once: graphs as they cross the
+pipe, and the bytes of constants one after another.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from ctypes import CFUNCTYPE, POINTER, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
-from qnnmem.qnn.enums import DataType
-from qnnmem.qnn.graph import STATIC
+from qnnmem.qnn.enums import DataType, TensorType
+from qnnmem.qnn.graph import STATIC, Quantization
+from qnnmem.qnn.recorded import RecordedGraph, RecordedOp, RecordedTensor
 from qnnmem.units import MAX_RANK
 
 OK, NOT_SUPPORTED, INVALID = 0, 1000, 1004
@@ -41,32 +42,32 @@ class Composition:
     """Graphs, tensors and operators as they were composed, and the bytes of constants."""
 
     def __init__(self, *, with_data: bool) -> None:
-        self.graphs: list[dict[str, Any]] = []
-        self.shared: list[dict[str, Any]] = []  # tensors of the context, for all graphs
+        self.graphs: list[RecordedGraph] = []
+        self.shared: list[RecordedTensor] = []  # tensors of the context, for all graphs
         self.data = bytearray()
         self.failure = ""
         self._with_data = with_data
-        self._of: dict[int, dict[str, Any]] = {}
+        self._of: dict[int, RecordedGraph] = {}
 
     def add_graph(self, handle: int, name: bytes) -> None:
         """A graph that was created."""
-        self._of[handle] = {"name": _text(name), "tensors": [], "ops": []}
+        self._of[handle] = RecordedGraph(_text(name))
         self.graphs.append(self._of[handle])
 
     def add_tensor(self, graph: int | None, tensor: CTensor) -> None:
         """A tensor that was created, in a graph or in the context."""
-        listed = self.shared if graph is None else self._of[graph]["tensors"]
+        listed = self.shared if graph is None else self._of[graph].tensors
         if len(listed) >= MOST_TENSORS:
             raise TooMuch(f"the graph has more than {MOST_TENSORS:,} tensors")
         listed.append(self._tensor(tensor))
 
     def add_op(self, graph: int, op: COpConfig) -> None:
         """An operator that was added."""
-        ops = self._of[graph]["ops"]
+        ops = self._of[graph].ops
         if len(ops) >= MOST_OPS:
             raise TooMuch(f"the graph has more than {MOST_OPS:,} operators")
-        scalars: dict[str, Any] = {}
-        arrays: dict[str, Any] = {}
+        scalars: dict[str, bool | int | float] = {}
+        arrays: dict[str, RecordedTensor] = {}
         for place in range(_count(op.param_count)):
             param = op.params[place]
             if param.kind == _SCALAR:
@@ -74,36 +75,37 @@ class Composition:
             elif param.kind == _TENSOR:
                 arrays[_text(param.name)] = self._tensor(param.of.tensor)
         ops.append(
-            {
-                "name": _text(op.name),
-                "package": _text(op.package),
-                "type": _text(op.type),
-                "scalars": scalars,
-                "arrays": arrays,
-                "inputs": [op.inputs[k].of.v1.id for k in range(_count(op.input_count))],
-                "outputs": [op.outputs[k].of.v1.id for k in range(_count(op.output_count))],
-            }
+            RecordedOp(
+                _text(op.name),
+                _text(op.package),
+                _text(op.type),
+                tuple(op.inputs[k].of.v1.id for k in range(_count(op.input_count))),
+                tuple(op.outputs[k].of.v1.id for k in range(_count(op.output_count))),
+                scalars,
+                arrays,
+            )
         )
 
-    def _tensor(self, tensor: CTensor) -> dict[str, Any]:
+    def _tensor(self, tensor: CTensor) -> RecordedTensor:
         body = tensor.of.v1
         if body.rank > MAX_RANK:
             raise TooMuch(f"a tensor has more than {MAX_RANK} dimensions")
-        found: dict[str, Any] = {
-            "id": body.id,
-            "name": _text(body.name),
-            "type": body.type,
-            "data_type": body.data_type,
-            "dimensions": [body.dimensions[k] for k in range(body.rank)],
-            "quantization": _quantization(body.quant),
-        }
+        size, place = 0, None
         if body.type in STATIC and body.memory[0]:
             size = body.memory[1] & 0xFFFFFFFF  # the upper half is padding
-            found["stored"] = size
             if self._with_data:
-                found["place"] = len(self.data)
+                place = len(self.data)
                 self.data += ctypes.string_at(body.memory[0], size)
-        return found
+        return RecordedTensor(
+            body.id,
+            _text(body.name),
+            TensorType(body.type),
+            DataType(body.data_type),
+            tuple(body.dimensions[k] for k in range(body.rank)),
+            _quantization(body.quant),
+            size,
+            place,
+        )
 
 
 class FunctionTable:
@@ -208,34 +210,32 @@ def _scalar(scalar: Any) -> int | float | bool:
     return int.from_bytes(raw[:width], "little", signed=kind < DataType.UINT_8)
 
 
-def _quantization(quant: Any) -> dict[str, Any] | None:
+def _quantization(quant: Any) -> Quantization | None:
     if quant.definition != _DEFINED or quant.encoding == UNDEFINED:
         return None
-    union = ctypes.addressof(quant) + 8
-    found: dict[str, Any] = {"encoding": quant.encoding}
-    if quant.encoding == _SCALE_OFFSET:
-        return found | _pairs([quant.scale_offset])
-    if quant.encoding == _BITS:
+    union, encoding = ctypes.addressof(quant) + 8, quant.encoding
+    if encoding == _SCALE_OFFSET:
+        return Quantization(encoding, *_pairs([quant.scale_offset]))
+    if encoding == _BITS:
         bits = c_uint32.from_address(union).value
-        return found | {"bits": bits} | _pairs([CScaleOffset.from_address(union + 4)])
-    if quant.encoding == _AXIS:
+        return Quantization(encoding, *_pairs([CScaleOffset.from_address(union + 4)]), bits=bits)
+    if encoding == _AXIS:
         count = _scales(c_uint32.from_address(union + 4).value)
         first = c_uint64.from_address(union + 8).value
         pairs = (CScaleOffset * count).from_address(first) if first else ()
-        return found | {"axis": ctypes.c_int32.from_address(union).value} | _pairs(pairs)
-    if quant.encoding == _BITS_AXIS:
+        return Quantization(encoding, *_pairs(pairs), ctypes.c_int32.from_address(union).value)
+    if encoding == _BITS_AXIS:
         count = _scales(c_uint32.from_address(union + 8).value)
         scales = c_uint64.from_address(union + 16).value
         offsets = c_uint64.from_address(union + 24).value
-        return found | {
-            "bits": c_uint32.from_address(union).value,
-            "axis": ctypes.c_int32.from_address(union + 4).value,
-            "scales": list((ctypes.c_float * count).from_address(scales)) if scales else [],
-            "offsets": list((ctypes.c_int32 * count).from_address(offsets))
-            if offsets
-            else [0] * count,
-        }
-    return found
+        return Quantization(
+            encoding,
+            tuple((ctypes.c_float * count).from_address(scales)) if scales else (),
+            tuple((ctypes.c_int32 * count).from_address(offsets)) if offsets else (0,) * count,
+            ctypes.c_int32.from_address(union + 4).value,
+            c_uint32.from_address(union).value,
+        )
+    return Quantization(encoding)
 
 
 def _scales(count: int) -> int:
@@ -244,8 +244,8 @@ def _scales(count: int) -> int:
     return count
 
 
-def _pairs(pairs: Any) -> dict[str, Any]:
-    return {"scales": [one.scale for one in pairs], "offsets": [one.offset for one in pairs]}
+def _pairs(pairs: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    return tuple(pair.scale for pair in pairs), tuple(pair.offset for pair in pairs)
 
 
 def _text(value: bytes | None) -> str:

@@ -26,9 +26,8 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.binary import BINARY_VERSION, CREATE_FROM_BINARY, map_file, unpack
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.config.read import RunConfig, read_run_config
-from qnnmem.lpai.net_run.device import RunDevice, enabled_graphs
+from qnnmem.lpai.net_run.device import DeviceSettings, RunDevice, enabled_graphs
 from qnnmem.lpai.net_run.device_child import DeviceChild, RunLimits
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.inputs import InputList
 from qnnmem.lpai.net_run.jobs import (
     Job,

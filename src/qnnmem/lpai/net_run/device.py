@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -14,21 +16,35 @@ from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.lpai.binary.layout import MAGIC
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.config.read import RunConfig
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.net_run.memory import IoBuffers, RunMemory
 from qnnmem.lpai.net_run.options import context_configs, graph_configs
+from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import custom_property
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import SUCCESS, Graph
-from qnnmem.qnn.enums import BackendProperty, LogLevel
+from qnnmem.qnn.enums import BackendProperty, LogLevel, MemRegisterType
 
 Inputs = Sequence[memoryview]  # the bytes of each input, in the graph's order
 
 _CHECKED_FIRST = 64 << 20  # a larger file is checked where it lies before it is read
 _HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """The settings of a device; nothing in them refers to the working directory."""
+
+    binary: Path
+    size: int
+    platform: Profile
+    config: RunConfig | None = None
+    mem_type: str = "ddr"
+    shared: MemRegisterType | None = None
+    use_mmap: bool = False
+    sanitize: bool = True
 
 
 class Executed(NamedTuple):

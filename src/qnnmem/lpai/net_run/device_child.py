@@ -1,41 +1,44 @@
 """The device of a run in a child process, with limits on memory and on the time of each call.
 
 The child is told what to do and asked what came of it; files other than the binary are read and
-written on this side. What it answers is checked here, as it may be whatever a program made of it.
+written on this side. Its answers are checked here: an untrusted program may have changed them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
-from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
-from qnnmem.child import ChildProcess, Frame, read_frame
+from qnnmem.child import ChildProcess
 from qnnmem.child import memory_limit as child_memory_limit
 from qnnmem.contract.rules import finding
+from qnnmem.deadline import Deadline
 from qnnmem.errors import LoadError, Setting, TcmFatal, UsageError, Words
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import CREATE_FROM_BINARY, map_file, unpack
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.net_run.device import (
-    Counted,
-    Executed,
-    Inputs,
-    enabled_graphs,
+from qnnmem.lpai.net_run.device import Counted, DeviceSettings, Executed, Inputs, enabled_graphs
+from qnnmem.lpai.net_run.device_program import (
+    DeviceAnswer,
+    DeviceCall,
+    DeviceFailure,
+    DeviceLogLine,
+    Method,
+    Ready,
+    Start,
 )
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.runtime.graph import SUCCESS
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
+from qnnmem.wire import Frame
 
 TIME_LIMIT_S = 600.0
-T = TypeVar("T")
 
+T = TypeVar("T")
 _PROGRAM = "qnnmem.lpai.net_run.device_program"
 _EXECUTION_FAILED = 1100
 _START_S = 60.0
@@ -62,6 +65,7 @@ class DeviceChild(ChildProcess):
         shown: Path,
     ) -> None:
         # Time is counted for each call; a run may be as long as it likes.
+        self._pause_s = limits.time_s
         super().__init__(_PROGRAM, threading.TIMEOUT_MAX)
         self._settings, self._limits, self._shown = settings, limits, shown
         self._times, self._log = times, log
@@ -69,10 +73,8 @@ class DeviceChild(ChildProcess):
         self.findings: list[Finding] = []
         self.cure: Words = ""  # for a device that was lost
         self._lost = False
-        self._deadline, self._closed = float("inf"), threading.Event()
-        threading.Thread(target=self._end_late_calls, daemon=True).start()
         limit = limits.memory or child_memory_limit(most=None)
-        self.send({"memory_limit": limit, "settings": settings.to_json()})
+        self.send(Start(limit, settings))
 
     def create(self) -> Sequence[CompiledGraph]:
         """Load the binary and make the context; these graphs are enabled."""
@@ -114,95 +116,81 @@ class DeviceChild(ChildProcess):
 
     def counted(self, graph: str) -> Counted:
         """What a graph did so far."""
-        frame = self._call("counted", graph)
-        return self._understood("counted", lambda header: Counted(*header["result"]), frame[0])
+        counted = self._call("counted", graph)[0].counted
+        return self._lose("counted") if counted is None else counted
 
     def close(self) -> None:
         """Free everything, if the device is still there."""
         if not self._lost:
             self._call("close")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._closed.set()
-        super().__exit__(kind, error, trace)
-
     def _await_start(self) -> None:
         """Python and its libraries take a while on a busy machine, for which no program can."""
-        self._deadline = monotonic() + _START_S
-        try:
-            frame = self._answer(())
-        finally:
-            self._deadline = float("inf")
-        if frame is None:
+        if self._timed(_START_S, lambda: self.receive(Ready)) is None:
             self._lose("create")
 
-    def _call(self, name: str, *arguments: Any, inputs: Inputs | None = None) -> Frame:
-        header: dict[str, Any] = {"call": name, "arguments": arguments}
-        payload = b""
-        if inputs is not None:
-            header["sizes"] = [content.nbytes for content in inputs]
-            payload = b"".join(inputs)
-        self._deadline = monotonic() + self._limits.time_s
-        try:
-            self.send(header, payload)
-            while (frame := self._answer(arguments)) is not None and "log" in frame[0]:
-                self._log(*self._understood(name, _log_line, frame[0]))
-        finally:
-            self._deadline = float("inf")
-        if frame is None:
-            self._lose(name)
-        failure = self._understood(name, self._note, frame[0])
-        if isinstance(failure, MemoryError):
-            self._lose(name)
-        if failure is not None:
-            raise failure
-        return frame
+    def _call(
+        self,
+        method: Method,
+        graph: str | None = None,
+        number: int | None = None,
+        inputs: Inputs | None = None,
+    ) -> Frame[DeviceAnswer]:
+        sizes = None if inputs is None else [content.nbytes for content in inputs]
+        payload = b"".join(inputs or ())
+        # An answer is no larger than what is asked for can be.
+        most = _LARGEST_ANSWER + self._output_bytes.get(graph or "", 0)
 
-    def _answer(self, arguments: Sequence[Any]) -> Frame | None:
-        """One frame, no larger than what is asked for can be."""
-        most = _LARGEST_ANSWER + sum(self._output_bytes.get(name, 0) for name in arguments[:1])
-        try:
-            return read_frame(self._process.stdout, most)  # type: ignore[arg-type]  # IO[bytes]
-        except (OSError, ValueError, RecursionError):
+        def answer() -> Frame[DeviceAnswer] | None:
+            self.send(DeviceCall(method, graph, number, sizes), payload)
+            frame: Frame[Any] | None
+            while (frame := self.receive(DeviceLogLine | DeviceAnswer, most)) is not None:
+                if isinstance(frame[0], DeviceAnswer):
+                    return frame
+                self._log(frame[0].level, frame[0].text)
             return None
 
-    def _understood(self, call: str, read: Callable[[dict[str, Any]], T], header: Any) -> T:
+        frame = self._timed(self._limits.time_s, answer)
+        if frame is None:
+            self._lose(method)
+        self._note(method, frame[0])
+        return frame
+
+    def _timed(self, limit_s: float, work: Callable[[], T]) -> T:
+        """Do some work, and end the child when it takes too long."""
+        whole = self.deadline
+        self.deadline = Deadline.after(min(limit_s, whole.left_s))
         try:
-            return read(header)
-        except (KeyError, TypeError, ValueError):  # an answer that is none
-            self._lose(call)
+            return work()
+        finally:
+            self.deadline = whole
 
-    def _note(self, header: Mapping[str, Any]) -> Exception | None:
-        """Take over findings and times, and what the device raised."""
-        self.findings += [Finding(**found) for found in header["findings"]]
-        for name, duration in header["times"]:
-            self._times.add(str(name), int(duration))
-        return self._error(header["failure"]) if "failure" in header else None
+    def _note(self, method: str, answer: DeviceAnswer) -> None:
+        """Take over findings and times, and raise what the device raised."""
+        self.findings += answer.findings
+        for name, duration in answer.times:
+            self._times.add(name, duration)
+        failure = answer.failure
+        if failure is None:
+            return
+        if failure.kind == "memory" or (failure.kind == "qnn" and failure.finding is None):
+            self._lose(method)
+        raise self._error(failure)
 
-    def _error(self, failure: Mapping[str, Any]) -> Exception:
-        kind = failure["kind"]
-        if kind == "qnn":
-            found = Finding(**failure["finding"])
-            known = (noted for noted in reversed(self.findings) if noted == found)
-            return qnn_error(int(failure["code"]), next(known, found))
-        if kind == "tcm":
-            return TcmFatal(int(failure["limit"]))
-        if kind == "memory":
-            return MemoryError()
-        text = str(failure["text"])
-        if kind == "load":
-            return LoadError(self._shown, text)
-        return UsageError(text) if kind == "usage" else RuntimeError(text)
+    def _error(self, failure: DeviceFailure) -> Exception:
+        if failure.finding is not None:
+            known = (noted for noted in reversed(self.findings) if noted == failure.finding)
+            return qnn_error(failure.code, next(known, failure.finding))
+        if failure.kind == "tcm":
+            return TcmFatal(failure.limit)
+        if failure.kind == "load":
+            return LoadError(self._shown, failure.text)
+        return UsageError(failure.text) if failure.kind == "usage" else RuntimeError(failure.text)
 
-    def _executed(self, graph: str, frame: Frame) -> Executed:
-        header, outputs = frame
-        code = self._understood("execute", lambda header: int(header["result"]), header)
-        if len(outputs) != (self._output_bytes[graph] if code == SUCCESS else 0):
+    def _executed(self, graph: str, frame: Frame[DeviceAnswer]) -> Executed:
+        answer, outputs = frame
+        code = answer.code
+        if code is None or len(outputs) != (self._output_bytes[graph] if code == SUCCESS else 0):
             self._lose("execute")
         return Executed(code, outputs)
 
@@ -223,16 +211,3 @@ class DeviceChild(ChildProcess):
         self.findings.append(error.finding)
         self._log(LogLevel.ERROR, str(error))
         raise error
-
-    def _end_late_calls(self) -> None:
-        """End the child when a call takes too long."""
-        limit = self._limits.time_s
-        while not self._closed.wait(max(0.01, min(limit, self._deadline - monotonic()))):
-            if monotonic() >= self._deadline:
-                self._expire()
-                return
-
-
-def _log_line(header: Mapping[str, Any]) -> tuple[LogLevel, str]:
-    level, text = header["log"]
-    return LogLevel(level), str(text)

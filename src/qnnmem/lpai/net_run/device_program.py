@@ -1,29 +1,89 @@
-"""Child program that is the device of a run: whatever a stranger's program does, it does here.
+"""Child program that is the device of a run: whatever an untrusted program does, it does here.
 
-Requests name a method of `Device` and its arguments; the inputs of an execution are the payload.
-First it says that it is ready. An answer is any number of log lines, then one frame with the
-result, new findings and times.
+First comes `Start`, answered by `Ready`. Then each `DeviceCall` names a method of `Device`; the
+payload has the inputs of an execution. The child sends any number of `DeviceLogLine`, then one
+`DeviceAnswer` with the result, new findings and times, and the outputs of an execution.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import BinaryIO, Literal
 
-from qnnmem.child import limit_memory, open_replies, read_frame, write_frame
+from msgspec import Struct
+
+from qnnmem.child import limit_memory, open_replies
 from qnnmem.errors import LoadError, QnnError, QnnMemError, TcmFatal
-from qnnmem.lpai.net_run.device import Counted, Device, Executed
-from qnnmem.lpai.net_run.device_settings import DeviceSettings
+from qnnmem.finding import Finding
+from qnnmem.lpai.net_run.device import Counted, Device, DeviceSettings, Executed
 from qnnmem.lpai.net_run.jobs import cut
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.qnn.enums import LogLevel
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import sentence
+from qnnmem.wire import WireMessage, read_frame, write_frame
 
 _LARGEST_FRAME = 16 << 30
+Method = Literal[
+    "create",
+    "allocate",
+    "retrieve",
+    "configure",
+    "finalize",
+    "execute",
+    "submit",
+    "take",
+    "counted",
+    "close",
+]
+
+
+class Start(WireMessage, frozen=True):
+    """The limit on memory and the settings of the device."""
+
+    memory_limit: int
+    settings: DeviceSettings
+
+
+class Ready(WireMessage, frozen=True):
+    """The libraries are imported; now the time of calls counts."""
+
+
+class DeviceCall(WireMessage, frozen=True):
+    """A method of the device and its arguments, None where it has none."""
+
+    method: Method
+    graph: str | None = None
+    number: int | None = None  # sets of buffers, or one of them
+    sizes: list[int] | None = None  # bytes of each input
+
+
+class DeviceFailure(Struct, frozen=True):
+    """An exception as plain values."""
+
+    kind: Literal["qnn", "tcm", "memory", "load", "usage", "fault"]
+    text: str = ""
+    code: int = 0
+    limit: int = 0
+    finding: Finding | None = None
+
+
+class DeviceLogLine(WireMessage, frozen=True):
+    """A line of the backend's log."""
+
+    level: LogLevel
+    text: str
+
+
+class DeviceAnswer(WireMessage, frozen=True):
+    """What a call did."""
+
+    findings: list[Finding]
+    times: list[tuple[str, int]]
+    failure: DeviceFailure | None = None
+    code: int | None = None  # of an execution
+    counted: Counted | None = None
 
 
 class _Times(ApiTimes):
@@ -42,62 +102,59 @@ class _Server:
         self._replies, self._times, self._told = replies, _Times(), 0
         self._device = Device(settings, self._times, self._log, limited=True)
 
-    def answer(self, request: Mapping[str, Any], payload: bytes) -> None:
-        """Do what is asked and say what came of it."""
-        header: dict[str, Any] = {}
-        outputs = b""
-        arguments = list(request["arguments"])
-        if "sizes" in request:
-            arguments.append(list(cut(payload, request["sizes"])))
+    def answer(self, request: DeviceCall, payload: bytes) -> None:
+        """Make a call and send what came of it."""
+        arguments = [one for one in (request.graph, request.number) if one is not None]
+        inputs = [] if request.sizes is None else [list(cut(payload, request.sizes))]
+        result = failure = None
         try:
-            result = getattr(self._device, request["call"])(*arguments)
+            result = getattr(self._device, request.method)(*arguments, *inputs)
         except Exception as exc:  # the parent raises it again
-            header["failure"] = _failure(exc)
-        else:
-            if isinstance(result, Executed):
-                header["result"], outputs = result
-            elif isinstance(result, Counted):
-                header["result"] = result
-        header["findings"] = [asdict(found) for found in self._new_findings()]
-        header["times"], self._times.new = self._times.new, []
-        write_frame(self._replies, header, outputs)
+            failure = _failure(exc)
+        code, outputs = result if isinstance(result, Executed) else (None, b"")
+        counted = result if isinstance(result, Counted) else None
+        times, self._times.new = self._times.new, []
+        reply = DeviceAnswer(self._new_findings(), times, failure, code, counted)
+        write_frame(self._replies, reply, outputs)
 
     def _log(self, level: LogLevel, text: str) -> None:
-        write_frame(self._replies, {"log": [int(level), text]})
+        write_frame(self._replies, DeviceLogLine(level, text))
 
-    def _new_findings(self) -> Iterator[Any]:
+    def _new_findings(self) -> list[Finding]:
         findings = self._device.findings
         start, self._told = self._told, len(findings)
-        return islice(findings, start, None)
+        return list(islice(findings, start, None))
 
 
-def _failure(exc: Exception) -> dict[str, Any]:
+def _failure(exc: Exception) -> DeviceFailure:
     """An error as plain values."""
     if isinstance(exc, QnnError):
-        return {"kind": "qnn", "code": exc.code, "finding": asdict(exc.finding)}
+        return DeviceFailure("qnn", code=exc.code, finding=exc.finding)
     if isinstance(exc, TcmFatal):
-        return {"kind": "tcm", "limit": exc.limit}
+        return DeviceFailure("tcm", limit=exc.limit)
     if isinstance(exc, LoadError):
-        return {"kind": "load", "text": exc.reason}
+        return DeviceFailure("load", exc.reason)
     if isinstance(exc, MemoryError | ImportError):  # a library that cannot be mapped
-        return {"kind": "memory"}
+        return DeviceFailure("memory")
     if isinstance(exc, OSError):
-        return {"kind": "usage", "text": f"the binary cannot be run here: {sentence(exc)}"}
-    kind = "usage" if isinstance(exc, QnnMemError) else "fault"
-    return {"kind": kind, "text": str(exc) if kind == "usage" else f"{type(exc).__name__}: {exc}"}
+        return DeviceFailure("usage", f"the binary cannot be run here: {sentence(exc)}")
+    if isinstance(exc, QnnMemError):
+        return DeviceFailure("usage", str(exc))
+    return DeviceFailure("fault", f"{type(exc).__name__}: {exc}")
 
 
 def main() -> int:
-    """Answer requests until the parent closes the pipe."""
-    replies = open_replies()
-    first = read_frame(sys.stdin.buffer, _LARGEST_FRAME)
+    """DeviceAnswer calls until the parent closes the pipe."""
+    replies, requests = open_replies(), sys.stdin.buffer
+    first = read_frame(requests, Start, _LARGEST_FRAME)
     if first is None:
         return 1
-    limit_memory(int(first[0]["memory_limit"]))
+    start, _ = first
+    limit_memory(start.memory_limit)
     import_onnxruntime()  # before the time of the first call begins
-    write_frame(replies, {"ready": True})
-    server = _Server(DeviceSettings.from_json(first[0]["settings"]), replies)
-    while (frame := read_frame(sys.stdin.buffer, _LARGEST_FRAME)) is not None:
+    write_frame(replies, Ready())
+    server = _Server(start.settings, replies)
+    while (frame := read_frame(requests, DeviceCall, _LARGEST_FRAME)) is not None:
         server.answer(*frame)
     return 0
 

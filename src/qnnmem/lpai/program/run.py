@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.loader.onnx.trial.child import NodeOrder
+    from qnnmem.loader.onnx.trial.program import NodeOrder
 
 _LOCATION = "constants"  # external data must name a file; the bytes come from memory
 _UNUSED_ADDRESS = 64  # an address that is never read or written
@@ -303,14 +303,12 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
 
 def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
     from qnnmem.errors import ChildFailed
-    from qnnmem.loader.onnx.trial.child import NodeOrder
-    from qnnmem.loader.onnx.trial.program import order
+    from qnnmem.loader.onnx.trial.program import Order, order
 
     try:
-        header, _ = order({"inputs": forms}, model.SerializeToString())
+        return order(Order(list(forms)), model.SerializeToString())
     except Exception as exc:  # onnxruntime's classes have no common base of their own
         raise ChildFailed(sentence(exc)) from exc
-    return NodeOrder.of(header)
 
 
 def _checked(program: bytes) -> bytes:

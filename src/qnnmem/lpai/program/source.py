@@ -207,6 +207,7 @@ class ProgramSource:
         from onnx import helper, numpy_helper
 
         from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
+        from qnnmem.loader.onnx.trial.program import TrialInput
 
         names = tuple(names)
         if not names:
@@ -217,7 +218,7 @@ class ProgramSource:
         # What is left are tensors whose shape is asked for: any values of that shape will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
         feeds = [
-            (name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
+            TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
             for name, form in blank.items()
         ]
         request = RunRequest(self.sub_model(nodes, reads, blank, names), feeds, names, 1)

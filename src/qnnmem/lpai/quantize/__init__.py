@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.atomic_file import write_whole
-from qnnmem.calibration import Input, Sample, find_samples
-from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
+from qnnmem.calibration import Input, Sample, absolute, find_samples
+from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import LoadError, UsageError, chain_words
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.loader.onnx.tensor import EXTERNAL, stored_bytes, tensors
+from qnnmem.lpai.quantize.child import Quantize, QuantizeAdvice, Quantized, QuantizeProgress
 from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.obstacle import find_obstacle
@@ -29,6 +30,7 @@ from qnnmem.lpai.quantize.precision import (
     float_tensors,
 )
 from qnnmem.text import quote
+from qnnmem.wire import ChildFailure, Frame
 
 if TYPE_CHECKING:
     import onnx
@@ -100,42 +102,41 @@ def quantize_model(
     inputs = _inputs(path, model)
     _check(path, model, states)
     samples = None if calibration is None else find_samples(calibration, inputs)
-    options = {
-        "bits": bits,
-        "weight_bits": weight_bits,
-        "path": str(path.resolve()),
-        "inputs": inputs,
-        "samples": samples and [[(n, str(Path(p).absolute())) for n, p in one] for one in samples],
-        "count": RANDOM_SAMPLES if samples is None else len(samples),
-        "seed": seed,
-        "states": list(states),
-        "integer_io": integer_io,
-        "advice_s": min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
-    }
     outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
     stored = model.ByteSize() + sum(map(stored_bytes, outside))
     # Quantizing shortens weights and adds nodes; more than that was computed from next to nothing.
     most = min(_LARGEST_MODEL, 2 * stored + REPLY_LIMIT)
-    header, blob = _ask_child(
-        path, time_limit_s, options, model.SerializeToString(), most, progress
+    request = Quantize(
+        path=path.resolve(),
+        bits=bits,
+        weight_bits=weight_bits,
+        inputs=inputs,
+        samples=None if samples is None else absolute(samples),
+        count=RANDOM_SAMPLES if samples is None else len(samples),
+        seed=seed,
+        states=list(states),
+        integer_io=integer_io,
+        advice_s=min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
+        most=most,
     )
+    done, blob, tried = _ask_child(path, time_limit_s, request, model.SerializeToString(), progress)
     write_whole(output, blob)
-    return _result(header, samples)
+    return _result(done, tried, samples)
 
 
-def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> QuantizeResult:
-    notes, worst = list(header["notes"]), header["worst"]
+def _result(
+    done: Quantized, tried: tuple[Tried, ...], samples: Sequence[Sample] | None
+) -> QuantizeResult:
+    notes, worst = list(done.notes), done.worst
     if samples is None:
         notes.insert(
             0,
-            f"ranges come from {header['samples']} made-up samples: sizes and addresses are right, "
+            f"ranges come from {done.samples} made-up samples: sizes and addresses are right, "
             "results are not accurate until ranges come from real samples (calibration)",
         )
     if worst is not None:
         notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
-    io = {name: Encoding(*encoding) for name, encoding in header["io"].items()}
-    tried = tuple(Tried(*one) for one in header.get("tried", ()))
-    return QuantizeResult(tuple(notes), header["samples"], samples is None, worst, io, tried)
+    return QuantizeResult(tuple(notes), done.samples, samples is None, worst, done.io, tried)
 
 
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
@@ -175,41 +176,37 @@ def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]
 def _ask_child(
     path: Path,
     time_limit_s: float,
-    options: Mapping[str, Any],
+    request: Quantize,
     payload: bytes,
-    most: int,
     progress: Callable[[str], None] | None,
-) -> Frame:
-    """The child's result of at most `most` bytes."""
+) -> tuple[Quantized, bytes, tuple[Tried, ...]]:
+    """The child's result, the model, and the errors of wider numbers."""
     # A fixed hash seed: the order of sets must not reach the file.
     environment = {"PYTHONHASHSEED": "0"}
+    tried: tuple[Tried, ...] = ()
     with ChildProcess("qnnmem.lpai.quantize.child", time_limit_s, environment) as child:
-        frame = child.ask({**options, "most": most}, payload, most)
-        while frame is not None and "progress" in frame[0]:
-            if progress is not None:
-                progress(str(frame[0]["progress"]))
-            frame = child.receive(most)
+        child.send(request, payload)
+        reply: Quantized | ChildFailure | None = None
+        blob = b""
+        while reply is None:
+            frame: Frame[Any] | None = child.receive(
+                QuantizeProgress | Quantized | ChildFailure, request.most
+            )
+            if frame is None:
+                break
+            if not isinstance(frame[0], QuantizeProgress):
+                reply, blob = frame
+            elif progress is not None:
+                progress(frame[0].text)
         # Advice comes after the result: a child that is ended while it looks for some has done it.
-        if frame is not None and frame[0].get("poor") and (advice := child.receive()):
-            frame = ({**frame[0], **advice[0]}, frame[1])
-    if frame is None:
-        raise _dead(path, child)
-    if "error" in frame[0]:
-        raise _failed(path, frame[0])
-    return frame
-
-
-def _failed(path: Path, header: Mapping[str, Any]) -> Exception:
-    reason = str(header["error"])
-    if header.get("kind") in ("usage", "load"):  # already names its file
-        return UsageError(reason)
-    return LoadError(path, f"cannot be quantized: {reason}")
-
-
-def _dead(path: Path, child: ChildProcess) -> LoadError:
-    if child.expired:
-        reason = f"did not finish within {child.time_limit_s:.3g} s; use fewer samples"
-    else:
-        limit = describe_limit(child.memory_limit)
-        reason = f"crashed or ran out of memory, {limit}; use smaller shapes"
-    return LoadError(path, f"quantizing {reason}")
+        if isinstance(reply, Quantized) and reply.poor:
+            advice = child.receive(QuantizeAdvice)
+            tried = () if advice is None else advice[0].tried
+    if reply is None:
+        helps = "use fewer samples" if child.expired else "use smaller shapes"
+        raise LoadError(path, f"{child.lost(request.doing)}; {helps}")
+    if isinstance(reply, ChildFailure):
+        if reply.kind == "usage":  # it names its file
+            raise UsageError(reply.sentence)
+        raise LoadError(path, f"cannot be quantized: {reply.sentence}")
+    return reply, blob, tried

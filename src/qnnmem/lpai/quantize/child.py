@@ -1,8 +1,8 @@
 """Child program that quantizes one model with onnxruntime.
 
 Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or running
-out of memory costs one limited process. One request comes as a frame on stdin; replies go to
-stdout: any number of progress frames, one with the result, and maybe one with what else was tried.
+out of memory costs one limited process. One request comes; replies are any number of
+`QuantizeProgress`, one `Quantized` with the model as its payload, and maybe one `QuantizeAdvice`.
 
     optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
     measure the range of every float tensor on the samples   ranges.py
@@ -18,16 +18,15 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
-from qnnmem.calibration import Input, random_sample, read_sample
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
-from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.calibration import Input, Sample, random_sample, read_sample
+from qnnmem.child import describe_limit, limit_memory, open_replies
+from qnnmem.errors import QnnMemError
 from qnnmem.loader.onnx.tensor import embed, tensors
-from qnnmem.lpai.quantize.error import LARGE_ERROR
+from qnnmem.lpai.quantize.error import LARGE_ERROR, Tried
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,
     Encoding,
@@ -43,6 +42,7 @@ from qnnmem.lpai.quantize.masks import replace_endless
 from qnnmem.lpai.quantize.ranges import Feed, Measured, ValueRange, measure, open_session
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import quote, sentence
+from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame
 
 if TYPE_CHECKING:
     import onnx
@@ -53,30 +53,62 @@ _WIDE_RANGE = 1e6
 Say = Callable[[str], None]
 
 
-class Quantized(NamedTuple):
-    """A quantized model, what to say about it, and the errors of wider numbers, not yet tried."""
+class Quantize(WireMessage, frozen=True):
+    """Quantize the model of the payload, whose weights may lie beside `path`."""
 
-    header: dict[str, Any]
-    blob: bytes = b""
-    tries: Iterator[tuple[int, int, float]] = iter(())
+    doing: ClassVar[str] = "quantizing"
+    path: Path
+    bits: int
+    weight_bits: int
+    inputs: list[Input]
+    samples: tuple[Sample, ...] | None  # None: made-up ones of the seed
+    count: int
+    seed: int
+    states: list[tuple[str, str]]
+    integer_io: bool
+    advice_s: float  # for trying wider numbers
+    most: int  # bytes of the result
 
 
-def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> Quantized:
-    """The quantized model, with notes and the largest difference from the float one."""
+class QuantizeProgress(WireMessage, frozen=True):
+    """What is being done."""
+
+    text: str
+
+
+class Quantized(WireMessage, frozen=True):
+    """What to say about the quantized model."""
+
+    notes: list[str]
+    samples: int
+    worst: float | None  # largest difference from the float model
+    io: dict[str, Encoding]
+    poor: bool  # an `QuantizeAdvice` follows
+
+
+class QuantizeAdvice(WireMessage, frozen=True):
+    """Errors of wider numbers."""
+
+    tried: tuple[Tried, ...]
+
+
+def quantize(
+    request: Quantize, payload: bytes, say: Say
+) -> tuple[Quantized, bytes, Iterator[Tried]]:
+    """The quantized model with notes, and the errors of wider numbers, not yet tried."""
     import onnx
 
-    states = [(str(old), str(new)) for old, new in options["states"]]
-    inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
+    states = request.states
     model = onnx.ModelProto.FromString(payload)
     for tensor in tensors(model):
-        embed(Path(options["path"]), tensor)
+        embed(request.path, tensor)
     model, notes = _optimised(model)
     name_nodes(model.graph)
     own_biases(model.graph)
     drop_unread_states(model.graph)
-    measured = _measure(model, options, inputs, states, say)
+    measured = _measure(model, request, say)
     say("inserting quantize nodes")
-    widths = Widths(int(options["bits"]), int(options["weight_bits"]))
+    widths = Widths(request.bits, request.weight_bits)
     begin = monotonic()
     result, made = _inserted(model, measured, widths, states)
     notes += made
@@ -85,19 +117,17 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> Quantized:
     notes += _changed_integers(model, result, measured.feeds)
     seconds = monotonic() - begin
     found: dict[str, Encoding] = {}
-    if options["integer_io"]:
+    if request.integer_io:
         found, left = integer_io(result)
         notes += left
     open_session(result)  # onnxruntime must take what is handed out
-    io = {name: list(encoding) for name, encoding in found.items()}
     poor = worst is not None and worst > LARGE_ERROR
-    header = {"notes": notes, "samples": measured.samples, "worst": worst, "io": io, "poor": poor}
-    if result.ByteSize() > options["most"]:
-        raise ValueError(f"constants that it computes make it more than {options['most']:,} bytes")
+    if result.ByteSize() > request.most:
+        raise ValueError(f"constants that it computes make it more than {request.most:,} bytes")
     blob = bytes(result.SerializeToString(deterministic=True))
-    pace = (seconds, float(options["advice_s"]))
+    pace = (seconds, request.advice_s)
     tries = _tries(model, measured, widths, states, pace) if poor else iter(())
-    return Quantized(header, blob, tries)
+    return Quantized(notes, measured.samples, worst, found, poor), blob, tries
 
 
 def _inserted(
@@ -120,7 +150,7 @@ def _tries(
     given: Widths,
     states: Sequence[tuple[str, str]],
     pace: tuple[float, float],
-) -> Iterator[tuple[int, int, float]]:
+) -> Iterator[Tried]:
     """Errors with wider numbers on the same samples; `pace` is seconds for one, and for all."""
     seconds, most = pace
     begin = monotonic()
@@ -130,7 +160,7 @@ def _tries(
             return
         worst = _worst_error(model, _inserted(model, measured, widths, states)[0], measured.feeds)
         if worst is not None:
-            yield (*widths, worst)
+            yield Tried(*widths, worst)
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
@@ -150,25 +180,18 @@ def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
     return simplified, []
 
 
-def _measure(
-    model: onnx.ModelProto,
-    options: Mapping[str, Any],
-    inputs: Sequence[Input],
-    states: Sequence[tuple[str, str]],
-    say: Say,
-) -> Measured:
-    samples, count = options["samples"], int(options["count"])
+def _measure(model: onnx.ModelProto, request: Quantize, say: Say) -> Measured:
+    count, states = request.count, request.states
     state_inputs = {old for old, _ in states}
     done = iter(range(1, count + 1))
 
     def feeds() -> Iterator[Feed]:
-        if samples is None:
-            given = [item for item in inputs if item.name not in state_inputs]
-            yield from (random_sample(given, options["seed"], number) for number in range(count))
+        if request.samples is None:
+            given = [item for item in request.inputs if item.name not in state_inputs]
+            yield from (random_sample(given, request.seed, number) for number in range(count))
         else:
-            for sample in samples:
-                files = tuple((name, path) for name, path in sample)
-                yield read_sample(files, inputs, state_inputs)
+            for sample in request.samples:
+                yield read_sample(sample, request.inputs, state_inputs)
 
     return measure(model, feeds(), states, lambda: say(f"calibrating {next(done)} of {count}"))
 
@@ -234,31 +257,29 @@ def _changed_integers(
         yield f"output {quote(name)}, integers: {differ:,} of {of:,} values differ on these samples"
 
 
-def _say(replies: BinaryIO, text: str) -> None:
-    write_frame(replies, {"progress": text})
-
-
 def main() -> int:
     """Answer one request."""
     limit = int(sys.argv[1])
     limit_memory(limit)
     replies = open_replies()
-    frame = read_frame(sys.stdin.buffer, limit)
+    frame = read_frame(sys.stdin.buffer, Quantize, limit)
     if frame is None:
         return 1
     try:
-        done = quantize(*frame, partial(_say, replies))
+        done, blob, tries = quantize(
+            *frame, lambda text: write_frame(replies, QuantizeProgress(text))
+        )
     except QnnMemError as exc:
-        kind = "usage" if isinstance(exc, UsageError) else "load"
-        done = Quantized({"error": str(exc), "kind": kind})
+        write_frame(replies, ChildFailure(str(exc), "usage"))  # it names its file
     except MemoryError:
         used_up = f"{describe_limit(limit)} are used up; use smaller shapes"
-        done = Quantized({"error": used_up, "kind": "failure"})
+        write_frame(replies, ChildFailure(used_up))
     except Exception as exc:  # the parent reports it
-        done = Quantized({"error": sentence(exc), "kind": "failure"})
-    write_frame(replies, done.header, done.blob)
-    if done.header.get("poor"):
-        write_frame(replies, {"tried": list(done.tries)})
+        write_frame(replies, ChildFailure(sentence(exc)))
+    else:
+        write_frame(replies, done, blob)
+        if done.poor:
+            write_frame(replies, QuantizeAdvice(tuple(tries)))
     return 0
 
 

@@ -141,15 +141,15 @@ def _verdict(result: WatchResult) -> str:
     after = f"({calls} of QNN, {end})"
     said = list(_findings(result))
     made = sum(call.count for call in result.failed_calls if call.injected)
-    if made:
-        said.append(f"{counted(made, 'call')} failed on purpose")
     if missed and not result.findings:
-        return f"not watched: {missed}; nothing to say about the rest of {program} {after}"
-    if missed:
-        return f"{', '.join(said)} in {program} {after}; not watched: {missed}"
+        return f"not watched: {missed}; no problems found in the rest of {program} {after}"
     if not result.findings:
-        return f"nothing to say about {program}{''.join(f', {one}' for one in said)} {after}"
-    return f"{', '.join(said)} in {program} {after}"
+        failed = f"; {counted(made, 'call')} {'was' if made == 1 else 'were'} made to fail"
+        return f"no problems found in {program}{failed if made else ''} {after}"
+    if made:
+        said.append(f"{counted(made, 'call')} made to fail")
+    rest = f"; not watched: {missed}" if missed else ""
+    return f"{', '.join(said)} in {program} {after}{rest}"
 
 
 def _findings(result: WatchResult) -> Iterator[str]:

@@ -25,7 +25,7 @@ _MOST = 200  # findings, failures or things that are shown
 _LEFT = 5  # things that a run left
 _LOG = 40  # lines of the library under a call
 _DRAWN = 1000  # points of a line
-_ANSWER = ("nothing found", "to be changed", "cannot tell")
+_ANSWER = ("no problems found", "problems found", "cannot tell")
 
 
 def client_section(found: ClientResult) -> PageSection:

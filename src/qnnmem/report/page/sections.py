@@ -34,7 +34,7 @@ from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.lint import LintResult
 from qnnmem.results.plan import PlanResult, PlansResult
 from qnnmem.results.programs import ClientResult, FailEachResult, WatchResult
-from qnnmem.results.read import read_as
+from qnnmem.results.read import read_as, schema_in
 from qnnmem.results.schema import schema_name
 from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
@@ -72,17 +72,10 @@ _SEVERAL: Mapping[str, type[SeveralFiles]] = {
 }
 
 
-def schema_of(result: Any) -> Any:
-    """The schema that a result names; what is in a vendor's nesting names it in our part."""
-    ours = result.get("qnnmem") if isinstance(result, dict) else None
-    inner = ours if isinstance(ours, dict) else result
-    return inner.get("schema") if isinstance(inner, dict) else None
-
-
 def sections_of(result: Any, where: str) -> list[PageSection]:
     """The sections of a result that was read from JSON; UsageError where it cannot be shown."""
-    name = schema_of(result)
-    if not isinstance(name, str) or name not in _SEVERAL:
+    name = schema_in(result)
+    if name is None or name not in _SEVERAL:
         return [section_of(result, where)]
     found = read_as(result, where, _SEVERAL[name])
     sections = [_KINDS[schema_name(type(one))][1](one) for one in found.each]
@@ -94,8 +87,8 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
 
 def section_of(result: Any, where: str) -> PageSection:
     """The section of a result that was read from JSON; UsageError where it cannot be shown."""
-    name = schema_of(result)
-    if not isinstance(name, str) or name not in _KINDS:
+    name = schema_in(result)
+    if name is None or name not in _KINDS:
         known = ", ".join(SHOWN)
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     kind, render = _KINDS[name]

@@ -15,7 +15,8 @@ from qnnmem.loader.onnx.passes.resolve import OpenModel, resolve
 from qnnmem.loader.onnx.passes.shape import ShapedModel, shape
 from qnnmem.loader.onnx.refusal import DependentShapes
 from qnnmem.loader.onnx.tensor import OnnxType, type_of, value_info
-from qnnmem.loader.onnx.trial.child import TrialChild, TrialInput
+from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.loader.onnx.trial.program import TrialInput
 from qnnmem.loader.onnx.trial.questions import NUMPY
 from qnnmem.text import printable, quote
 from qnnmem.units import format_size
@@ -130,7 +131,7 @@ class Attempts:
             return None
         self._count += 1
         try:
-            failures, shapes = self.child.attempt(
+            tried = self.child.attempt(
                 *self._inputs(fixed), thorough=thorough, watched=len(self.watched)
             )
         except UsageError as exc:
@@ -140,8 +141,9 @@ class Attempts:
         except LoadError as exc:  # the child is gone
             self.barrier = exc.reason
             return None
+        failures = tried.failures
         if not failures:
-            self.seen = dict(zip(self.watched, shapes, strict=True))
+            self.seen = dict(zip(self.watched, tried.shapes, strict=True))
             return None
         return RunFailure(_cleaned(failures[0]), is_steady=thorough and len(set(failures)) == 1)
 

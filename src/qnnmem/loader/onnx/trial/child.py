@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
-from qnnmem.errors import ChildFailed, LoadError, OutOfTime
-from qnnmem.loader.onnx.trial.program import TRIES
+from qnnmem.child import REPLY_LIMIT, ChildProcess
+from qnnmem.errors import ChildFailed, ChildLost, LoadError, OutOfTime
+from qnnmem.loader.onnx.trial.program import (
+    TRIES,
+    Attempted,
+    AttemptRun,
+    Fold,
+    Infer,
+    Inline,
+    NodeOrder,
+    Open,
+    OptimiseBasic,
+    Order,
+    OutputTypes,
+    Run,
+    TrialInput,
+)
 from qnnmem.loader.onnx.wire import check_wire
+from qnnmem.wire import Done, Frame, WireMessage
 
 if TYPE_CHECKING:
     import onnx
@@ -17,31 +32,14 @@ if TYPE_CHECKING:
 
 # Of constants that are computed: real models have kilobytes, a few nodes can ask for terabytes.
 MAX_COMPUTED = 256 << 20
-_DOING = {
-    "inline": "inlining functions",
-    "infer": "shape inference",
-    "run": "a trial run",
-    "fold": "computing constants",
-    "order": "a trial run",
-    "open": "opening the model",
-    "attempt": "a trial run",
-    "optimise": "folding constants",
-}
-
-
-class TrialInput(NamedTuple):
-    """An input of a trial run that is filled with made-up values."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+T = TypeVar("T", bound=WireMessage)
 
 
 class RunRequest(NamedTuple):
-    """What to run: inputs as (name, numpy dtype, shape), names to fetch, how many runs."""
+    """What to run, names to fetch, how many runs."""
 
     model: onnx.ModelProto
-    inputs: Sequence[tuple[str, str, tuple[int, ...]]]
+    inputs: Sequence[TrialInput]
     fetch: Sequence[str]
     runs: int
 
@@ -51,27 +49,6 @@ class RunResult(NamedTuple):
 
     values: list[list[onnx.TensorProto]]
     types: Mapping[str, str]
-
-
-class NodeOrder(NamedTuple):
-    """Names of nodes in the order they ran, shapes of outputs, or why every run failed."""
-
-    names: Sequence[str]
-    shapes: Mapping[str, tuple[int, ...]]
-    failure: str = ""
-
-    @classmethod
-    def of(cls, header: Mapping[str, Any]) -> NodeOrder:
-        """What the child's answer says."""
-        shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
-        return cls(list(header["order"]), shapes, str(header.get("failure", "")))
-
-
-class Attempted(NamedTuple):
-    """Why each try failed, or the shapes that were watched when one did not."""
-
-    failures: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class TrialChild(ChildProcess):
@@ -85,7 +62,7 @@ class TrialChild(ChildProcess):
         """Model with its own functions inlined."""
         import onnx
 
-        _, reply = self._ask({"verb": "inline"}, model.SerializeToString())
+        _, reply = self._ask(Inline(), Done, model.SerializeToString())
         check_wire(self._path, reply)  # calls of calls of calls can be more than any file holds
         inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
         return inlined
@@ -94,8 +71,8 @@ class TrialChild(ChildProcess):
         """Model after the optimisations that come before any execution provider."""
         import onnx
 
-        options = {"verb": "optimise", "folder": str(self._path.parent.resolve())}
-        _, reply = self._ask(options, model.SerializeToString(), MAX_COMPUTED)
+        request = OptimiseBasic(self._path.parent.resolve())
+        _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
         check_wire(self._path, reply)
         folded: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
         return folded
@@ -104,7 +81,7 @@ class TrialChild(ChildProcess):
         """Types that shape inference finds."""
         import onnx
 
-        _, reply = self._ask({"verb": "infer"}, model.SerializeToString())
+        _, reply = self._ask(Infer(), Done, model.SerializeToString())
         graph: onnx.GraphProto = _parse(onnx.GraphProto(), reply)
         return list(graph.value_info)
 
@@ -112,19 +89,15 @@ class TrialChild(ChildProcess):
         """Run a model and fetch tensors."""
         import onnx
 
-        options = {
-            "verb": "run",
-            "folder": str(self._path.parent.resolve()),
-            "inputs": [list(item) for item in request.inputs],
-            "fetch": list(request.fetch),
-            "runs": request.runs,
-            "most": MAX_COMPUTED,
-        }
-        header, reply = self._ask(options, request.model.SerializeToString(), MAX_COMPUTED)
+        folder = self._path.parent.resolve()
+        inputs, fetch = list(request.inputs), list(request.fetch)
+        asked = Run(folder, inputs, fetch, request.runs, MAX_COMPUTED)
+        blob = request.model.SerializeToString()
+        outputs, reply = self._ask(asked, OutputTypes, blob, MAX_COMPUTED)
         found = list(_parse(onnx.GraphProto(), reply).initializer)
         width = len(request.fetch)
         runs = [found[start : start + width] for start in range(0, len(found), width)]
-        return RunResult(runs, header["types"])
+        return RunResult(runs, outputs.types)
 
     def fold(self, request: RunRequest, folder: Path | None) -> list[onnx.TensorProto]:
         """Values of constants in order, computed without any optimisation.
@@ -133,28 +106,20 @@ class TrialChild(ChildProcess):
         """
         import onnx
 
-        options = {
-            "verb": "fold",
-            "folder": "" if folder is None else str(folder.resolve()),
-            "inputs": [list(item) for item in request.inputs],
-            "fetch": list(request.fetch),
-            "most": MAX_COMPUTED,
-        }
-        _, reply = self._ask(options, request.model.SerializeToString(), MAX_COMPUTED)
+        where = None if folder is None else folder.resolve()
+        asked = Fold(where, list(request.inputs), list(request.fetch), MAX_COMPUTED)
+        _, reply = self._ask(asked, Done, request.model.SerializeToString(), MAX_COMPUTED)
         return list(_parse(onnx.GraphProto(), reply).initializer)
 
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
     ) -> NodeOrder:
         """The order that onnxruntime runs the nodes in; opening the model must not fail."""
-        options = {"verb": "order", "inputs": [list(item) for item in inputs]}
-        header, _ = self._ask(options, model.SerializeToString())
-        return NodeOrder.of(header)
+        return self._ask(Order(list(inputs)), NodeOrder, model.SerializeToString())[0]
 
     def open(self, model: onnx.ModelProto) -> None:
         """Open a model for `attempt`."""
-        folder = str(self._path.parent.resolve())
-        self._ask({"verb": "open", "folder": folder}, model.SerializeToString())
+        self._ask(Open(self._path.parent.resolve()), Done, model.SerializeToString())
 
     def attempt(
         self,
@@ -171,30 +136,21 @@ class TrialChild(ChildProcess):
         # Floats fail by their sizes; integers may be indices that are out of range.
         quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
         tries = TRIES if thorough else TRIES[:quick]
-        rows = [list(item) for item in inputs]
-        options = {"verb": "attempt", "inputs": rows, "tries": list(tries), "watched": watched}
-        header, _ = self._ask(options, given)
-        shapes = tuple(tuple(map(int, shape)) for shape in header.get("shapes", ()))
-        return Attempted(tuple(map(str, header["failures"])), shapes)
+        return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
 
-    def _ask(self, options: dict[str, Any], payload: bytes, values: int = 0) -> Frame:
+    def _ask(
+        self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
+    ) -> Frame[T]:
         """Answer that holds at most `values` bytes of values beside what describes a model."""
-        frame = self.ask(options, payload, len(payload) + values + REPLY_LIMIT)
-        if frame is None:
-            raise self._dead(options["verb"])
-        if "error" in frame[0]:
-            raise ChildFailed(str(frame[0]["error"]))
-        return frame
-
-    def _dead(self, verb: str) -> LoadError:
-        if self.expired:
-            reason = f"did not finish within {self.time_limit_s:.3g} s"
-            return OutOfTime(self._path, f"{_DOING[verb]} {reason}", cure="fix more shapes by hand")
-        reason = (
-            f"crashed or ran out of memory, {describe_limit(self.memory_limit)}; "
-            "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
-        )
-        return LoadError(self._path, f"{_DOING[verb]} {reason}")
+        try:
+            return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
+        except ChildLost as lost:
+            if self.expired:
+                raise OutOfTime(self._path, str(lost), cure="fix more shapes by hand") from lost
+            reason = (
+                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
+            )
+            raise LoadError(self._path, f"{lost}; {reason}") from lost
 
 
 def _parse(message: Any, blob: bytes) -> Any:

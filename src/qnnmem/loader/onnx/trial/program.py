@@ -1,19 +1,21 @@
 """Child program that runs foreign C++ code (inliner, shape inference, onnxruntime) on one model.
 
 The parent never runs such code itself: a hostile model can crash it, hang it or make it eat
-memory. Here that costs one limited process. Requests and replies are frames on stdin and stdout:
-two lengths, a JSON header, a binary payload. What a reply may hold, the request says (`most`).
+memory. Here that costs one limited process. The payload of a request is a serialized model, of most
+replies one as well. `most` is how many bytes of values a reply may hold.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from qnnmem.child import serve
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import quote, sentence
+from qnnmem.wire import Done, Frame, WireMessage
 
 if TYPE_CHECKING:
     import numpy
@@ -39,16 +41,108 @@ TYPE_NAMES = {
 }
 
 
-def inline(_options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+class TrialInput(NamedTuple):
+    """An input that is filled with made-up values: its numpy type and its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Inline(WireMessage, frozen=True):
+    """Replace the calls of the model's own functions by their nodes."""
+
+    doing: ClassVar[str] = "inlining functions"
+
+
+class Infer(WireMessage, frozen=True):
+    """Find value infos by shape inference."""
+
+    doing: ClassVar[str] = "shape inference"
+
+
+class Run(WireMessage, frozen=True):
+    """Run the model some times and fetch tensors; `folder` holds external data."""
+
+    doing: ClassVar[str] = "a trial run"
+    folder: Path
+    inputs: list[TrialInput]
+    fetch: list[str]
+    runs: int
+    most: int
+
+
+class OutputTypes(WireMessage, frozen=True):
+    """onnxruntime's type of each output; the payload has the fetched tensors of all runs."""
+
+    types: dict[str, str]
+
+
+class Fold(WireMessage, frozen=True):
+    """Compute constants by the nodes as they are; only the shape of an input matters."""
+
+    doing: ClassVar[str] = "computing constants"
+    folder: Path | None
+    inputs: list[TrialInput]
+    fetch: list[str]
+    most: int
+
+
+class OptimiseBasic(WireMessage, frozen=True):
+    """OptimiseBasic the model as onnxruntime does before any execution provider gets it."""
+
+    doing: ClassVar[str] = "folding constants"
+    folder: Path
+
+
+class Order(WireMessage, frozen=True):
+    """Run the model as it is until it succeeds; inputs have ONNX's number of their type."""
+
+    doing: ClassVar[str] = "a trial run"
+    inputs: list[tuple[str, int, tuple[int, ...]]]
+
+
+class NodeOrder(WireMessage, frozen=True):
+    """Names of nodes in the order they ran, shapes of outputs, or why every run failed."""
+
+    names: list[str]
+    shapes: dict[str, tuple[int, ...]]
+    failure: str = ""
+
+
+class Open(WireMessage, frozen=True):
+    """Keep the model open for `AttemptRun`; its inputs may leave sizes open."""
+
+    doing: ClassVar[str] = "opening the model"
+    folder: Path
+
+
+class AttemptRun(WireMessage, frozen=True):
+    """Run the open model once for each try until one succeeds; the last outputs are shapes."""
+
+    doing: ClassVar[str] = "a trial run"
+    inputs: list[TrialInput]
+    tries: list[str]
+    watched: int
+
+
+class Attempted(WireMessage, frozen=True):
+    """Why each try failed, or the shapes that were watched when one did not."""
+
+    failures: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+def inline(_request: Inline, payload: bytes) -> Frame[Done]:
     """Replace the calls of the model's own functions by their nodes."""
     import onnx
     import onnx.inliner
 
     model = onnx.inliner.inline_local_functions(onnx.ModelProto.FromString(payload))
-    return {}, bytes(model.SerializeToString())
+    return Done(), bytes(model.SerializeToString())
 
 
-def infer(_options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+def infer(_request: Infer, payload: bytes) -> Frame[Done]:
     """Find value infos by shape inference; they come in a graph."""
     import onnx
     import onnx.shape_inference
@@ -58,61 +152,60 @@ def infer(_options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], byt
     found = onnx.GraphProto()
     found.value_info.extend(inferred.graph.value_info)
     found.value_info.extend(inferred.graph.output)
-    return {}, bytes(found.SerializeToString())
+    return Done(), bytes(found.SerializeToString())
 
 
-def run(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
     """Run the model: per run one tensor per fetched name, and the outputs' types."""
     levels = import_onnxruntime().GraphOptimizationLevel
     reasons = []
     # Basic folding removes whatever a shape does not really depend on, but rarely breaks a graph.
     for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
         try:
-            session = _session(payload, options["folder"], level)
-            runs = _runs(session, options)
+            session = _session(payload, request.folder, level)
+            runs = _runs(session, request)
         except MemoryError:
             raise
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
             reasons.append(sentence(exc))
             continue
         types = {output.name: output.type for output in session.get_outputs()}
-        return {"types": types}, _packed([v for run in runs for v in run], options["most"])
+        return OutputTypes(types), _packed([v for run in runs for v in run], request.most)
     raise RuntimeError(reasons[-1])
 
 
-def fold(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+def fold(request: Fold, payload: bytes) -> Frame[Done]:
     """Values of constants, by the nodes as they are; inputs are zero, only their shape matters."""
     import numpy
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = _session(payload, options["folder"], level, threads=1)
-    feeds = {name: numpy.zeros(shape, dtype) for name, dtype, shape in options["inputs"]}
-    return {}, _packed(session.run(options["fetch"], feeds), options["most"])
+    session = _session(payload, request.folder, level, threads=1)
+    feeds = {item.name: numpy.zeros(item.shape, item.dtype) for item in request.inputs}
+    return Done(), _packed(session.run(request.fetch, feeds), request.most)
 
 
-def optimise(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
     """Give the model as execution providers get it: constants and constant branches folded."""
     import tempfile
-    from pathlib import Path
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "optimised.onnx")
-        _session(payload, options["folder"], level, save=str(target))
-        return {}, target.read_bytes()
+        _session(payload, request.folder, level, save=str(target))
+        return Done(), target.read_bytes()
 
 
-def open_session(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Keep a model open for `attempt`; its inputs may leave sizes open."""
+def open_session(request: Open, payload: bytes) -> Done:
+    """Keep a model open for `attempt`."""
     onnxruntime = import_onnxruntime()
     level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # Shapes are asked as soon as a tensor is there, so that none lives longer for it.
     order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    _KEPT["session"] = _session(payload, options["folder"], level, order=order)
-    return {}, b""
+    _KEPT["session"] = _session(payload, request.folder, level, order=order)
+    return Done()
 
 
-def attempt(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+def attempt(request: AttemptRun, payload: bytes) -> Attempted:
     """Run the kept model with inputs of some sizes: why each try fails, or the watched shapes."""
     import onnx
     from onnx import numpy_helper
@@ -120,18 +213,18 @@ def attempt(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], by
     given = onnx.GraphProto.FromString(payload).initializer
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in given}
     failures = []
-    for kind in options["tries"]:
-        feeds = values | {name: _feed(kind, *rest) for name, *rest in options["inputs"]}
+    for kind in request.tries:
+        feeds = values | {item.name: _feed(kind, item) for item in request.inputs}
         try:
-            values = _KEPT["session"].run(None, feeds)
+            results = _KEPT["session"].run(None, feeds)
         except MemoryError:
             raise
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
             failures.append(str(exc)[:_LONGEST_FAILURE])
         else:
-            shapes = [value.tolist() for value in values[len(values) - options["watched"] :]]
-            return {"failures": [], "shapes": shapes}, b""
-    return {"failures": failures}, b""
+            watched = results[len(results) - request.watched :]
+            return Attempted((), tuple(tuple(shape.tolist()) for shape in watched))
+    return Attempted(tuple(failures))
 
 
 def _packed(values: list[Any], most: int) -> bytes:
@@ -151,10 +244,9 @@ def _packed(values: list[Any], most: int) -> bytes:
     return bytes(graph.SerializeToString())
 
 
-def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+def order(request: Order, payload: bytes) -> NodeOrder:
     """Run the model as it is until it succeeds: the order of its nodes, the shapes it gives."""
     import tempfile
-    from pathlib import Path
 
     from onnx import helper
 
@@ -171,35 +263,32 @@ def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], byte
             payload, settings, providers=["CPUExecutionProvider"]
         )
         inputs = [
-            [name, helper.tensor_dtype_to_np_dtype(element).name, shape]
-            for name, element, shape in options["inputs"]
+            TrialInput(name, helper.tensor_dtype_to_np_dtype(element).name, shape)
+            for name, element, shape in request.inputs
         ]
         for kind in RUNS:
             try:
-                values = session.run(None, {name: _feed(kind, *rest) for name, *rest in inputs})
+                values = session.run(None, {item.name: _feed(kind, item) for item in inputs})
                 break
             except Exception as exc:  # as above
                 failure = exc
         else:
-            return {"order": [], "shapes": {}, "failure": sentence(failure)}, b""
+            return NodeOrder([], {}, sentence(failure))
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     ending = "_kernel_time"
     ran = sorted((e["ts"], at) for at, e in enumerate(events) if e["name"].endswith(ending))
     names = [output.name for output in session.get_outputs()]
-    shapes = {name: list(value.shape) for name, value in zip(names, values, strict=True)}
-    return {
-        "order": [events[at]["name"].removesuffix(ending) for _, at in ran],
-        "shapes": shapes,
-    }, b""
+    shapes = {name: value.shape for name, value in zip(names, values, strict=True)}
+    return NodeOrder([events[at]["name"].removesuffix(ending) for _, at in ran], shapes)
 
 
-def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
+def _runs(session: Any, request: Run) -> list[list[Any]]:
     """Collect fetched values; runs that fail on made-up inputs do not count if one succeeds."""
     runs, failure = [], None
-    for kind in RUNS[: options["runs"]]:
-        feeds = {name: _feed(kind, dtype, shape) for name, dtype, shape in options["inputs"]}
+    for kind in RUNS[: request.runs]:
+        feeds = {item.name: _feed(kind, item) for item in request.inputs}
         try:
-            runs.append(session.run(options["fetch"], feeds))
+            runs.append(session.run(request.fetch, feeds))
         except Exception as exc:  # as above
             failure = failure or exc
     if not runs and failure is not None:
@@ -208,7 +297,12 @@ def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
 
 
 def _session(
-    payload: bytes, folder: str, level: Any, threads: int = 2, order: Any = None, save: str = ""
+    payload: bytes,
+    folder: Path | None,
+    level: Any,
+    threads: int = 2,
+    order: Any = None,
+    save: str = "",
 ) -> Any:
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
@@ -223,13 +317,17 @@ def _session(
         options.execution_order = order
     if save:
         options.optimized_model_filepath = save
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path",
+        "" if folder is None else str(folder),
+    )
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
 
-def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
+def _feed(kind: str, item: TrialInput) -> numpy.ndarray[Any, Any]:
     import numpy
 
+    _, dtype, shape = item
     if kind in ("zeros", "ones"):
         return numpy.full(shape, int(kind == "ones"), dtype)
     random = numpy.random.default_rng(RUNS.index(kind))
@@ -241,8 +339,18 @@ def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    verbs = {"inline": inline, "infer": infer, "run": run, "fold": fold, "order": order}
-    return serve(verbs | {"open": open_session, "attempt": attempt, "optimise": optimise})
+    return serve(
+        {
+            Inline: inline,
+            Infer: infer,
+            Run: run,
+            Fold: fold,
+            OptimiseBasic: optimise,
+            Order: order,
+            Open: open_session,
+            AttemptRun: attempt,
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph
 from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
 from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
 from qnnmem.loader.onnx.trial.models import cone, light_graph
-from qnnmem.loader.onnx.trial.program import RUNS, TYPE_NAMES
+from qnnmem.loader.onnx.trial.program import RUNS, TYPE_NAMES, TrialInput
 from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op, no_tensor
 from qnnmem.text import quote
 
@@ -159,11 +159,11 @@ def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
     return tuple(int(size) for size in numpy_helper.to_array(tensor))
 
 
-def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
+def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
     feeds = []
     for item in graph.input:
         kind = type_of(item)
         if kind is None or kind.shape is None or kind.elem not in NUMPY:
             raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
-        feeds.append((item.name, NUMPY[kind.elem], kind.shape))
+        feeds.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
     return feeds

@@ -11,30 +11,42 @@ from concurrent.futures import CancelledError, Executor, Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from qnnmem.cache import NOWHERE, cache_folder
 from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
-from qnnmem.htp.far.parcel import pack
-from qnnmem.htp.far.store import FileStore, IncomingFile
+from qnnmem.htp.remote.parcel import RequestFolder, pack, unpack
+from qnnmem.htp.remote.store import FileStore, IncomingFile
+from qnnmem.htp.requests import CompileRequest, HtpSettings
 from qnnmem.text import sentence
+from qnnmem.wire import decode, encode
 
 MOST_SENT = 1 << 30  # bytes of a model in one task
 CACHE_BYTES = 8 << 30  # that a worker keeps
 _LOOK_S = 5.0
 
 Answer = dict[str, Any]
-Task = Callable[..., Answer]  # options of the parcel and contents of files go first
+Task = Callable[..., Answer]  # the model and contents of files go first
+
+
+class SentModel(NamedTuple):
+    """A model by content: its request, and the size of each file."""
+
+    request: bytes
+    sizes: dict[str, int]
 
 
 class ClusterModel:
     """A model that tasks are about; `answers` says whether anybody is left to do them."""
 
     def __init__(self, path: Path, executor: Executor, answers: Callable[[], bool]) -> None:
-        self._parcel = pack("compile", {"model": path, "folder": path.absolute().parent})
-        size = sum(file.size for file in self._parcel.files.values())
+        whole = path.absolute()
+        self._parcel = pack(CompileRequest(whole, whole.parent, Path("model.onnx"), HtpSettings(0)))
+        size = sum(file.name.size for file in self._parcel.files.values())
         if size > MOST_SENT:
             raise UsageError(f"{path} has {size:,} bytes, a cluster is sent {MOST_SENT:,} at most")
+        sizes = {file.name.sha256: file.name.size for file in self._parcel.files.values()}
+        self._sent = SentModel(encode(self._parcel.request), sizes)
         self._path, self._executor, self._answers = path, executor, answers
 
     def ask(self, task: Task, *wish: object) -> Answer:
@@ -42,14 +54,14 @@ class ClusterModel:
         answer = self._once(task, {}, wish)
         while "missing" in answer:
             files = (self._parcel.files[digest] for digest in answer["missing"])
-            answer = self._once(task, {f.digest: b"".join(f.parts()) for f in files}, wish)
+            answer = self._once(task, {f.name.sha256: b"".join(f.parts()) for f in files}, wish)
         if "error" in answer:
             raise WorkerError(f"a worker of the cluster cannot compile: {answer['error']}")
         here: Answer = _renamed(answer, str(answer["model"]), str(self._path))
         return here
 
     def _once(self, task: Task, contents: Mapping[str, bytes], wish: tuple[object, ...]) -> Answer:
-        job: Future[Answer] = self._executor.submit(task, self._parcel.options, contents, *wish)
+        job: Future[Answer] = self._executor.submit(task, self._sent, contents, *wish)
         while True:
             try:
                 return job.result(_LOOK_S)
@@ -74,11 +86,8 @@ def _renamed(value: Any, there: str, here: str) -> Any:
 
 
 @contextmanager
-def model_there(
-    options: Mapping[str, Any], contents: Mapping[str, bytes]
-) -> Iterator[Path | list[str]]:
+def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
     """On a worker of a cluster: the model as a file, or which files it lacks."""
-    from qnnmem.htp.far.request import RequestFolder, read_request
     from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
@@ -87,17 +96,16 @@ def model_there(
         folder.held.mkdir()
         for digest, content in contents.items():
             _take(store, folder.held, digest, content)
-        named = (options["model"], *options["folder"].values())
-        sizes = {one["sha256"]: one["size"] for one in named}
-        missing = [name for name, size in sizes.items() if not store.hold(name, size, folder.held)]
+        held = folder.held
+        missing = [name for name, size in sent.sizes.items() if not store.hold(name, size, held)]
         if missing:
             yield missing
             return
         folder.make()
-        placed = read_request("compile", options, folder)
-        model = Path(placed["folder"], "model.onnx")
-        Path(placed["model"]).rename(model)
-        yield model
+        placed = unpack(decode(sent.request, CompileRequest), folder)
+        if not isinstance(placed, CompileRequest):
+            raise AssertionError("a request keeps its type")
+        yield placed.model.rename(placed.folder / "model.onnx")
 
 
 def library_there_is() -> str:

@@ -1,4 +1,4 @@
-"""The near end of the pipe to a worker elsewhere: the process of a command, its hello, its end."""
+"""The client's end of the pipe to a remote worker: the process of a command, its hello, its end."""
 
 from __future__ import annotations
 
@@ -8,33 +8,41 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from qnnmem.child import Frame, end, kill_group, read_frame, write_frame
-from qnnmem.errors import NoCompiler, UsageError, WorkerError, WorkerLost
-from qnnmem.htp.far import wire
-from qnnmem.htp.far.command import Command, show_command
-from qnnmem.htp.installed import Library
-from qnnmem.text import printable, quote
-from qnnmem.version import __version__
+import msgspec
 
+from qnnmem.child import end, kill_group
+from qnnmem.deadline import Deadline
+from qnnmem.errors import NoCompiler, UsageError, WorkerError, WorkerLost
+from qnnmem.htp.installed import Library
+from qnnmem.htp.remote.command import Command, show_command
+from qnnmem.htp.remote.messages import (
+    BEAT_S,
+    CLIENT_LINE,
+    MAX_NOISE,
+    MAX_REPLY,
+    PROTOCOL,
+    SILENCE_S,
+    START_S,
+    WORKER_LINE,
+    Beat,
+    FromWorker,
+    Hello,
+    WorkerHello,
+    hello_frame,
+)
+from qnnmem.text import printable
+from qnnmem.version import __version__
+from qnnmem.wire import Frame, WireMessage, decode, encode, read_raw, write_frame
+
+_BEAT = encode(Beat())
 _TAIL = 8 << 10  # bytes of what a command says on standard error
 _SHOWN = 300
-_GOODBYE_S = 3.0  # for the far end to leave by itself, which ends containers and logins, too
+_GOODBYE_S = 3.0  # for the worker to leave by itself, which ends containers and logins, too
 _QUEUED = 16  # frames
-
-
-@dataclass(frozen=True, slots=True)
-class FarHello:
-    """What the far end says of itself."""
-
-    library: Library
-    time_limit_s: float  # of one request, at most
-    memory_limit: int  # bytes of address space of one request, at most
 
 
 class Connection:
@@ -44,11 +52,11 @@ class Connection:
     """
 
     def __init__(
-        self, command: Command, start_s: float = wire.START_S, silence_s: float = wire.SILENCE_S
+        self, command: Command, start_s: float = START_S, silence_s: float = SILENCE_S
     ) -> None:
         self.command, self._silence_s = command, silence_s
         self._writing, self._closing = threading.Lock(), threading.Event()
-        self._frames: queue.Queue[Frame | None] = queue.Queue(_QUEUED)
+        self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(_QUEUED)
         self._heard, self._waits, self._greeted = time.monotonic(), False, False
         self._noise = self._said = b""
         self._why = ""  # it was ended, or cannot be understood
@@ -76,27 +84,31 @@ class Connection:
         reads = self._threads[0].is_alive()
         return reads and not self._closing.is_set() and self._process.poll() is None
 
-    def send(self, header: Mapping[str, Any], payload: bytes | memoryview = b"") -> None:
+    def send(self, message: WireMessage, payload: bytes | memoryview = b"") -> None:
         """Send one frame."""
         try:
             with self._writing:
-                write_frame(self._process.stdin, dict(header), payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
+                write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
         except (OSError, ValueError):
             raise self.lost() from None
 
-    def receive(self, until: float | None = None) -> Frame:
-        """The next frame that is not a beat, `until` a moment at the latest."""
+    def receive(self, deadline: Deadline | None = None) -> Frame[Any]:
+        """The next frame that is not a beat, at the deadline at the latest."""
         try:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            frame = self._frames.get(timeout=left)
+            while True:
+                frame = self._frames.get(timeout=None if deadline is None else deadline.left_s)
+                if frame is None:
+                    self._frames.put(None)
+                    raise self.lost()
+                message = decode(frame[0], FromWorker)
+                if not isinstance(message, Beat):
+                    return message, frame[1]
         except queue.Empty:
             self._why = self._why or "does not keep the time limit"
             kill_group(self._process)
             raise self.lost() from None
-        if frame is None:
-            self._frames.put(None)
-            raise self.lost()
-        return frame
+        except ValueError:
+            raise self.nonsense() from None
 
     def has_answer(self) -> bool:
         """Whether a frame waits to be received."""
@@ -146,44 +158,48 @@ class Connection:
         with suppress(queue.Full):
             self._frames.put_nowait(None)
 
-    def _greet(self, start_s: float) -> FarHello:
-        hello = {"hello": wire.PROTOCOL, "qnnmem": __version__}
+    def _greet(self, start_s: float) -> WorkerHello:
         stdin = self._process.stdin
         with suppress(OSError):  # what became of it shows when the answer is read
-            stdin.write(wire.CLIENT_LINE)  # type: ignore[union-attr]  # it is a pipe
-            write_frame(stdin, hello)  # type: ignore[arg-type]  # as above
+            stdin.write(CLIENT_LINE + hello_frame(Hello(PROTOCOL, __version__)))  # type: ignore[union-attr]  # it is a pipe
+            stdin.flush()  # type: ignore[union-attr]  # as above
         try:
             frame = self._frames.get(timeout=start_s)
         except queue.Empty:
             raise WorkerLost(self._sentence(f"did not answer within {start_s:g} s")) from None
         if frame is None:
             raise self.lost()
-        hello = frame[0]
-        if hello.get("hello") != wire.PROTOCOL or not wire.agrees(hello.get("qnnmem"), __version__):
-            theirs = quote(str(hello.get("qnnmem"))[:20])
-            what = f"has qnnmem {theirs}, this is {__version__}: install the same on both ends"
-            raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
-        if missing := hello.get("missing"):
-            what = f"{show_command(self.command)} has no library: {printable(str(missing)[:500])}"
+        hello = self._hello(frame[0])
+        if hello.missing:
+            what = f"{show_command(self.command)} has no library: {printable(hello.missing[:500])}"
             raise NoCompiler(f"the HTP worker {what}")
         beats = threading.Thread(target=self._beat, daemon=True)
         beats.start()
         self._threads.append(beats)
         self._greeted = True
-        return self._hello(hello)
+        return hello
 
-    def _hello(self, hello: Mapping[str, Any]) -> FarHello:
+    def _hello(self, text: bytes) -> WorkerHello:
+        """The worker's hello; WorkerError where it is of another version."""
         try:
-            package, runtime, folder = (str(word)[:1000] for word in hello["library"])
-            library = Library(package, runtime, Path(folder), self.command)
-            limit, memory = hello["time_limit_s"], hello["memory_limit"]
-            if type(limit) not in (int, float) or not 0 < limit < 1 << 40:
-                raise ValueError("no time limit")
-            if not wire.is_count(memory) or not memory:
-                raise ValueError("no memory limit")
-            return FarHello(library, float(limit), memory)
-        except (KeyError, TypeError, ValueError, OverflowError):
+            versions = msgspec.json.decode(text, type=Hello)
+            if other := versions.difference():
+                what = f"{other}: install the same qnnmem on both ends"
+                raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
+            hello = msgspec.json.decode(text, type=WorkerHello)
+        except (ValueError, RecursionError):
             raise self.nonsense() from None
+        if not hello.missing and hello.library is None:
+            raise self.nonsense()
+        return hello
+
+    @property
+    def library(self) -> Library:
+        """The library that the worker has."""
+        if self.hello.library is None:
+            raise AssertionError("a worker without a library is not connected")
+        package, runtime, folder = self.hello.library
+        return Library(package, runtime, Path(folder), self.command)
 
     def _sentence(self, what: str) -> str:
         self._threads[1].join(0.5)
@@ -193,18 +209,16 @@ class Connection:
 
     def _read(self) -> None:
         """Take frames from the pipe until it ends."""
-        stream = _Ending(self._process.stdout)  # type: ignore[arg-type]  # it is a pipe
+        stream: BinaryIO = self._process.stdout  # type: ignore[assignment]  # it is a pipe
         try:
-            if self._find_greeting(stream.stream):
-                while (frame := read_frame(stream, wire.MAX_REPLY)) is not None:  # type: ignore[arg-type]  # has read
+            if self._find_greeting(stream):
+                while (frame := read_raw(stream, MAX_REPLY)) is not None:
                     self._heard = time.monotonic()
-                    if frame[0].get("event") != "beat":
+                    if frame[0] != _BEAT:
                         self._waits = True
                         self._frames.put(frame)
                         self._waits, self._heard = False, time.monotonic()
-                if not stream.ended:
-                    self._why = self._why or "sends what cannot be understood"
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             self._why = self._why or "sends what cannot be understood"
         finally:
             if self._why:
@@ -213,17 +227,17 @@ class Connection:
 
     def _find_greeting(self, stream: BinaryIO) -> bool:
         """Skip what a login prints; False for a program that is no worker."""
-        room = wire.MAX_NOISE
+        room = MAX_NOISE
         while room > 0 and (line := stream.readline(room)):
             room -= len(line)
-            if line.strip() == wire.WORKER_LINE.strip():
+            if line.strip() == WORKER_LINE.strip():
                 self._heard = time.monotonic()
                 if line.endswith(b"\r\n"):
                     self._why = (
                         "is reached through a terminal, which changes bytes (ssh without -t)"
                     )
                 return not self._why
-            if line.strip() == wire.CLIENT_LINE.strip():
+            if line.strip() == CLIENT_LINE.strip():
                 self._why = "gives back what it is sent: it is no worker"
                 return False
             self._noise = (self._noise + line)[-_TAIL:]
@@ -240,10 +254,10 @@ class Connection:
                 self._said = (self._said + chunk)[-_TAIL:]
 
     def _beat(self) -> None:
-        """Let the far end know that somebody is here."""
+        """Let the worker know that somebody is here."""
         with suppress(WorkerLost):
-            while not self._closing.wait(wire.BEAT_S):
-                self.send({"op": "beat"})
+            while not self._closing.wait(BEAT_S):
+                self.send(Beat())
 
     def _watch(self) -> None:
         """End a worker that is not heard any more: a network may be cut without a word."""
@@ -259,19 +273,6 @@ class Connection:
         if self._waits or not self._greeted:  # the start has a limit of its own
             return False
         return time.monotonic() - self._heard > self._silence_s
-
-
-class _Ending:
-    """A stream that knows whether it gave less than it was asked for."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.ended = stream, False
-
-    def read(self, count: int) -> bytes:
-        """`count` bytes; fewer only at the end."""
-        found = self.stream.read(count)
-        self.ended = self.ended or len(found) < count
-        return found
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

@@ -7,11 +7,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from far_workers import bare, fake, program
+from remote_workers import bare, fake, program
 
-from qnnmem.errors import NoCompiler, WorkerError, WorkerLost
-from qnnmem.htp.far.connection import Connection
+from qnnmem.errors import NoCompiler, UsageError, WorkerError, WorkerLost
 from qnnmem.htp.installed import Library
+from qnnmem.htp.remote.connection import Connection
+from qnnmem.htp.requests import (
+    CompareRequest,
+    HtpSettings,
+    LoadRequest,
+    VersionsRequest,
+    WaitRequest,
+)
 from qnnmem.htp.worker import Tick, Worker
 from qnnmem.version import __version__
 
@@ -47,6 +54,14 @@ def test_what_is_no_worker_is_one_sentence(text: str, words: str) -> None:
     assert caught.value.exit_code == 2
 
 
+def test_another_protocol_is_refused() -> None:
+    """Also between two ends that call themselves alike."""
+    command = fake("read()", __version__)
+    text = command[-1].replace('"hello": 2', '"hello": 1')
+    with pytest.raises(WorkerError, match=r"protocol 1, this is 2: install the same"):
+        Connection((*command[:-1], text))
+
+
 @pytest.mark.parametrize("version", ["0.0.1", "9.9", "", "x" * 99])
 def test_another_version_is_refused(version: str) -> None:
     """Both versions are named."""
@@ -69,61 +84,73 @@ def ask(then: str) -> Worker:
     return Worker(library=Library("2.7.0", "1", Path("/far"), command))
 
 
-_OUTCOME = (
-    '{"event": "outcome", "kind": "done", "reply": {}, "sentence": "", "code": None, "stage": "",'
-    '"log": [], "tail": [], "exit_status": 0, "signal": None, "peak_rss": 1, "seconds": 0.5,'
-    '"cpu_seconds": None, "log_bytes": 0, "work": {"out": "/r/out", "root": "/r"}}'
-)
-_SERVE = "read(); send({'event': 'missing', 'files': []}); read(); "
+_REPLY = {
+    **{"type": "VersionsReply", "provider": "p", "backend_id": 6, "build_id": "b"},
+    **{"core_api": [2, 1, 0], "backend_api": [5, 1, 0]},
+}
+_OUTCOME = {
+    **{"type": "RemoteOutcome", "out": "/r/out", "root": "/r"},
+    "outcome": {"kind": "done", "reply": _REPLY, "peak_rss": 1, "seconds": 0.5},
+}
+_SERVE = "read(); send({'type': 'Missing', 'files': []}); read(); "
+
+
+def changed(**changes: object) -> str:
+    """A far end that sends an outcome with other values."""
+    outcome = {**_OUTCOME, "outcome": {**_OUTCOME["outcome"], **changes}}  # type: ignore[dict-item]
+    return f"{_SERVE}send({outcome})"
 
 
 def test_an_outcome_is_read() -> None:
     """The tests below are about a worker that would be understood."""
     with ask(f"{_SERVE}send({_OUTCOME})") as worker:
-        outcome = worker.ask("versions", {})
+        outcome = worker.ask(VersionsRequest())
     assert (outcome.kind, outcome.peak_rss, outcome.seconds) == ("done", 1, 0.5)
 
 
 @pytest.mark.parametrize(
     "then",
     [
-        "read(); send({'event': 'missing', 'files': ['a']})",
-        "read(); send({'event': 'dance'})",
+        "read(); send({'type': 'Missing', 'files': ['a']})",
+        "read(); send({'type': 'Missing', 'files': ['0' * 64]})",
+        "read(); send({'type': 'Dance'})",
         "read(); send([1, 2])",
         "read(); out.write(b'\\xff' * 16); out.flush(); time.sleep(60)",
-        _SERVE + "send({'event': 'outcome'})",
-        _SERVE + "send({'event': 'file', 'size': -1})",
-        _SERVE + "send({'event': 'file', 'size': 9, 'name': '../x', 'index': 0})",
-        _SERVE + "send({'event': 'file', 'size': 9, 'shared': 4})",
-        _SERVE + "send({'event': 'file', 'size': 9, 'log': True}); send({'event': 'tick'})",
-        _SERVE + f"send(dict({_OUTCOME}, kind='dance'))",
-        _SERVE + f"send(dict({_OUTCOME}, log=[1]))",
-        _SERVE + f"send(dict({_OUTCOME}, reply={{'binaries': {{'file': 7}}}}))",
+        _SERVE + "send({'type': 'RemoteOutcome'})",
+        _SERVE + "send({'type': 'Missing', 'files': []})",
+        _SERVE + "send({'type': 'ResultFile', 'size': -1})",
+        _SERVE + "send({'type': 'ResultFile', 'size': 9, 'name': '../x'})",
+        _SERVE + "send({'type': 'ResultFile', 'size': 9, 'shared': 4})",
+        _SERVE + "send({'type': 'ResultFile', 'size': 9}); send({'type': 'RemoteProgress'})",
+        changed(kind="dance"),
+        changed(log=[1]),
+        changed(reply=None),
+        changed(reply={"type": "CallsReply", "codes": [0]}),
         _SERVE + "out.write(b'\\x01' + bytes(15) + b'x'); out.flush()",
     ],
 )
 def test_an_answer_that_is_none_loses_the_worker(then: str) -> None:
     """Nothing that a worker sends is trusted to be well-formed."""
     with ask(then) as worker, pytest.raises(WorkerLost) as caught:
-        worker.ask("versions", {})
+        worker.ask(VersionsRequest())
     assert "\n" not in str(caught.value)
 
 
 def test_a_refusal_of_the_far_end_is_passed_on() -> None:
     """The worker is ready for the next request."""
-    then = "read(); send({'event': 'error', 'sentence': 'its disk is full'})\n"
+    then = "read(); send({'type': 'WorkerRefusal', 'sentence': 'its disk is full'})\n"
     then += f"{_SERVE}send({_OUTCOME})"
     with ask(then) as worker:
         with pytest.raises(WorkerError, match="refuses: its disk is full"):
-            worker.ask("versions", {})
-        assert worker.ask("versions", {}).is_done
+            worker.ask(VersionsRequest())
+        assert worker.ask(VersionsRequest()).is_done
 
 
 def test_a_worker_that_dies_is_started_again() -> None:
     """The next request is served by a new one."""
     with ask(f"{_SERVE}send({_OUTCOME})") as worker:
-        assert worker.ask("versions", {}).is_done
-        assert worker.ask("versions", {}).is_done
+        assert worker.ask(VersionsRequest()).is_done
+        assert worker.ask(VersionsRequest()).is_done
 
 
 def test_a_worker_that_hangs_is_silent() -> None:
@@ -158,14 +185,15 @@ def test_a_request_goes_through_the_whole_pipe(tmp_path: Path) -> None:
             raise NotWanted
 
     with Worker(library=library) as worker:
-        refused = worker.ask("load", {"binaries": [str(sent)], "soc": 57})
+        refused = worker.ask(LoadRequest([sent], 57))
         assert refused.kind == "refused"
         assert "libQnnHtp.so" in refused.sentence
         with pytest.raises(NotWanted):
-            worker.ask("wait", {}, progress=stop)
-        late = worker.ask("wait", {}, time_limit_s=0.2)
+            worker.ask(WaitRequest(), progress=stop)
+        late = worker.ask(WaitRequest(), time_limit_s=0.2)
         assert (late.kind, late.sentence) == ("timeout", "not finished within 0.2 s")
-        with pytest.raises(WorkerError, match="asks for what a worker does not do"):
-            worker.ask("dance", {})
+        compare = CompareRequest(sent, tmp_path, sent, HtpSettings(57))
+        with pytest.raises(UsageError, match="on another machine, which does not serve this"):
+            worker.ask(compare)
     kept = list((tmp_path / "far").iterdir())
     assert [path.stat().st_size for path in kept] == [3 << 20]

@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from packed import packed
+
+from qnnmem.htp.remote.messages import PROTOCOL
 from qnnmem.version import __version__
 
 Frame = tuple[dict[str, Any], bytes]
@@ -30,7 +33,7 @@ out.write(b"\\nqnnmem-htp-worker\\n" + turns[0])
 out.flush()
 into.readline(), into.readline(), read()
 for turn in turns[1:]:
-    while b'"beat"' in read()[0]:
+    while b"Beat" in read()[0]:
         pass
     out.write(turn)
     out.flush()
@@ -38,35 +41,40 @@ while into.read(1 << 16):
     pass
 """
 HELLO: dict[str, Any] = {
-    "hello": 1,
+    "hello": PROTOCOL,
     "qnnmem": __version__,
     "library": ["2.7.0", "1", "/far"],
     "time_limit_s": 60,
     "memory_limit": 1 << 32,
 }
-MISSING: dict[str, Any] = {"event": "missing", "files": []}
+MISSING: dict[str, Any] = {"type": "Missing", "files": []}
+REPLY: dict[str, Any] = {
+    "type": "CompileReply",
+    "binaries": [b"model_qnn.bin"],
+    "epcontext": b"model.onnx",
+    "on_htp": 1,
+    "on_cpu": [["a", "Relu"]],
+    "seconds": 0.1,
+}
 OUTCOME: dict[str, Any] = {
-    "event": "outcome",
-    "kind": "done",
-    "reply": {
-        "binaries": [{"file": 0}],
-        "epcontext": {"file": 1},
-        "on_htp": 1,
-        "on_cpu": [["a", "Relu"]],
-        "seconds": 0.1,
+    "type": "RemoteOutcome",
+    "outcome": {
+        "kind": "done",
+        "reply": REPLY,
+        "sentence": "",
+        "code": None,
+        "stage": "",
+        "log": [{"text": "a line", "level": "I"}],
+        "tail": ["a line"],
+        "exit_status": 0,
+        "signal": None,
+        "peak_rss": 1,
+        "seconds": 0.5,
+        "cpu_seconds": None,
+        "log_bytes": 7,
     },
-    "sentence": "",
-    "code": None,
-    "stage": "",
-    "log": [["a line", "I"]],
-    "tail": ["a line"],
-    "exit_status": 0,
-    "signal": None,
-    "peak_rss": 1,
-    "seconds": 0.5,
-    "cpu_seconds": None,
-    "log_bytes": 7,
-    "work": {"out": "/r/out", "root": "/r"},
+    "out": "/r/out",
+    "root": "/r",
 }
 # Values that stand in no field of an honest far end.
 NASTY: tuple[Any, ...] = (
@@ -80,16 +88,17 @@ NASTY: tuple[Any, ...] = (
         "\ud800",
         "9" * 5000,
     ),
-    *({"file": 0}, {"file": 9}, {"file": "0"}, [{"file": 1}, {"file": 1}], ["/etc/passwd"]),
+    *(b"", b"/etc/passwd", b"../../canary", b"model.onnx", b"model_qnn.bin", b"a\0b", b"\xff"),
+    *([b"model.onnx", b"model.onnx"], [b"/etc/passwd"], {"type": "Done"}, {"type": "CallsReply"}),
 )
 
 
 def conversation(binary: bytes) -> list[list[Frame]]:
     """Give what an honest far end says to one compile, turn by turn."""
-    file = {"event": "file", "size": len(binary), "index": 0, "name": "model_qnn.bin"}
-    model = {"event": "file", "size": 4, "index": 1, "name": "model.onnx"}
-    part = {"event": "part"}
-    tick = {"event": "tick", "seconds": 0.1, "peak_rss": 4096}
+    file = {"type": "ResultFile", "size": len(binary), "name": "model_qnn.bin"}
+    model = {"type": "ResultFile", "size": 4, "name": "model.onnx"}
+    part = {"type": "FilePart"}
+    tick = {"type": "RemoteProgress", "peak_rss": 4096}
     answer: list[Frame] = [(tick, b""), (file, b""), (part, binary), (model, b""), (part, b"onnx")]
     turns: list[list[Frame]] = [[(HELLO, b"")], [(MISSING, b"")], [*answer, (OUTCOME, b"")]]
     return copy.deepcopy(turns)
@@ -98,7 +107,9 @@ def conversation(binary: bytes) -> list[list[Frame]]:
 def encoded(frame: Frame) -> bytes:
     """Give the bytes of a frame."""
     header, payload = frame
-    text = json.dumps(header).encode("utf-8", "surrogatepass")
+    # The hello is JSON in every version.
+    is_hello = "hello" in header or "qnnmem" in header
+    text = json.dumps(header).encode("utf-8", "surrogatepass") if is_hello else packed(header)
     return struct.pack("<QQ", len(text), len(payload)) + text + payload
 
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
+
+from packed import packed
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 
 # A worker by hand: greets as version `{version}`, then does `{then}`.
 _FAKE = """
+from __future__ import annotations
 import json, struct, sys, time
+{packed}
 out, into = sys.stdout.buffer, sys.stdin.buffer
-def send(header, payload=b""):
-    text = json.dumps(header).encode()
+def send(message, payload=b""):
+    text = message if isinstance(message, bytes) else packed(message)
     out.write(struct.pack("<QQ", len(text), len(payload)) + text + payload)
     out.flush()
 def read():
     text, payload = struct.unpack("<QQ", into.read(16))
-    return json.loads(into.read(text)), into.read(payload)
+    return into.read(text), into.read(payload)
 out.write(b"Welcome!\\n\\nqnnmem-htp-worker\\n")
-hello = {"hello": 1, "qnnmem": "{version}", "library": ["2.7.0", "1", "/far"],
+hello = {"hello": 2, "qnnmem": "{version}", "library": ["2.7.0", "1", "/far"],
          "time_limit_s": 60, "memory_limit": 1 << 32}
-send(hello)
+send(json.dumps(hello).encode())
 into.readline(), into.readline(), read()
 {then}
 """
@@ -29,7 +34,8 @@ into.readline(), into.readline(), read()
 
 def fake(then: str, version: str) -> tuple[str, ...]:
     """Give a command that greets rightly and then does something of its own."""
-    text = _FAKE.replace("{then}", then).replace("{version}", version)
+    text = _FAKE.replace("{packed}", inspect.getsource(packed))
+    text = text.replace("{then}", then).replace("{version}", version)
     return (sys.executable, "-I", "-S", "-c", text)
 
 
@@ -44,7 +50,7 @@ import sys
 sys.path.insert(0, {source!r})
 from pathlib import Path
 from qnnmem.htp import installed
-from qnnmem.htp.far import server
+from qnnmem.htp.remote import server
 server.installed_library = lambda: installed.Library("2.7.0", "1", Path("nowhere"))
 server.run_server(Path({folder!r}), 1 << 30, server.server_limits(60.0, None))
 """

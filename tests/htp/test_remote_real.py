@@ -17,9 +17,10 @@ from command_line import exit_code, run
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import WorkerError
-from qnnmem.htp.far.connection import close_parked
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import find_library, library_there
+from qnnmem.htp.remote.connection import close_parked
+from qnnmem.htp.requests import LoadRequest, VersionsRequest, WaitRequest
 from qnnmem.htp.worker import Tick, Worker
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +121,7 @@ def test_a_worker_that_is_killed_is_one_sentence(far: Path, tmp_path: Path) -> N
     """In the middle of a file and in the middle of a request; the next request is served."""
     large = tmp_path / "large.bin"
     large.write_bytes(bytes(64 << 20))
-    request = {"binaries": [str(large)], "soc": 57}
+    request = LoadRequest([large], 57)
     with Worker(library=find_library()) as worker:
 
         def kill(tick: Tick, *, sending: bool) -> None:
@@ -128,9 +129,9 @@ def test_a_worker_that_is_killed_is_one_sentence(far: Path, tmp_path: Path) -> N
                 os.kill(worker.pid, signal.SIGKILL)
 
         with pytest.raises(WorkerError, match="was ended by signal 9") as caught:
-            worker.ask("load", request, progress=lambda tick: kill(tick, sending=True))
+            worker.ask(request, progress=lambda tick: kill(tick, sending=True))
         assert "\n" not in str(caught.value)
         with pytest.raises(WorkerError, match="was ended by signal 9"):
-            worker.ask("wait", {}, progress=lambda tick: kill(tick, sending=False))
-        assert worker.ask("versions", {}).is_done
+            worker.ask(WaitRequest(), progress=lambda tick: kill(tick, sending=False))
+        assert worker.ask(VersionsRequest()).is_done
     assert [path for path in far.iterdir() if not path.name.startswith(".")] == []

@@ -209,7 +209,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
     """Whatever the executor raises, and whenever nobody answers, one sentence says it."""
     from qnnmem.htp.compile import CompileOptions
 
-    monkeypatch.setattr("qnnmem.htp.far.cluster._LOOK_S", 0.01)
+    monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
     monkeypatch.setattr("qnnmem.htp.sweep.cluster.compile_there", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:

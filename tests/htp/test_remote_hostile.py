@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_far_end import (
+from hostile_remote_end import (
     HELLO,
     MISSING,
     NASTY,
     OUTCOME,
+    REPLY,
     command,
     conversation,
     encoded,
@@ -22,15 +24,20 @@ from hostile_far_end import (
     snapshot,
     spoken,
 )
+from packed import packed
 from seeds import seeds
 
 from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.far.connection import Connection
 from qnnmem.htp.library import Library
+from qnnmem.htp.remote.connection import Connection
+from qnnmem.htp.remote.messages import RemoteOutcome
+from qnnmem.htp.remote.parcel import Parcel
+from qnnmem.htp.requests import CompileReply, CompileRequest, HtpSettings
 from qnnmem.htp.worker import RequestOutcome, Worker
-from qnnmem.htp.worker import far as near
+from qnnmem.htp.worker import remote as near
 from qnnmem.targets.socs import find_soc
+from qnnmem.wire import decode
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = EXAMPLES / "small.onnx"
@@ -49,10 +56,10 @@ def ask(turns: list[bytes], folder: Path) -> RequestOutcome | QnnMemError:
     library = Library("2.7.0", "1", Path("/far"), command(turns))
     output = folder / "out" / "model.onnx"
     output.parent.mkdir(exist_ok=True)
-    options = {"model": str(MODEL), "folder": str(EXAMPLES), "output": str(output), "soc": 57}
+    request = CompileRequest(MODEL, EXAMPLES, output, HtpSettings(57))
     try:
         with Worker(library=library) as worker:
-            return worker.ask("compile", options, time_limit_s=0.5)
+            return worker.ask(request, time_limit_s=0.5)
     except QnnMemError as exc:
         return exc
 
@@ -61,9 +68,12 @@ def test_an_honest_far_end_is_understood(tmp_path: Path) -> None:
     """What is spoilt below would do."""
     done = ask(spoken(conversation(BINARY)), tmp_path)
     assert isinstance(done, RequestOutcome)
-    made = done.reply["binaries"]
-    assert [Path(one).read_bytes() for one in made] == [BINARY]
-    assert done.reply["on_cpu"] == [["a", "Relu"]]
+    reply = done.result(CompileReply)
+    assert [path.read_bytes() for path in reply.binaries] == [BINARY]
+    assert reply.on_cpu == [("a", "Relu")]
+
+
+CAME = {"model_qnn.bin": Path("/here/model_qnn.bin"), "model.onnx": Path("/here/model.onnx")}
 
 
 def checked(header: dict[str, Any]) -> RequestOutcome | None:
@@ -77,11 +87,13 @@ def checked(header: dict[str, Any]) -> RequestOutcome | None:
 
     answer = near._Answer.__new__(near._Answer)
     answer._connection = Pipe()  # type: ignore[assignment]  # all of it that is used
-    answer._verb, answer._folder, answer._keep, answer._log = "compile", Path("/here"), None, []
-    answer._made = {0: "/here/model_qnn.bin", 1: "/here/model.onnx"}
+    output = Path("/here/model.onnx")
+    answer._request = CompileRequest(MODEL, EXAMPLES, output, HtpSettings(57))
+    answer._parcel = Parcel(answer._request, output=output)
+    answer._keep, answer._made = None, dict(CAME)
     try:
-        return answer._outcome(header)
-    except WorkerError:
+        return answer._checked(decode(packed(header), RemoteOutcome))
+    except (WorkerError, ValueError):  # which the connection tells from a message
         return None
 
 
@@ -94,12 +106,14 @@ def test_no_field_of_an_outcome_is_trusted(place: tuple[Any, ...]) -> None:
         found = checked(header)
         if found is None:
             continue
-        reply = found.reply
-        assert set(map(str, reply["binaries"])) <= {"/here/model_qnn.bin", "/here/model.onnx"}
-        assert reply["epcontext"] in ("/here/model_qnn.bin", "/here/model.onnx", None)
-        assert reply["epcontext"] is not None or not reply["binaries"]
-        assert all(len(pair) == 2 for pair in reply["on_cpu"])
-        assert type(reply["on_htp"]) is int
+        if not found.is_done and found.reply is None:
+            continue
+        reply = found.result(CompileReply)
+        assert {*reply.binaries} <= {*CAME.values()}
+        assert reply.epcontext in (*CAME.values(), None)
+        assert reply.epcontext is not None or not reply.binaries
+        assert all(len(pair) == 2 for pair in reply.on_cpu)
+        assert type(reply.on_htp) is int
         assert 0 <= found.seconds < 1e10
         numbers = (found.code, found.signal, found.exit_status, found.peak_rss, found.log_bytes)
         assert all(one is None or abs(one) < 1 << 63 for one in numbers)
@@ -125,19 +139,24 @@ def test_no_field_of_a_hello_is_trusted(key: str, value: Any) -> None:
     lost = WorkerError("nonsense")
     connection.nonsense = lambda: lost  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(WorkerError, match="nonsense"):
-        connection._hello({**HELLO, key: value})
+        connection._hello(json.dumps({**HELLO, key: value}).encode())
+
+
+def outcome(**changes: Any) -> dict[str, Any]:
+    """Give an outcome with another reply."""
+    return {**OUTCOME, "outcome": {**OUTCOME["outcome"], "reply": {**REPLY, **changes}}}
 
 
 HUGE = (1 << 62).to_bytes(8, "little")
-TICK = encoded(({"event": "tick", "seconds": 1, "peak_rss": 1}, b""))
+TICK = encoded(({"type": "RemoteProgress", "peak_rss": 1}, b""))
 CASES: dict[str, list[bytes]] = {
     "names a file of the client": [
         *spoken(conversation(BINARY))[:2],
-        encoded(({**OUTCOME, "reply": {**OUTCOME["reply"], "binaries": ["/etc/passwd"]}}, b"")),
+        encoded((outcome(binaries=[b"/etc/passwd"]), b"")),
     ],
     "writes over the model": [
         *spoken(conversation(BINARY))[:2],
-        encoded(({"event": "file", "size": 1, "index": 0, "name": "../../canary"}, b"")),
+        encoded(({"type": "ResultFile", "size": 1, "name": "../../canary"}, b"")),
     ],
     "announces what no memory holds": [*spoken(conversation(BINARY))[:2], HUGE + HUGE],
     "asks for files that were not offered": [
@@ -152,7 +171,7 @@ CASES: dict[str, list[bytes]] = {
     "says nothing": [encoded((HELLO, b"")), encoded((MISSING, b"")), b""],
     "nests deeply": [
         *spoken(conversation(BINARY))[:2],
-        (100_000).to_bytes(8, "little") + bytes(8) + b"[" * 100_000,
+        (100_000).to_bytes(8, "little") + bytes(8) + b"\x91" * 100_000,
     ],
 }
 
@@ -166,6 +185,17 @@ def test_harm_is_one_sentence_and_nothing_is_left(case: str, tmp_path: Path) -> 
     assert isinstance(found, WorkerError)
     assert "\n" not in str(found)
     assert snapshot(tmp_path) == before
+
+
+def test_a_binary_with_a_model_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    """The binary is sound, so only its model tells; nothing is left at the output."""
+    binary = (EXAMPLES / "small_htp.bin").read_bytes()
+    library = Library("2.7.0", "1", Path("/far"), command(spoken(conversation(binary))))
+    options = CompileOptions(dims={"N": 1}, time_limit_s=20.0)
+    target = tmp_path / "a.bin"
+    with Worker(library=library) as worker, pytest.raises(WorkerError, match="no ONNX model"):
+        compile_model(MODEL, find_soc("SM8650"), options, output=target, worker=worker)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("seed", sorted({6, 7, 9, 10, 11, *seeds(0)}))

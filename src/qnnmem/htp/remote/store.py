@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from qnnmem.errors import OutputError
-from qnnmem.htp.far.wire import is_digest
+from qnnmem.htp.remote.messages import is_digest
 from qnnmem.text import sentence
 from qnnmem.units import format_size
 

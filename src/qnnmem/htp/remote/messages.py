@@ -1,0 +1,182 @@
+"""What both ends of a pipe to a remote worker agree on: how it begins, its messages and limits.
+
+Each end greets with a line of its own, so that whatever a login prints before can be told from it.
+Then comes a `Hello` with its versions, which is JSON in every version so that any two ends can read
+it. After that both send frames of `qnnmem.wire`, and a beat every few seconds: an end that hears
+nothing for a minute knows that the other is gone, whatever the network says.
+
+    client                                worker
+    Have   names of all files             Missing  which of them it does not have
+    SendFile, then parts                  Stored
+    Ask    request and limits             RemoteProgress*, then (ResultFile, then parts)*,
+                                          then RemoteOutcome
+                                          WorkerRefusal: one sentence, the request is over
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+from msgspec import Meta, Struct
+
+from qnnmem.htp.requests import RemoteRequest, RequestOutcome
+from qnnmem.text import quote
+from qnnmem.version import __version__
+from qnnmem.wire import LENGTHS, ByteCount, Digest, WireMessage
+
+PROTOCOL = 2
+CLIENT_LINE = b"\nqnnmem-htp-client\n"
+WORKER_LINE = b"\nqnnmem-htp-worker\n"
+MAX_NOISE = 64 << 10  # bytes before the greeting: what a login prints
+PART = 1 << 20  # bytes of a file in one frame
+MAX_REQUEST = 16 << 20  # bytes of a frame to the worker
+MAX_REPLY = 64 << 20  # bytes of a frame from it: a log has 16 MiB at most
+MAX_FILES = 20_000  # of one request
+MAX_RESULT = 1 << 36  # bytes of a result
+BEAT_S = 5.0
+SILENCE_S = 60.0
+START_S = 120.0  # an emulated machine takes its time
+
+Limit = Annotated[float, Meta(gt=0, lt=1 << 40)]  # seconds
+Memory = Annotated[int, Meta(gt=0, le=1 << 50)]  # bytes
+
+
+class Hello(Struct, frozen=True):
+    """The versions of an end."""
+
+    hello: int
+    qnnmem: Annotated[str, Meta(max_length=100)]
+
+    def difference(self) -> str:
+        """Why the ends do not fit; empty if they do. Of a version two numbers count."""
+        ours, theirs = (version.split(".")[:2] for version in (__version__, self.qnnmem))
+        if ours != theirs:
+            return f"has qnnmem {quote(self.qnnmem[:20])}, this is {__version__}"
+        if self.hello != PROTOCOL:
+            return f"speaks protocol {self.hello}, this is {PROTOCOL}"
+        return ""
+
+
+Word = Annotated[str, Meta(max_length=1000)]
+
+
+class WorkerHello(Hello, frozen=True):
+    """A worker's library and limits, or why it has none."""
+
+    library: tuple[Word, Word, Word] | None = None  # versions of its packages, and its folder
+    missing: str = ""
+    time_limit_s: Limit = 1.0  # of one request, at most
+    memory_limit: Memory = 1  # bytes of address space of one request, at most
+
+
+def hello_frame(hello: Hello) -> bytes:
+    """The bytes of a hello."""
+    text = msgspec.json.encode(hello)
+    return LENGTHS.pack(len(text), 0) + text
+
+
+class Beat(WireMessage, frozen=True):
+    """Somebody is here."""
+
+
+class FileName(Struct, frozen=True):
+    """A file by its content."""
+
+    sha256: Digest
+    size: ByteCount
+
+
+class Have(WireMessage, frozen=True):
+    """The files of the next request."""
+
+    files: Annotated[list[FileName], Meta(max_length=MAX_FILES)]
+
+
+class Missing(WireMessage, frozen=True):
+    """Files that have to be sent."""
+
+    files: Annotated[list[Digest], Meta(max_length=MAX_FILES)]
+
+
+class SendFile(WireMessage, frozen=True):
+    """A file comes, in parts; one that is not to be kept is for the next request only."""
+
+    file: FileName
+    keep: bool = True
+
+
+class FilePart(WireMessage, frozen=True):
+    """The payload is the next bytes of a file."""
+
+
+class Stored(WireMessage, frozen=True):
+    """The file is there."""
+
+
+class Ask(WireMessage, frozen=True):
+    """A request, and what it may take at most; `log` asks for the whole log."""
+
+    request: RemoteRequest
+    time_limit_s: Limit
+    memory_limit: Memory | None = None
+    stop_at: str | None = None
+    log: bool = False
+
+
+class RemoteProgress(WireMessage, frozen=True):
+    """A request is under way."""
+
+    peak_rss: ByteCount | None = None
+
+
+class ResultFile(WireMessage, frozen=True):
+    """A result comes, in parts: a file by its name, shared memory by its number, or the log."""
+
+    size: Annotated[int, Meta(ge=0, le=MAX_RESULT)]
+    name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    shared: Annotated[int, Meta(ge=0, lt=MAX_FILES)] | None = None
+
+
+class RemoteOutcome(WireMessage, frozen=True):
+    """What became of a request; the worker's folders are given so that texts can name others."""
+
+    outcome: RequestOutcome
+    out: Annotated[str, Meta(min_length=1)]  # of results
+    root: Annotated[str, Meta(min_length=1)]  # of the request
+
+
+class WorkerRefusal(WireMessage, frozen=True):
+    """Why a request is not served."""
+
+    sentence: Annotated[str, Meta(max_length=2000)]
+
+
+FromClient = Beat | Have | SendFile | FilePart | Ask
+FromWorker = (
+    Beat | Missing | Stored | RemoteProgress | ResultFile | FilePart | RemoteOutcome | WorkerRefusal
+)
+
+
+def digest_of(stream: BinaryIO) -> tuple[str, int]:
+    """SHA-256 of what is left of a stream, and how many bytes that is."""
+    total, size = hashlib.sha256(), 0
+    while chunk := stream.read(PART):
+        total.update(chunk)
+        size += len(chunk)
+    return total.hexdigest(), size
+
+
+def parts_of(path: Path) -> Iterator[bytes]:
+    """The bytes of a file in pieces of a frame."""
+    with path.open("rb") as stream:
+        while chunk := stream.read(PART):
+            yield chunk
+
+
+def is_digest(value: str) -> bool:
+    """Whether a name is a SHA-256 as we write them."""
+    return len(value) == 64 and set(value) <= set("0123456789abcdef")

@@ -1,0 +1,417 @@
+"""Requests to the QNN library and their replies: what a worker and its child program agree on.
+
+The same requests go to a worker on another machine. There a path is the SHA-256 of the content of
+a file that was sent, and in a reply it is the name of a file that comes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from msgspec import Meta, Struct, field
+
+from qnnmem.calibration import Sample
+from qnnmem.htp.log import LogLine
+from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
+from qnnmem.wire import ByteCount, Seconds, WireMessage
+
+OWN_MARK = "[qnnmem]"  # begins the lines of a log that are not the library's
+# The child writes this line, with the number of the request, when all of its log is written.
+END_MARK = f"{OWN_MARK} end of request"
+MAX_FRAME = 256 << 20  # bytes of a request or a reply
+
+LogName = Annotated[str, Meta(pattern="^(verbose|info|error)$")]
+Code = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]  # of QNN, or a status of a process
+Node = tuple[str, str]  # name and operator
+
+# --- Replies --------------------------------------------------------------------------------------
+
+
+class VersionsReply(WireMessage, frozen=True):
+    """Build and API versions of libQnnHtp."""
+
+    provider: str
+    backend_id: int
+    build_id: str
+    core_api: tuple[int, ...]
+    backend_api: tuple[int, ...]
+
+
+class SystemInfoReply(WireMessage, frozen=True):
+    """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
+
+    info: dict[str, Any]
+
+
+class LoadedBinary(Struct, frozen=True):
+    """QNN's code for one binary, and its size."""
+
+    code: Code
+    bytes: ByteCount
+
+
+class LoadReply(WireMessage, frozen=True):
+    """What became of each binary."""
+
+    binaries: list[LoadedBinary]
+
+
+class CallsReply(WireMessage, frozen=True):
+    """QNN's code of each call."""
+
+    codes: Annotated[list[Code], Meta(min_length=1)]
+
+
+class CompileReply(WireMessage, frozen=True):
+    """The files of a compile, and which nodes stay on the CPU."""
+
+    binaries: list[Path]
+    epcontext: Path | None
+    on_cpu: list[Node]
+    on_htp: ByteCount
+    seconds: Seconds = 0.0
+    outputs: list[str] = field(default_factory=list)  # of composed graphs
+
+
+class ListenReply(WireMessage, frozen=True):
+    """What ONNX Runtime composes, and the nodes that it keeps for itself."""
+
+    graphs: list[RecordedGraph]
+    shared: list[RecordedTensor]
+    on_cpu: list[Node]
+    on_htp: ByteCount
+    data: Path | None = None  # bytes of constants
+
+
+class QuantizeReply(WireMessage, frozen=True):
+    """A quantized model."""
+
+    model: Path
+    samples: int
+
+
+class CpuDifference(Struct, frozen=True):
+    """The largest difference of an output between two runs, and its largest value."""
+
+    name: str
+    worst: float
+    size: float
+
+
+class CompareReply(WireMessage, frozen=True):
+    """How the outputs of HTP differ from those of the CPU."""
+
+    outputs: list[CpuDifference]
+
+
+class RawOutput(Struct, frozen=True):
+    """An output in a file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+
+
+class ExecuteReply(WireMessage, frozen=True):
+    """The outputs of the last run, and the time of each."""
+
+    outputs: list[RawOutput]
+    seconds: list[float]
+
+
+class LibraryRefusal(WireMessage, frozen=True):
+    """Why a request was not carried out."""
+
+    sentence: str
+    stage: str = ""
+    code: Code | None = None
+    memory: bool = False  # the process had no more of it
+
+
+Reply = (
+    VersionsReply
+    | SystemInfoReply
+    | LoadReply
+    | CallsReply
+    | CompileReply
+    | ListenReply
+    | QuantizeReply
+    | CompareReply
+    | ExecuteReply
+)
+R = TypeVar("R", bound=WireMessage)
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+class LibraryRequest(WireMessage, frozen=True):
+    """A request with the type of its reply."""
+
+    reply: ClassVar[type[WireMessage]]
+
+
+class HtpSettings(Struct, frozen=True):
+    """Settings of a compile."""
+
+    soc: int
+    vtcm_mb: int | None = None
+    opt_level: int | None = None
+    memhandle: bool = False
+    log: LogName = "verbose"
+
+
+class VersionsRequest(LibraryRequest, frozen=True):
+    """Ask for the versions of libQnnHtp."""
+
+    reply: ClassVar[type[WireMessage]] = VersionsReply
+
+
+class WaitRequest(LibraryRequest, frozen=True):
+    """Wait for ever; for tests."""
+
+    reply: ClassVar[type[WireMessage]] = VersionsReply
+
+
+class SystemInfoRequest(LibraryRequest, frozen=True):
+    """Read a binary with libQnnSystem."""
+
+    reply: ClassVar[type[WireMessage]] = SystemInfoReply
+    binary: Path
+
+
+class LoadRequest(LibraryRequest, frozen=True):
+    """Load binaries in order into one process domain, and keep all that are admitted."""
+
+    reply: ClassVar[type[WireMessage]] = LoadReply
+    binaries: list[Path]
+    soc: int
+
+
+class CompileRequest(LibraryRequest, frozen=True):
+    """Compile an ONNX model; `folder` holds its weights."""
+
+    reply: ClassVar[type[WireMessage]] = CompileReply
+    model: Path
+    folder: Path
+    output: Path
+    settings: HtpSettings
+    strict: bool = False  # no node may stay on the CPU
+    weights: dict[str, Path] = field(default_factory=dict)  # sent along, by their names in `folder`
+
+
+class ComposeRequest(LibraryRequest, frozen=True):
+    """Have a DLC, a file of calls or a model library compose graphs, and compile them."""
+
+    reply: ClassVar[type[WireMessage]] = CompileReply
+    kind: Literal["dlc", "calls", "library"]
+    model: Path
+    output: Path
+    settings: HtpSettings
+
+
+class ListenRequest(LibraryRequest, frozen=True):
+    """Have ONNX Runtime compose a model; with an `output` the bytes of constants go there."""
+
+    reply: ClassVar[type[WireMessage]] = ListenReply
+    model: Path
+    folder: Path
+    settings: HtpSettings
+    output: Path | None = None
+    weights: dict[str, Path] = field(default_factory=dict)
+
+
+class QuantizeRequest(LibraryRequest, frozen=True):
+    """Quantize a float model the way ONNX Runtime prepares models for QNN."""
+
+    reply: ClassVar[type[WireMessage]] = QuantizeReply
+    model: Path
+    folder: Path
+    scratch: Path
+    output: Path
+    precision: Annotated[str, Meta(pattern="^(int8|w8a16)$")]
+    samples: int  # made-up ones
+    seed: int
+    calibration: Path | None = None
+    here: Path | None = None  # what relative names in an input list refer to
+    files: tuple[Sample, ...] | None = None  # samples that were found already
+    weights: dict[str, Path] = field(default_factory=dict)
+
+
+class CompareRequest(LibraryRequest, frozen=True):
+    """Run a model on the CPU and what was compiled of it, and compare the outputs."""
+
+    reply: ClassVar[type[WireMessage]] = CompareReply
+    model: Path
+    folder: Path
+    epcontext: Path
+    settings: HtpSettings
+
+
+class ExecuteRequest(LibraryRequest, frozen=True):
+    """Run an EPContext model with raw input files; outputs go to the folder `output`."""
+
+    reply: ClassVar[type[WireMessage]] = ExecuteReply
+    model: Path
+    inputs: dict[str, Path]
+    output: Path
+    settings: HtpSettings
+    runs: Annotated[int, Meta(ge=1)] = 1
+
+
+class FreeCall(Struct, frozen=True, tag="free", tag_field="call"):
+    """`QnnContext_free`."""
+
+    context: int = 0
+
+
+class AllocateCall(Struct, frozen=True, tag="allocate", tag_field="call"):
+    """Shared memory under a name, as rpcmem would give it."""
+
+    size: ByteCount
+    name: str
+
+
+class RegisterCall(Struct, frozen=True, tag="register", tag_field="call"):
+    """`QnnMem_register` of one descriptor; the handle gets a name."""
+
+    memory: str  # name of what was allocated; another is no memory
+    name: str
+    dimensions: tuple[int, ...]
+    data_type: int
+    mem_type: int
+    htp_type: int
+    total_size: int
+    offset: int
+    context: int = 0
+
+
+class DeregisterCall(Struct, frozen=True, tag="deregister", tag_field="call"):
+    """`QnnMem_deRegister` of one handle: of a name, or a number."""
+
+    handle: str | int
+
+
+class RetrieveCall(Struct, frozen=True, tag="retrieve", tag_field="call"):
+    """`QnnGraph_retrieve`."""
+
+    graph: str
+    context: int = 0
+
+
+class CallTensor(Struct, frozen=True):
+    """What a tensor is given: a handle, shared memory, or bytes of its own."""
+
+    mem_type: int
+    says: int = 0  # the size that the library is told
+    size: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None  # of its own bytes; None: no memory
+    handle: str | int | None = None
+    shared: Annotated[int, Meta(ge=0, lt=20_000)] | None = None  # place of the client's memory
+    file: Path | None = None  # where that is found
+    offset: ByteCount = 0
+
+
+class ExecuteCall(Struct, frozen=True, tag="execute", tag_field="call"):
+    """`QnnGraph_execute`; tensors are given by their ids."""
+
+    graph: str
+    tensors: dict[int, CallTensor]
+    context: int = 0
+
+
+Call = FreeCall | AllocateCall | RegisterCall | DeregisterCall | RetrieveCall | ExecuteCall
+
+
+class CallsRequest(LibraryRequest, frozen=True):
+    """Make calls of QNN as they are, on contexts made from binaries."""
+
+    reply: ClassVar[type[WireMessage]] = CallsReply
+    binaries: list[Path]
+    soc: int
+    calls: Annotated[list[Call], Meta(max_length=10_000)]
+
+
+# What a client on another machine may ask for.
+RemoteRequest = (
+    VersionsRequest
+    | WaitRequest
+    | SystemInfoRequest
+    | LoadRequest
+    | CompileRequest
+    | ComposeRequest
+    | ListenRequest
+    | QuantizeRequest
+    | CallsRequest
+)
+AnyRequest = RemoteRequest | CompareRequest | ExecuteRequest
+
+# --- Outcomes -------------------------------------------------------------------------------------
+
+OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutcome:
+    """What became of a request."""
+
+    kind: OutcomeKind
+    reply: Reply | None = None
+    sentence: str = ""  # why it is not done
+    code: Code | None = None  # of QNN, where one was given
+    stage: str = ""
+    log: tuple[LogLine, ...] = ()  # the lines that matter
+    tail: tuple[str, ...] = ()  # the last lines, whatever they say
+    exit_status: Code | None = None
+    signal: Code | None = None
+    peak_rss: ByteCount | None = None  # bytes of the process that served the request
+    seconds: Seconds = 0.0
+    cpu_seconds: Seconds | None = None  # of that process
+    log_bytes: ByteCount = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the request was carried out."""
+        return self.kind == "done"
+
+    def result(self, kind: type[R]) -> R:
+        """The reply of a request that was carried out."""
+        if not isinstance(self.reply, kind):
+            raise ValueError(f"the request has no {kind.__name__}: {self.sentence}")
+        return self.reply
+
+
+class Tick(NamedTuple):
+    """A sign of life of a running request."""
+
+    seconds: float
+    peak_rss: int | None  # bytes
+    pid: int | None  # of the process that serves the request, once it is known
+    sent: tuple[int, int] | None = None  # bytes of files that went to a worker elsewhere, and all
+
+
+# --- Between a worker and its child program -------------------------------------------------------
+
+
+class Served(WireMessage, frozen=True):
+    """A request with its number and limits; `library` is the folder of the libraries."""
+
+    number: int
+    memory_limit: int
+    library: Path
+    request: AnyRequest
+
+
+class Started(WireMessage, frozen=True):
+    """The process of the request."""
+
+    pid: int
+
+
+class Ended(WireMessage, frozen=True):
+    """How the process of the request ended; the payload is its reply or refusal, if any."""
+
+    status: int
+    peak_rss: ByteCount
+    cpu_seconds: Seconds

@@ -1,0 +1,135 @@
+"""Messages between processes: one frame format, typed messages, one place that validates.
+
+A frame is two lengths, a message in MessagePack and a payload of raw bytes. Messages are subclasses
+of `WireMessage`, defined beside the code that sends them. The reader names the types it accepts:
+
+    match child.receive(Progress | Result):
+        case (Progress(text), _): ...
+
+Bytes that are no frame, a frame above the limit, another type, a missing field or a value out of
+range are the same error to a reader: ValueError. Nothing is executed and no type is looked up by
+name, so the other end may be hostile.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, ClassVar, Protocol, TypeVar, overload
+
+import msgspec
+from msgspec import Meta, Struct
+
+LENGTHS = struct.Struct("<QQ")
+_CHUNK = 1 << 20
+
+# Numbers as the other end may send them.
+ByteCount = Annotated[int, Meta(ge=0, le=1 << 50)]
+Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # SHA-256 of a file
+
+
+class WireMessage(Struct, frozen=True, tag=True):
+    """What one frame says; the name of the class tells messages apart."""
+
+    doing: ClassVar[str] = "a request"  # of a request: what the child does, for error messages
+
+
+class Done(WireMessage, frozen=True):
+    """A reply that has nothing to say beside its payload."""
+
+
+class ChildFailure(WireMessage, frozen=True):
+    """A reply to a request that failed."""
+
+    sentence: str
+    kind: str = ""
+
+
+T = TypeVar("T")
+Frame = tuple[T, bytes]
+
+
+class Readable(Protocol):
+    """The part of a stream that frames are read from."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most `size` bytes; none at the end."""
+        ...
+
+
+def write_frame(
+    stream: BinaryIO, message: WireMessage, payload: bytes | bytearray | memoryview = b""
+) -> None:
+    """Send one frame."""
+    text = encode(message)
+    stream.write(LENGTHS.pack(len(text), len(payload)) + text)
+    stream.write(payload)
+    stream.flush()
+
+
+def read_raw(stream: Readable, limit: int) -> tuple[bytes, bytes] | None:
+    """One frame with its message still encoded; None at the end of the stream.
+
+    A message or payload of more than `limit` bytes is a ValueError and not read.
+    """
+    lengths = _read_exactly(stream, LENGTHS.size)
+    if len(lengths) < LENGTHS.size:
+        return None
+    text_size, payload_size = LENGTHS.unpack(lengths)
+    if max(text_size, payload_size) > limit:
+        raise ValueError(f"the frame has more than {limit:,} bytes")
+    text, payload = _read_exactly(stream, text_size), _read_exactly(stream, payload_size)
+    return None if len(text) < text_size or len(payload) < payload_size else (text, payload)
+
+
+@overload
+def read_frame(stream: Readable, kind: type[T], limit: int) -> Frame[T] | None: ...
+@overload
+def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None: ...
+def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None:
+    """One frame whose message is of a type, or of one of a union; None at the end."""
+    found = read_raw(stream, limit)
+    return None if found is None else (decode(found[0], kind), found[1])
+
+
+def _read_exactly(stream: Readable, size: int) -> bytes:
+    """`size` bytes, fewer only at the end; unbuffered streams give less than they are asked for."""
+    part = stream.read(size) if size else b""
+    if part is None or len(part) == size or not part:
+        return part or b""
+    parts, left = [part], size - len(part)
+    while left and (part := stream.read(min(left, _CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def encode(message: WireMessage) -> bytes:
+    """The bytes of a message."""
+    return msgspec.msgpack.encode(message, enc_hook=_encode_path)
+
+
+@overload
+def decode(text: bytes, kind: type[T]) -> T: ...
+@overload
+def decode(text: bytes, kind: Any) -> Any: ...
+def decode(text: bytes, kind: Any) -> Any:
+    """The message in some bytes; ValueError unless it is valid for its type."""
+    try:
+        return msgspec.msgpack.decode(text, type=kind, dec_hook=_decode_path)
+    except RecursionError as exc:
+        raise ValueError("the message is nested too deeply") from exc
+
+
+def _encode_path(value: object) -> bytes:
+    if isinstance(value, Path):  # names of files need not be UTF-8
+        return os.fsencode(value)
+    raise TypeError(f"{type(value).__name__} does not belong into a message")
+
+
+def _decode_path(kind: type, value: object) -> Path:
+    if issubclass(kind, Path) and isinstance(value, bytes):
+        return Path(os.fsdecode(value))
+    raise TypeError(f"no {kind.__name__}")
