@@ -109,7 +109,7 @@ def encoded(frame: Frame) -> bytes:
     header, payload = frame
     # The hello is JSON in every version.
     is_hello = "hello" in header or "qnnmem" in header
-    text = json.dumps(header).encode("utf-8", "surrogatepass") if is_hello else packed(header)
+    text = json.dumps(header, default=repr).encode() if is_hello else packed(header)
     return struct.pack("<QQ", len(text), len(payload)) + text + payload
 
 

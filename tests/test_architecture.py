@@ -74,9 +74,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "native_parts": {"errors", "cache", "temporary_folder", "text"},
     "ir": BASE,
     "loader": {"ir", "qnn", "results"} | BASE,
-    "targets": BASE,
     # Types of results and their JSON; every folder above may make or read one.
     "results": BASE,
+    "targets": {"results"} | BASE,
     # Types of options; every folder above may take a value of one.
     "options": BASE,
     "planner": {"ir", "targets", "results", "options"} | BASE,

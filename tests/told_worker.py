@@ -55,7 +55,7 @@ def as_options(request: AnyRequest) -> tuple[str, dict[str, Any]]:
     fields = msgspec.structs.asdict(request)
     settings = fields.pop("settings", None)
     more = {} if settings is None else msgspec.structs.asdict(settings)
-    return type(request).__name__.removesuffix("LibraryRequest").lower(), fields | more
+    return type(request).__name__.removesuffix("Request").lower(), fields | more
 
 
 def loaded(*codes: int) -> LoadReply:

@@ -157,17 +157,19 @@ def _plan(path: Path) -> None:
 
 def _bill(path: Path) -> None:
     """Read an HTP binary, bill it for a SoC and render both."""
+    from msgspec import to_builtins
+
     from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.binary.description import describe_context
     from qnnmem.htp.binary.read import read_context
     from qnnmem.report import bill as bill_report
-    from qnnmem.report import context as context_report
     from qnnmem.results.schema import encode
     from qnnmem.targets.socs import find_soc
 
     context = read_context(path)
     soc = _SOCS[path.stat().st_size % len(_SOCS)]
     bill = bill_of(context, None if soc is None else find_soc(soc))
-    json.dumps(context_report.as_values(context), allow_nan=False)
+    json.dumps(to_builtins(describe_context(context)), allow_nan=False)
     json.loads(encode(bill))
     _require_printable(bill_report.render_text(bill))
 

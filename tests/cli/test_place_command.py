@@ -15,7 +15,6 @@ from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.report import place as report
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +69,7 @@ def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> N
     page = (ROOT / "docs" / "reference" / "commands" / "place.md").read_text("utf-8")
     one = binary(tmp_path, "a.bin", 3000)
     values = json.loads(run(one, one, "--json").stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.place/1"))
     keys = [*values, *values["contexts"][0], *values["given"], *values["given"]["domains"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []
 
@@ -97,7 +96,7 @@ def test_the_real_library_is_asked(tmp_path: Path) -> None:
     command_line.run(*words)
     done = run(made, made, "--verify", "--json")
     values = json.loads(done.stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.place/1"))
     assert [one["code"] for one in values["verified"]] == [0, 1002]
     assert all(one["predicted"] == one["admitted"] for one in values["verified"])
     assert (values["answer"], done.return_value) == ("fits", 0)

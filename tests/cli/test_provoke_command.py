@@ -13,8 +13,9 @@ from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.provoke import Attempt, FailureKind, Provoked
-from qnnmem.report import provoke as report
+from qnnmem.htp.provoke import FailureKind, Provoked
+from qnnmem.htp.provoke.provoked import record_of
+from qnnmem.results.provoked import Attempt
 from qnnmem.results.schema import load_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
@@ -27,17 +28,16 @@ def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) 
     """Give what a recipe would find."""
     refusals = () if cause is None else (Refusal(cause, "a line"),)
     attempt = Attempt("a try", "refused" if code else "done", code)
-    return Provoked(
+    record = record_of(
         *(kind, soc, "onnxruntime-qnn 2.7.0", "compile", (attempt,), "because"),
+        input_name="model.onnx",
         code=code,
         log=CompileLog("v2.51.0.1", refusals=refusals),
         lines=("a line",) if code else (),
-        log_text=b"whole log\xff",
-        input_name="model.onnx",
-        input_bytes=b"model",
         seconds=1.5,
         peak_rss=1 << 20,
     )
+    return Provoked(record, b"whole log\xff", b"model")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
     done = run("graph-limit", "--soc", "SM8650", "-o", tmp_path, "--json")
     assert done.stdout == (tmp_path / "graph-limit-SM8650.json").read_text("utf-8")
     values = json.loads(done.stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.provoked/1"))
     page = PAGE.read_text("utf-8")
     keys = [*values, *values["attempts"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []

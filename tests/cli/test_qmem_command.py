@@ -76,7 +76,7 @@ def test_flags_of_every_tool_are_shown(binary: Path) -> None:
 def test_json_satisfies_its_schema_and_is_documented(binary: Path) -> None:
     """Numbers carry origin and source; each key is on the page."""
     values = json.loads(run(binary, "--json").stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.qmem/1"))
     assert (values["io_exact"]["bytes"], values["io_stored"]["bytes"]) == (16_000, 16_384)
     assert values["recommended"] == {"prepared": "memhandle", "executed": "memhandle"}
     page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
@@ -154,7 +154,7 @@ def test_mistakes_are_made_without_the_library(
     assert ["a", "handle", "deregistered", "twice", "Q5", "8001"] in rows
     assert "call QnnMem_deRegister, then rpcmem_free" in text
     values = json.loads(run(binary, "--misuse", "--json").stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.qmem/1"))
     assert {row["library"] for row in values["misuses"]} == {None}
     page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
     assert [key for key in values["misuses"][0] if f"`{key}`" not in page] == []
@@ -199,7 +199,7 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     assert command_line.run(*words).exception is None
     done = run(binary, "--run", "--json")
     values = json.loads(done.stdout)
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    jsonschema.validate(values, load_schema("qnnmem.qmem/1"))
     assert (values["memhandle_tensors"], values["run"]["binaries"]) == (2, 1)
     assert values["run"]["agrees"] is True
     text = run(binary, "--run").stdout

@@ -47,12 +47,10 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
     if not library_there():
         pytest.skip(f"the real QNN library is not installed: {INSTALL}")
     failure = provoke(FailureKind(kind), find_soc("SM8650"))
-    assert failure.as_expected
+    assert failure.record.as_expected
     (incident,) = incidents(tmp_path, failure.log_text)
     assert (incident.entry, incident.stage, incident.cause) == HTP[kind]
-    refusal = failure.log.cause
-    needed = None if refusal is None else refusal.need
-    limit = None if refusal is None else refusal.limit
+    needed, limit = failure.record.need, failure.record.limit
     assert incident.quantities.get("needed_bytes") == needed
     if needed is not None and limit is not None:
         assert incident.quantities["limit_bytes"] == limit

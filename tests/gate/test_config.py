@@ -138,3 +138,12 @@ def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path) -> Non
         read_config(path)
     path.write_text(f'models = ["{"." * 200}/*.csv"]\n', "utf-8")
     assert read_config(path).entries
+
+
+def test_a_thousand_models_may_have_tables(tmp_path: Path) -> None:
+    """One more is refused."""
+    tables = ["[[model]]\npath = 'a'\n"] * 1001
+    config = read_config(written(tmp_path, "".join(tables[1:])))
+    assert len(config.entries) == 1000
+    with pytest.raises(QnnMemError, match="model is a list of tables"):
+        read_config(written(tmp_path, "".join(tables)))

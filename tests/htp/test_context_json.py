@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jsonschema
 import pytest
@@ -12,9 +13,16 @@ from context_writer import example_tensor as tensor
 from context_writer import old_context
 
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.binary.description import describe_context
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.report.context import SCHEMA, as_values
-from qnnmem.results.schema import load_schema
+from qnnmem.results.schema import encode, load_schema
+
+SCHEMA = "qnnmem.inspect-htp/1"
+
+
+def as_values(made: HtpContext) -> Any:
+    """Give what is written of a context."""
+    return json.loads(encode(describe_context(made)))
 
 
 def test_the_paths_that_public_readers_use() -> None:

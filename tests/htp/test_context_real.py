@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.binary.description import describe_context
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.requests import SystemInfoReply, SystemInfoRequest
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType
-from qnnmem.report.context import as_values
 from qnnmem.results.footprint import Bill
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
@@ -153,7 +154,7 @@ def test_an_embedded_context_is_the_same(contexts: dict[str, HtpContext]) -> Non
 
 def test_the_nesting_holds_the_file_s_numbers(contexts: dict[str, HtpContext]) -> None:
     """The vendor's nesting carries weights and blob version."""
-    info = as_values(contexts["plain"])["info"]
+    info = to_builtins(describe_context(contexts["plain"]))["info"]
     record = info["graphs"][0]["info"]["graphBlobInfoV2"]["info"]
     assert record["constSize"] == contexts["plain"].graphs[0].const
     assert record["constSize"] > 32 * 32 * 9

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.compile.foresight import foreseen
+from qnnmem.htp.compile.preflight import foreseen
 from qnnmem.htp.library import library_there
 from qnnmem.htp.requests import ExecuteReply, ExecuteRequest, HtpSettings
 
@@ -158,7 +158,7 @@ def test_the_real_library_computes_as_the_warning_says(
     import onnxruntime
 
     from qnnmem.htp.compile import Compiled, compile_model
-    from qnnmem.htp.compile.epcontext import rename_binary
+    from qnnmem.htp.compile.partition import rename_binary
     from qnnmem.targets.socs import find_soc
 
     model = RIGHT.get(name) or WRONG[name]

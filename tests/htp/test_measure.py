@@ -18,11 +18,11 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions, no_progress
 from qnnmem.htp.fit import Fit
 from qnnmem.htp.fit.model import judge_model, model_io
 from qnnmem.htp.provoke.models import small_convolution
-from qnnmem.htp.qmem.layer import IoMode
-from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
+from qnnmem.htp.qmem.model import QmemTable, qmem_of_file
 from qnnmem.htp.sweep import SweepOutcome
 from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
+from qnnmem.results.qmem import IoMode
 from qnnmem.targets.socs import find_soc, pd_budget
 
 SM8650 = find_soc("SM8650")
@@ -184,10 +184,10 @@ def test_the_qmem_table_has_the_same_bill(model: Path) -> None:
     """What is left of the process domain follows from the loader's own estimate."""
     told = worker(*FITS)
     found = qmem_of_file(model, SM8650, CompileOptions(), worker=told, progress=no_progress)
-    assert isinstance(found, QmemResult)
-    row = found.qmem.row(IoMode.RAW, IoMode.RAW)
-    assert row.pd_room is not None
-    assert row.pd_room.value == pd_budget().value - ESTIMATE
+    assert isinstance(found, QmemTable)
+    row = found.result.row(IoMode.RAW, IoMode.RAW)
+    assert row.process_domain_left is not None
+    assert row.process_domain_left.value == pd_budget().value - ESTIMATE
 
 
 def test_a_model_without_a_bill_names_its_tensors(model: Path) -> None:

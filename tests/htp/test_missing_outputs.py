@@ -16,7 +16,7 @@ from told_worker import ToldWorker, loading
 
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.compile.epcontext import missing_in_epcontext
+from qnnmem.htp.compile.partition import missing_in_epcontext
 from qnnmem.htp.fit import fit_result
 from qnnmem.htp.fit.model import judge_model
 from qnnmem.htp.library import library_there

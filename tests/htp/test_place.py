@@ -55,7 +55,7 @@ def fewest(given_sizes: Sequence[int], budget: int) -> int:
 def test_a_context_goes_to_the_first_domain_with_room() -> None:
     """A small one that comes late fills a gap of an early domain."""
     placed = place([6, 6, 4, 3], 10)
-    assert [domain.members for domain in placed.domains] == [(0, 2), (1, 3)]
+    assert [domain.contexts for domain in placed.domains] == [(0, 2), (1, 3)]
     assert [domain.left for domain in placed.domains] == [0, 1]
 
 
@@ -72,7 +72,7 @@ def test_no_domain_is_overfull_and_nobody_is_lost(found: list[int]) -> None:
     """Everybody is in one domain or is larger than any."""
     for placed in (place(found, 10), best_order(found, 10)):
         assert all(domain.used <= 10 for domain in placed.domains)
-        members = [member for domain in placed.domains for member in domain.members]
+        members = [member for domain in placed.domains for member in domain.contexts]
         assert sorted([*members, *placed.too_large]) == list(range(len(found)))
         assert all(found[one] > 10 for one in placed.too_large)
 
@@ -81,12 +81,12 @@ def test_a_better_order_is_found() -> None:
     """Three domains as given, two when the large ones come first."""
     answer = plan_residency(contexts(4, 4, 6, 6), BUDGET)
     assert (len(answer.given.domains), len(answer.best.domains)) == (3, 2)
-    assert (answer.fits, answer.is_exact) == (True, True)
+    assert (answer.fits, answer.best_is_exact) == (True, True)
 
 
 def test_many_contexts_are_not_called_exact() -> None:
     """Over a dozen the largest-first rule is used, and the answer says so."""
-    assert not plan_residency(contexts(*[1] * (EXACT_UP_TO + 1)), BUDGET).is_exact
+    assert not plan_residency(contexts(*[1] * (EXACT_UP_TO + 1)), BUDGET).best_is_exact
 
 
 def test_five_domains_are_too_many() -> None:
@@ -109,7 +109,7 @@ def test_bounds_that_give_different_answers_cannot_be_told() -> None:
 
 def test_sharing_saves_all_but_the_largest_spill_buffer() -> None:
     """Within each domain."""
-    assert plan_residency(contexts(3, 3, 3, 9, spill=2), BUDGET).sharing == (4, 0)
+    assert plan_residency(contexts(3, 3, 3, 9, spill=2), BUDGET).spill_fill_saving == 4
 
 
 def test_one_domain_lets_later_smaller_contexts_in() -> None:

@@ -18,7 +18,7 @@ from qnnmem.htp.compile import (
     HtpPrecision,
     compile_model,
 )
-from qnnmem.htp.compile.epcontext import rename_binary
+from qnnmem.htp.compile.partition import rename_binary
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.requests import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -12,11 +13,10 @@ from told_worker import ToldWorker, done, loading, refused
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.log import Cause
 from qnnmem.htp.provoke import FailureKind, Provoked, models, provoke
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.report import provoke as report
-from qnnmem.results.schema import load_schema
+from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
 SM8650, SM7325 = find_soc("SM8650"), find_soc("SM7325")
@@ -78,23 +78,31 @@ def test_the_graph_limit_is_tried_from_both_sides() -> None:
 
     found = told(FailureKind.GRAPH_LIMIT, answer)
     assert seen == [3580, 3588]
-    assert [attempt.code for attempt in found.attempts] == [0, 1002]
-    assert (found.as_expected, found.code, found.stage) == (True, 1002, "compile")
+    assert [attempt.code for attempt in found.record.attempts] == [0, 1002]
+    assert (found.record.as_expected, found.record.code, found.record.stage) == (
+        True,
+        1002,
+        "compile",
+    )
     assert onnx.load_from_string(found.input_bytes).graph.input[0].name == "x0"
 
 
 def test_a_library_that_does_not_fail_is_believed() -> None:
     """Nothing is invented: a compile that goes well is no failure."""
     found = told(FailureKind.OP_OVER_VTCM, lambda _verb, options, _limit: done(options))
-    assert (found.failed, found.as_expected, found.code) == (False, False, None)
-    assert report.verdict(found).startswith("the library did not fail: no op-over-vtcm")
+    assert (found.record.failed, found.record.as_expected, found.record.code) == (
+        False,
+        False,
+        None,
+    )
+    assert report.verdict(found.record).startswith("the library did not fail: no op-over-vtcm")
 
 
 def test_another_failure_is_not_taken_for_the_one_announced() -> None:
     """A refusal with the right code and the wrong reason is said to be something else."""
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_VTCM))
-    assert (found.failed, found.as_expected, found.code) == (True, False, 1002)
-    assert "but not of graph-limit" in report.verdict(found)
+    assert (found.record.failed, found.record.as_expected, found.record.code) == (True, False, 1002)
+    assert "but not of graph-limit" in report.verdict(found.record)
 
 
 def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:
@@ -106,23 +114,28 @@ def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:
         lengths.append(shape.dim[1].dim_value)
         return refused(OVER_VTCM)
 
-    assert told(FailureKind.OP_OVER_VTCM, answer, SM8650).as_expected
-    assert told(FailureKind.OP_OVER_VTCM, answer, SM7325).as_expected
+    assert told(FailureKind.OP_OVER_VTCM, answer, SM8650).record.as_expected
+    assert told(FailureKind.OP_OVER_VTCM, answer, SM7325).record.as_expected
     assert lengths == [9 * MIB, 9 * MIB // 4]
 
 
 def test_the_last_context_finds_no_room() -> None:
     """Code and sentence are those of the context that was refused."""
     found = told(FailureKind.PD_FULL, loading([0, 0, 0, 1002], f"{NO_ROOM}estimate 1084256768"))
-    assert (found.as_expected, found.code, found.stage) == (True, 1002, "load")
-    assert [attempt.outcome for attempt in found.attempts] == ["done", "done", "done", "refused"]
-    assert "1,084,256,768 bytes" in found.sentence
+    assert (found.record.as_expected, found.record.code, found.record.stage) == (True, 1002, "load")
+    assert [attempt.outcome for attempt in found.record.attempts] == [
+        "done",
+        "done",
+        "done",
+        "refused",
+    ]
+    assert "1,084,256,768 bytes" in found.record.sentence
 
 
 def test_contexts_that_all_load_are_no_failure() -> None:
     """A domain that takes them all is not full."""
     found = told(FailureKind.PD_FULL, loading([0, 0, 0, 0]))
-    assert (found.failed, found.sentence) == (False, "it was loaded")
+    assert (found.record.failed, found.record.sentence) == (False, "it was loaded")
 
 
 def test_what_is_to_be_loaded_has_to_compile() -> None:
@@ -140,9 +153,11 @@ def test_host_memory_is_recorded_where_it_just_fails(threshold: int) -> None:
         return refused(BAD_ALLOC, "memory") if limit < threshold * MIB else done(options)
 
     found = told(FailureKind.HOST_MEMORY, answer)
-    sizes = [int(one.what.split(" in ")[1].split()[0].replace(",", "")) for one in found.attempts]
+    sizes = [
+        int(one.what.split(" in ")[1].split()[0].replace(",", "")) for one in found.record.attempts
+    ]
     failed = [size for size in sizes if size < threshold]
-    assert found.as_expected
+    assert found.record.as_expected
     assert sizes[-1] == max(failed)
     assert threshold - sizes[-1] <= 16
 
@@ -150,7 +165,7 @@ def test_host_memory_is_recorded_where_it_just_fails(threshold: int) -> None:
 def test_enough_memory_is_no_failure() -> None:
     """A compile that works in the least address space ends the search."""
     found = told(FailureKind.HOST_MEMORY, lambda _verb, options, _limit: done(options))
-    assert (found.failed, len(found.attempts)) == (False, 1)
+    assert (found.record.failed, len(found.record.attempts)) == (False, 1)
 
 
 def test_damaged_binaries_differ_from_the_good_one() -> None:
@@ -163,7 +178,7 @@ def test_damaged_binaries_differ_from_the_good_one() -> None:
         return loading([0, 30001, 30002, 30010])(verb, options, limit)
 
     found = told(FailureKind.BAD_BINARY, answer)
-    assert (found.code, found.as_expected) == (30010, True)
+    assert (found.record.code, found.record.as_expected) == (30010, True)
     assert sizes[-1] == sizes[0] - 1 == len(found.input_bytes)
 
 
@@ -174,8 +189,8 @@ def test_a_crash_while_loading_is_a_failure_without_code() -> None:
         return done(options) if verb == "compile" else RequestOutcome("crashed", sentence="SIGSEGV")
 
     found = told(FailureKind.PD_FULL, answer)
-    assert (found.failed, found.as_expected, found.code) == (True, False, None)
-    assert "SIGSEGV" in found.sentence
+    assert (found.record.failed, found.record.as_expected, found.record.code) == (True, False, None)
+    assert "SIGSEGV" in found.record.sentence
 
 
 def test_logs_do_not_tell_where_they_were_made() -> None:
@@ -189,8 +204,8 @@ def test_a_record_satisfies_its_schema() -> None:
     import jsonschema
 
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_LIMIT))
-    values = report.as_values(found, "graph-limit-SM8650", "qnnmem 0")
-    jsonschema.validate(values, load_schema(report.SCHEMA))
+    values = json.loads(encode(found.record))
+    jsonschema.validate(values, load_schema("qnnmem.provoked/1"))
     assert (values["code"], values["cause"]) == (1002, "graph-limit")
     assert (values["need"], values["limit"]) == (3674152 << 10, 3584 * MIB)
     assert values["lines"] == [OVER_LIMIT]
@@ -217,10 +232,9 @@ def test_a_record_satisfies_its_schema() -> None:
 def test_the_real_library_fails(kind: FailureKind, soc: Any, code: int | None) -> None:
     """Each recipe makes the library fail for the reason that it is named after."""
     found = provoke(kind, soc)
-    assert found.as_expected, found.sentence
-    assert code in (None, found.code)
-    assert found.log.library_version is not None
+    assert found.record.as_expected, found.record.sentence
+    assert code in (None, found.record.code)
+    assert found.record.library_version is not None
     assert b"<library>" in found.log_text or kind in (FailureKind.PD_FULL, FailureKind.BAD_BINARY)
     if kind is not FailureKind.BAD_BINARY:
-        assert found.log.cause is not None
-        assert found.log.cause.cause is Cause(kind.value)
+        assert found.record.cause == kind.value

@@ -23,13 +23,14 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
 from qnnmem.htp.qmem.advice import advise, traps
-from qnnmem.htp.qmem.layer import IoLayer, IoMode, Places, numpy_type
+from qnnmem.htp.qmem.layer import IoLayer, Places, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
-from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
+from qnnmem.htp.qmem.model import QmemTable, qmem_of_file
 from qnnmem.htp.qmem.run import made_up_inputs, run_row
-from qnnmem.provenance import Origin, Sourced
+from qnnmem.provenance import Origin
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.results.qmem import CopyTime, IoMode
 from qnnmem.targets.socs import find_soc
 
 RAW, MEMHANDLE = IoMode.RAW, IoMode.MEMHANDLE
@@ -255,7 +256,7 @@ def test_the_four_combinations(
     """Memory is reserved at load, in the first inference or never; raw execution copies."""
     inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
     row = run_row(graph(), shift, inputs, prepared, executed)
-    assert row.at_load == at_load
+    assert row.reserved_at_load == at_load
     assert [once.reserved for once in row.inferences] == [at_first, 0]
     assert {(once.copied_in, once.copied_out) for once in row.inferences} == {copied}
     assert row.findings == ()
@@ -265,7 +266,7 @@ def test_all_rows_compute_the_same() -> None:
     """The digest of the outputs does not depend on the way in or out."""
     inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
     rows = [run_row(graph(), shift, inputs, *modes) for modes in COMBINATIONS]
-    assert len({row.digest for row in rows}) == 1
+    assert len({row.sha256 for row in rows}) == 1
 
 
 def test_the_binary_says_how_each_tensor_was_prepared() -> None:
@@ -359,9 +360,9 @@ def test_copied_bytes_are_those_of_raw_tensors(modes: list[IoMode], hinted: bool
 # --- The table -----------------------------------------------------------------------------------
 
 
-def nanoseconds(size: int) -> Sourced:
+def nanoseconds(size: int) -> CopyTime:
     """Pretend that a byte takes a nanosecond."""
-    return Sourced(size, Origin.MEASURED, "made up")
+    return CopyTime(size, Origin.MEASURED, "made up")
 
 
 def table(*graphs: HtpGraph) -> Any:
@@ -383,23 +384,26 @@ def test_the_table_agrees_with_what_is_carried_out() -> None:
     for row in table(full(graph())).rows:
         ran = run_row(graph(), shift, inputs, row.prepared, row.executed)
         first = ran.inferences[0]
-        assert (row.at_load.value, row.at_first.value) == (ran.at_load, first.reserved)
+        assert (row.reserved_at_load.value, row.reserved_at_first_inference.value) == (
+            ran.reserved_at_load,
+            first.reserved,
+        )
         assert (row.copied_in.value, row.copied_out.value) == (first.copied_in, first.copied_out)
 
 
 def test_exact_and_stored_sizes_are_told_apart() -> None:
     """The binary counts whole units of 8192 bytes, the copies are the bytes themselves."""
     found = table(full(graph()))
-    assert (found.exact.value, found.stored.value) == (9400, 32768)
-    assert (found.exact.origin, found.stored.origin) == (Origin.COMPUTED, Origin.MEASURED)
-    assert [row.copy_ns.value for row in found.rows] == [9400, 0, 9400, 0]
+    assert (found.io_exact.value, found.io_stored.value) == (9400, 32768)
+    assert (found.io_exact.origin, found.io_stored.origin) == (Origin.COMPUTED, Origin.MEASURED)
+    assert [row.copy_time.nanoseconds for row in found.rows] == [9400, 0, 9400, 0]
 
 
 def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
     """The recommended row reserves nothing; a wasted internal buffer leaves the least room."""
     found = table(full(graph()))
     assert (found.best.prepared, found.best.executed) == (MEMHANDLE, MEMHANDLE)
-    room = {(row.prepared, row.executed): row.pd_room.value for row in found.rows}
+    room = {(row.prepared, row.executed): row.process_domain_left.value for row in found.rows}
     assert max(room.values()) == room[MEMHANDLE, MEMHANDLE]
     # 9400 bytes take 64 + 64 + 64 aligned parts: 9472 bytes, three pages.
     assert room[RAW, RAW] - room[RAW, MEMHANDLE] == 12288
@@ -425,7 +429,7 @@ def test_graphs_of_a_context_add_up() -> None:
     """Every graph of a context keeps its own IO memory."""
     one = full(graph())
     found = table(one, replace(one, name="h"))
-    assert found.row(RAW, RAW).at_load.value == 65536
+    assert found.row(RAW, RAW).reserved_at_load.value == 65536
     assert found.row(RAW, RAW).copied == 18800
 
 
@@ -438,9 +442,9 @@ def test_an_unknown_type_cannot_be_told() -> None:
 
 def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
     """Nothing takes no time; a terabyte is scaled up from less and says so."""
-    assert measure_copy(0).value == 0
+    assert measure_copy(0).nanoseconds == 0
     huge = measure_copy(1 << 40)
-    assert huge.value > measure_copy(1 << 20).value
+    assert huge.nanoseconds > measure_copy(1 << 20).nanoseconds
     assert "scaled up" in huge.source
 
 
@@ -499,8 +503,8 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="has 2 graphs"):
             qmem_of_file(path, None, CompileOptions(), run=True, progress=quiet)
     table_only = qmem_of_file(path, None, CompileOptions(), progress=quiet)
-    assert isinstance(table_only, QmemResult)
-    assert not table_only.compiled
+    assert isinstance(table_only, QmemTable)
+    assert not table_only.result.compiled
 
 
 @pytest.mark.htp
@@ -510,11 +514,12 @@ def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:
     path = tmp_path / "small.onnx"
     path.write_bytes(small_convolution())
     found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, progress=quiet)
-    assert isinstance(found, QmemResult)
-    assert found.run is not None
-    assert (found.run.agrees, found.run.binaries, len(found.run.rows)) == (True, 2, 4)
-    for row, ran in zip(found.qmem.rows, found.run.rows, strict=True):
-        assert (row.at_load.value, row.copied) == (
-            ran.at_load,
+    assert isinstance(found, QmemTable)
+    result, ran_rows = found.result, found.result.run
+    assert ran_rows is not None
+    assert (ran_rows.agrees, ran_rows.binaries, len(ran_rows.rows)) == (True, 2, 4)
+    for row, ran in zip(result.rows, ran_rows.rows, strict=True):
+        assert (row.reserved_at_load.value, row.copied) == (
+            ran.reserved_at_load,
             ran.inferences[1].copied_in + ran.inferences[1].copied_out,
         )

@@ -16,7 +16,7 @@ from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.fit.model import fit_all
 from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint
-from qnnmem.htp.sweep.cluster import ClusterCompiler
+from qnnmem.htp.sweep.compiler import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import FitCheck
@@ -210,7 +210,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
     from qnnmem.htp.compile import CompileOptions
 
     monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
-    monkeypatch.setattr("qnnmem.htp.sweep.cluster.compile_there", lambda *_: 1 // 0)
+    monkeypatch.setattr("qnnmem.htp.sweep.compiler.compile_there", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:
         broken = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)

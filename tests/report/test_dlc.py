@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from command_line import exit_code, run, sentence
 
+from qnnmem.loader.dlc.composed import dlc_result
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.package import package_folder
@@ -51,6 +52,6 @@ def test_a_damaged_dlc_is_refused(tmp_path: Path) -> None:
 def test_names_are_safe_to_print() -> None:
     """Control characters of a file do not reach the terminal."""
     tensor = ComposedTensor(1, "x\x1b[31m", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
-    text = render_text([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc")
+    text = render_text(dlc_result([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc"))
     assert "\x1b" not in text
     assert "0 operators" in text

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from served import Served, serving
 
-from qnnmem.workbench import guard, guesses
+from qnnmem.workbench import guard, login_throttle
 from qnnmem.workbench.guard import Access
-from qnnmem.workbench.guesses import AT_ONCE
+from qnnmem.workbench.login_throttle import BURST
 from qnnmem.workbench.peer_user import peer_user
 
 TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a second
@@ -121,7 +121,7 @@ def test_guesses_are_limited_and_whoever_is_in_stays_in(tmp_path: Path) -> None:
     """By header and by form together; a cookie is not asked how many others were wrong."""
     with serving(tmp_path, TOKEN, is_local=False) as guarded:
         cookie = guarded.post("/login", {"token": TOKEN}).headers["set-cookie"].partition(";")[0]
-        tries = [f"{TOKEN[:-2]}{number:02}" for number in range(AT_ONCE // 2)]
+        tries = [f"{TOKEN[:-2]}{number:02}" for number in range(BURST // 2)]
         for one in tries:
             assert guarded.get("/api/state", authorization=f"Bearer {one}").status == 401
             assert guarded.post("/login", {"token": one}).status == 401
@@ -139,24 +139,24 @@ def test_guesses_are_counted_for_each_address_and_forgotten(
     """Nobody is kept out by somebody elsewhere; a line of IPv6 counts as one machine."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    found = guesses.Guesses()
-    for number in range(AT_ONCE):
-        assert found.may_try("192.168.1.7")
-        found.was_wrong("192.168.1.7")
-        found.was_wrong(f"2001:db8::{number:x}")
-    assert not found.may_try("192.168.1.7")
-    assert not found.may_try("::ffff:192.168.1.7")
-    assert not found.may_try("2001:db8::ffff")
-    assert found.may_try("192.168.1.8")
-    assert found.may_try("2001:db8:0:1::1")
-    now[0] += guesses.REFILL_S
-    assert found.may_try("192.168.1.7")
-    found.was_wrong("192.168.1.7")
-    assert not found.may_try("192.168.1.7")
-    now[0] += guesses.REFILL_S * AT_ONCE
-    for _ in range(AT_ONCE):
-        assert found.may_try("192.168.1.7")
-        found.was_wrong("192.168.1.7")
+    found = login_throttle.LoginThrottle()
+    for number in range(BURST):
+        assert found.allows("192.168.1.7")
+        found.record_failure("192.168.1.7")
+        found.record_failure(f"2001:db8::{number:x}")
+    assert not found.allows("192.168.1.7")
+    assert not found.allows("::ffff:192.168.1.7")
+    assert not found.allows("2001:db8::ffff")
+    assert found.allows("192.168.1.8")
+    assert found.allows("2001:db8:0:1::1")
+    now[0] += login_throttle.REFILL_S
+    assert found.allows("192.168.1.7")
+    found.record_failure("192.168.1.7")
+    assert not found.allows("192.168.1.7")
+    now[0] += login_throttle.REFILL_S * BURST
+    for _ in range(BURST):
+        assert found.allows("192.168.1.7")
+        found.record_failure("192.168.1.7")
 
 
 def test_beyond_this_machine_addresses_count_and_strange_names_do_not() -> None:
@@ -170,12 +170,12 @@ def test_beyond_this_machine_addresses_count_and_strange_names_do_not() -> None:
 
 def test_all_addresses_of_the_machine_itself_count_as_one() -> None:
     """Any local user can take any of them."""
-    found = guesses.Guesses()
-    for number in range(AT_ONCE):
-        found.was_wrong(f"127.0.{number}.7")
+    found = login_throttle.LoginThrottle()
+    for number in range(BURST):
+        found.record_failure(f"127.0.{number}.7")
     for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
-        assert not found.may_try(address)
-    assert found.may_try("192.168.1.7")
+        assert not found.allows(address)
+    assert found.allows("192.168.1.7")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say whose it is")
@@ -193,14 +193,14 @@ def test_guesses_of_another_user_do_not_keep_out_the_owner(
     monkeypatch.setattr(guard, "peer_user", pretended)
     with serving(tmp_path, TOKEN) as guarded:
         status = []
-        for number in range(2, AT_ONCE + 4):
+        for number in range(2, BURST + 4):
             line = HTTPConnection(
                 "127.0.0.1", guarded.port, 30, source_address=(f"127.0.1.{number}", 0)
             )
             line.request("GET", "/api/state", headers={"authorization": "Bearer wrong"})
             status.append(line.getresponse().status)
             line.close()
-        assert status == [401] * AT_ONCE + [429] * 2
+        assert status == [401] * BURST + [429] * 2
         assert guarded.get("/api/state", authorization=f"Bearer {TOKEN}").status == 200
     assert users == {os.geteuid()}
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
+from qnnmem.errors import UsageError
 from qnnmem.options.fix import FixOptions
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def fix(
     several models the worst counts: 2, then 1, then 3. 130 after Ctrl-C, which keeps what is known.
     1 also where --validate found a fault.
     """
-    from qnnmem.cli import fix_many, fix_shapes
+    from qnnmem.cli import fix_many
     from qnnmem.cli.log_names import log_names
     from qnnmem.verbs import fix_log
     from qnnmem.verbs.fix import FixTask, check_fix
@@ -65,8 +66,8 @@ def fix(
     found = fix_many.named_models(models)
     is_one = len(models) == 1 and models == found
     if is_one and not (options.is_htp and len(options.socs) > 1):
-        if fix_shapes.is_for_several(task):
-            return fix_shapes.run(task._replace(model=models[0]), as_json)
+        if _has_several_shapes(task):
+            return _show_shapes(task._replace(model=models[0]), as_json)
         return show_fixed(task._replace(model=models[0]), as_json)
     return fix_many.run(found, task, as_json)
 
@@ -93,3 +94,39 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
         text = render_text(done.result, done.files, done.commands, task.chain, done.validation)
     write(text, None, task.options.force)
     return done.exit_code
+
+
+def _has_several_shapes(task: FixTask) -> bool:
+    """Return whether a tensor is given more than one shape."""
+    names = [name for name, _ in task.options.shapes]
+    return len(names) > len(set(names))
+
+
+def _show_shapes(task: FixTask, as_json: bool) -> int:
+    """Fix one model for each set of shapes; print the command that makes one binary of them."""
+    from qnnmem.cli.output import write
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.fix.graph.shape_sets import set_names, shape_sets
+    from qnnmem.report import fix as report
+    from qnnmem.report.fix import command_lines, together
+    from qnnmem.verbs.fix import fix_file
+
+    if as_json or task.options.recipe is not None or task.options.is_htp:
+        raise UsageError(
+            "several shapes go with neither --json nor --apply nor --backend htp; one at a time"
+        )
+    sets, parts, done = shape_sets(task.options.shapes), [], []
+    stem = Path(task.model).stem
+    for name, shapes in zip(set_names(sets), sets, strict=True):
+        options = replace(task.options, shapes=tuple(shapes.items()))
+        own = task._replace(options=options, stem=f"{stem}_{name}", always=True)
+        with ProgressBar(f"reading {Path(task.model).name}") as bar:
+            one = fix_file(own, verb_call(bar))
+        parts.append(f"{name}: {report.render_text(one.result, one.files, (), (), one.validation)}")
+        done.append(one)
+    code = max(one.exit_code for one in done)
+    files = [one.files[0] for one in done if one.files]
+    binary = str(Path(task.options.output, f"{stem}.bin"))
+    last = [] if code else command_lines([together([one.result for one in done], files, binary)])
+    write("\n".join((*parts, *last, "")), None, task.options.force)
+    return code

@@ -7,42 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options, verbose_option
-from qnnmem.units import parse_size
+from qnnmem.cli.options import result_options, takes, verbose_option
+from qnnmem.options.place import PlaceOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.place import Residency, Resident
-    from qnnmem.htp.place.admission import Admission
+    from qnnmem.htp.place import Resident
+    from qnnmem.results.place import Admission, PlaceResult
     from qnnmem.targets.socs import Soc
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option(
-    "--soc",
-    metavar="SOC",
-    help="Name, id or marketing name.  [default: the SoC that each was made for]",
-)
-@click.option(
-    "--budget",
-    type=parse_size,
-    metavar="SIZE",
-    help="Bytes of one process domain.  [default: as measured]",
-)
-@click.option(
-    "--verify",
-    is_flag=True,
-    help="Load all into the real library and compare: sizes become exact.",
-)
+@takes(PlaceOptions)
 @verbose_option
 @result_options("qnnmem.place/1")
 def place(
     files: tuple[str, ...],
-    soc: str | None,
-    budget: int | None,
-    verify: bool,
+    options: PlaceOptions,
     verbose: bool,
     as_json: bool,
     output: str | None,
@@ -57,6 +40,8 @@ def place(
     """
     from pathlib import Path
 
+    from msgspec.structs import replace
+
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_verdict, write
     from qnnmem.errors import UsageError
@@ -69,20 +54,21 @@ def place(
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    if verify and budget is not None:
+    if options.verify and options.budget is not None:
         raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
-    chosen = None if soc is None else find_soc(soc)
-    room = pd_budget() if budget is None else Sourced(budget, Origin.GIVEN, "--budget")
+    chosen = None if options.soc is None else find_soc(options.soc)
+    given = options.budget
+    room = pd_budget() if given is None else Sourced(given, Origin.GIVEN, "--budget")
     found = named_files(files, _is_context, "HTP context", each_once=False)
     say_verdict("\n".join(found.left_out))
     paths = [Path(file) for file in found.files]
     residents, model_id = _residents(paths, chosen)
     checked: tuple[Admission, ...] | None = None
-    if verify:
+    if options.verify:
         checked = _verify(paths, residents, room.value, model_id)
         residents = exact(residents, checked)
-    answer = plan_residency(residents, room)
-    text = _render(answer, checked, as_json, verbose)
+    answer = replace(plan_residency(residents, room), verified=checked)
+    text = _render(answer, as_json, verbose)
     write(text, target, force, verdict(answer))
     wrong = checked is not None and not all(one.agrees for one in checked)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
@@ -138,12 +124,8 @@ def _verify(
         return admissions(paths, residents, budget, model_id, worker)
 
 
-def _render(
-    answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool, verbose: bool
-) -> str:
-    from qnnmem.report import place as report
-    from qnnmem.version import __version__
+def _render(answer: PlaceResult, as_json: bool, verbose: bool) -> str:
+    from qnnmem.report.place import render_text
+    from qnnmem.results.schema import encode
 
-    if as_json:
-        return report.render_json(answer, checked, f"qnnmem {__version__}")
-    return report.render_text(answer, checked, verbose=verbose)
+    return encode(answer) if as_json else render_text(answer, verbose=verbose)

@@ -144,7 +144,7 @@ def _place(
 ) -> None:
     """The binary and the model beside it get their names, both or none."""
     from qnnmem.atomic_file import put_together, write_whole
-    from qnnmem.htp.compile.epcontext import rename_binary
+    from qnnmem.htp.compile.partition import rename_binary
 
     new = {target: scratch / target.name}
     if epcontext is not None and result.epcontext is not None:

@@ -60,8 +60,8 @@ def provoke(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
-    from qnnmem.report import provoke as report
-    from qnnmem.results.result import TOOL
+    from qnnmem.report.provoke import render_text
+    from qnnmem.results.schema import encode
     from qnnmem.targets.socs import find_soc
 
     chosen, wanted, folder = find_soc(soc), FailureKind(kind), Path(output)
@@ -71,26 +71,26 @@ def provoke(
             check_free(folder / f"{stem}.{ending}", force)
         with ProgressBar(f"provoking {kind}") as bar:
             found = provoke_failure(wanted, chosen, time_limit_s=time_limit, progress=bar.say)
-        record = report.render_json(found, stem, TOOL)
-        if found.failed:
-            _store(found, folder, stem, record, force)
-    write(record if as_json else report.render_text(found), None, force=False)
-    if not found.failed:
+        record = found.record
+        if record.failed:
+            _store(found, folder / f"{stem}.json", force)
+    write(encode(record) if as_json else render_text(record), None, force=False)
+    if not record.failed:
         return 1
-    return 0 if found.as_expected else 3
+    return 0 if record.as_expected else 3
 
 
-def _store(found: Provoked, folder: Path, stem: str, record: str, force: bool) -> None:
+def _store(found: Provoked, place: Path, force: bool) -> None:
     """Record, log and input: all of them or none."""
     from qnnmem.atomic_file import shown, write_together
     from qnnmem.cli.stderr import note
-    from qnnmem.report import provoke as report
+    from qnnmem.results.schema import encode
 
-    place = folder / report.record_name(stem)
+    record, folder = found.record, place.parent
     contents = {
-        folder / report.log_name(stem): found.log_text,
-        folder / report.input_name(found, stem): found.input_bytes,
-        place: record.encode("utf-8", "backslashreplace"),
+        folder / record.log_file: found.log_text,
+        folder / record.input_file: found.input_bytes,
+        place: encode(record).encode("utf-8", "backslashreplace"),
     }
     write_together(contents, force=force)
     note(f"Wrote {shown(place)}")

@@ -11,7 +11,8 @@ from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
 from qnnmem.options.htp import QmemOptions
 
 if TYPE_CHECKING:
-    from qnnmem.htp.qmem.model import QmemResult
+    from qnnmem.errors import Words
+    from qnnmem.results.qmem import QmemResult
 
 
 @click.command(cls=RecordingCommand)
@@ -41,6 +42,8 @@ def qmem(
     """
     from pathlib import Path
 
+    from msgspec.structs import replace
+
     from qnnmem.verbs.compiler import need_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -56,18 +59,20 @@ def qmem(
         check_free(target, force)  # says so before the work, not after
     with ProgressBar(f"reading {path.name}") as bar:
         call = verb_call(bar)
-        result = compare_io(path, options, call)
-    if isinstance(result, CompileFailure):
-        write(say_failure(result, "table", call.flags, as_json=as_json), None, force=False)
-        return failure_code(result)
-    write(_render(result, file, as_json, verbose), target, force, verdict(result))
-    return qmem_exit_code(result)
+        table = compare_io(path, options, call)
+    if isinstance(table, CompileFailure):
+        write(say_failure(table, "table", call.flags, as_json=as_json), None, force=False)
+        return failure_code(table)
+    result = replace(table.result, file=file)
+    text = _render(result, table.no_run, as_json, verbose)
+    write(text, target, force, verdict(result))
+    return qmem_exit_code(table)
 
 
-def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:
-    from qnnmem.report import qmem as report
-    from qnnmem.version import __version__
+def _render(result: QmemResult, no_run: Words, as_json: bool, verbose: bool) -> str:
+    from qnnmem.report.qmem import render_text
+    from qnnmem.results.schema import encode
 
     if as_json:
-        return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file, recorded_args, verbose=verbose)
+        return encode(result)
+    return render_text(result, recorded_args, no_run=no_run, verbose=verbose)

@@ -29,8 +29,9 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
     from pathlib import Path
 
     from qnnmem.cli.output import write
-    from qnnmem.report import socs as report
-    from qnnmem.targets.socs import any_soc, with_hexagon
+    from qnnmem.report.socs import render_text
+    from qnnmem.results.schema import encode
+    from qnnmem.targets.socs import any_soc, socs_result, with_hexagon
     from qnnmem.targets.socs import socs as known
 
     chosen: Sequence[Soc]
@@ -38,8 +39,8 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
         chosen = with_hexagon(name) or (any_soc(name),)
     else:
         chosen = tuple(soc for soc in known() if everything or soc.has_htp)
-    shown = report.render_text(chosen)
-    text = report.render_json(chosen) if as_json else shown
+    shown = render_text(chosen)
+    text = encode(socs_result(chosen)) if as_json else shown
     said = "" if name is None else shown.split("\n", 1)[0]
     write(text, None if output is None else Path(output), force, said)
     return 0 if name is None or any(soc.has_htp for soc in chosen) else 3

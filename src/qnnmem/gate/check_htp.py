@@ -49,7 +49,7 @@ def _compiled(
     task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
 ) -> tuple[Fit, ...]:
     from qnnmem.htp.bill.stored import compile_target
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.fit.model import fit_all, judge_model
     from qnnmem.htp.library import find_library
     from qnnmem.htp.worker import Worker

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qnnmem.errors import LoadError
+from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.htp.compile.model import model_source
-from qnnmem.htp.compile.value import CompileOptions
 from qnnmem.htp.requests import HtpSettings, ListenReply, ListenRequest
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import Worker

@@ -1,34 +1,20 @@
-"""The table of SoCs as text and as JSON, schema `qnnmem.socs/1`."""
+"""The table of SoCs as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from qnnmem.report.sourced import number_values
-from qnnmem.results.schema import write_json
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
-
-SCHEMA = "qnnmem.socs/1"
 
 
 def render_text(chosen: Sequence[Soc]) -> str:
     """A table, or everything about a single SoC."""
     lines = _one(chosen[0]) if len(chosen) == 1 else _table(chosen)
     return "\n".join(lines) + "\n"
-
-
-def render_json(chosen: Sequence[Soc]) -> str:
-    """One JSON object."""
-    return write_json(as_values(chosen))
-
-
-def as_values(chosen: Sequence[Soc]) -> dict[str, Any]:
-    """The object behind the JSON text."""
-    return {"schema": SCHEMA, "socs": [_values(soc) for soc in chosen]}
 
 
 def _table(chosen: Sequence[Soc]) -> Iterator[str]:
@@ -67,23 +53,6 @@ def _one(soc: Soc) -> Iterator[str]:
         yield f"library name   {soc.library_name}, which has the same id"
     if soc.note:
         yield f"note           {soc.note}"
-
-
-def _values(soc: Soc) -> dict[str, Any]:
-    return {
-        "name": soc.name,
-        "marketing_name": soc.marketing_name,
-        "model_id": soc.model_id,
-        "arch": soc.arch,
-        "htp": soc.has_htp,
-        "vtcm_bytes": number_values(soc.vtcm_bytes),
-        "compile_limit_bytes": number_values(soc.compile_limit),
-        "fp16": soc.fp16,
-        "fp16_source": soc.fp16_source,
-        "source": soc.source,
-        "library_name": soc.library_name or soc.name,
-        "note": soc.note,
-    }
 
 
 def _arch(soc: Soc) -> str:

@@ -76,11 +76,11 @@ def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterato
     if folder:
         yield f"in {shorten(folder, 200)}"
     named = [(printable(row[0].removeprefix(folder)), *row[1:]) for row in rows]
-    cells = [tuple(titles), *named]
-    sizes = [2 + max(map(len, column)) for column in list(zip(*cells, strict=True))[1:-1]]
-    last = max(len(line[-1]) for line in cells)
-    room = max(_SHORTEST, _LINE - sum(sizes) - 2 - last)  # what is left of a line is for names
-    width = min(room, max(len(line[0]) for line in cells))
-    for name, *numbers, word in cells:
-        columns = (f"{number:>{size}}" for number, size in zip(numbers, sizes, strict=True))
-        yield f"{shorten(name, width):<{width}}{''.join(columns)}  {word}".rstrip()
+    lines = [tuple(titles), *named]
+    *columns, last = (max(map(len, column)) for column in list(zip(*lines, strict=True))[1:])
+    room = max(_SHORTEST, _LINE - sum(2 + width for width in columns) - 2 - last)
+    numbers = (Column(title) for title in titles[1:-1])
+    yield from text_table(
+        (Column(titles[0], "<"), *numbers, Column(titles[-1], "<")),
+        [(shorten(name, room), *rest) for name, *rest in named],
+    )

@@ -159,22 +159,32 @@ class ProgramResult(Result, frozen=True, kw_only=True):
         return self.verdict
 
 
-class ClientResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
+class ProgramRun(ProgramResult, frozen=True, kw_only=True):
+    """Base of the results about one run of a program."""
+
+    command: Command
+    exit_code: ProgramCode = 0
+    ended_by: Signal = None
+    timed_out: TimedOut = False
+    left_out: Annotated[Count, describe("Findings or events beyond the most that are kept.")] = 0
+    not_checked: Missed = ()
+    has_lines: Annotated[
+        bool, describe("Whether addresses could be turned into lines of source.")
+    ] = True
+
+
+class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
     """Which rules a program that calls QNN breaks, and where."""
 
     passes: Annotated[
         bool,
         describe("Whether the program called QNN, every call was checked and nothing was found."),
     ]
-    command: Command
     mode: Annotated[str, describe("Who calls QNN."), one_of("x86", "arm", "adsp")] = ""
     hw_version: Annotated[str, describe("LPAI hardware.")] = ""
     alignment: Annotated[BufferAlignment | None, describe("What buffers must be multiples of.")] = (
         None
     )
-    exit_code: ProgramCode = 0
-    ended_by: Signal = None
-    timed_out: TimedOut = False
     last_call: Annotated[str | None, describe("The last function of QNN that it called.")] = None
     calls: Annotated[dict[str, Count], describe("How often each function was called.")] = field(
         default_factory=dict
@@ -183,8 +193,6 @@ class ClientResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.check-c
         dict[str, Count], describe("How often each function answered with another code than 0.")
     ] = field(default_factory=dict)
     suppressed: Annotated[Count, describe("Known findings that are left out.")] = 0
-    left_out: Annotated[Count, describe("Findings beyond the most that are kept.")] = 0
-    not_checked: Missed = ()
     timeline: Annotated[
         tuple[HeldMoment, ...], describe("What it held, whenever that changed.")
     ] = ()
@@ -192,9 +200,6 @@ class ClientResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.check-c
         tuple[ClientFinding, ...],
         describe("Broken rules, in the order in which they came first."),
     ]
-    has_lines: Annotated[
-        bool, describe("Whether addresses could be turned into lines of source.")
-    ] = True
 
     @property
     def called(self) -> bool:
@@ -289,21 +294,15 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
     path: Annotated[str, describe("File.")] = ""
 
 
-class WatchResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
+class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     """What a program did with QNN."""
 
     passes: Annotated[bool, describe("Whether the program used QNN and no problem was found.")]
-    command: Command
     injected: Annotated[
         tuple[str, ...], describe("Calls that were to fail, as they were written.")
     ] = ()
     unmatched: Annotated[tuple[str, ...], describe("Those of them that no call matched.")] = ()
-    exit_code: ProgramCode = 0
-    ended_by: Signal = None
-    timed_out: TimedOut = False
     duration_ns: Annotated[Count, describe("From start to end.")] = 0
-    left_out: Annotated[Count, describe("Events beyond the most that a trace holds.")] = 0
-    not_checked: Missed = ()
     log_lines: Annotated[Count, describe("Lines that QNN logged.")] = 0
     libraries: Annotated[
         tuple[WatchedLibrary, ...], describe("Libraries whose functions the program was given.")
@@ -330,9 +329,6 @@ class WatchResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.watch/1"
     failed_calls: Annotated[
         tuple[FailedCall, ...], describe("Calls with another code than 0.")
     ] = ()
-    has_lines: Annotated[
-        bool, describe("Whether addresses could be turned into lines of source.")
-    ] = True
 
     @property
     def called(self) -> bool:

@@ -34,6 +34,8 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.fixes/1": "fix.FixedModels",
     "qnnmem.footprint/1": "footprint.Bill",
     "qnnmem.host/1": "host.HostResult",
+    "qnnmem.inspect-dlc/1": "dlc.DlcResult",
+    "qnnmem.inspect-htp/1": "context.InspectedContext",
     "qnnmem.inspect/1": "inspect.InspectedBinary",
     "qnnmem.kb-check/1": "kb.KbCheckResult",
     "qnnmem.kb/1": "kb.KbResult",
@@ -41,15 +43,22 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.lpai-choices/1": "lpai.ChoicesResult",
     "qnnmem.lpai-rules/1": "lpai.RulesResult",
     "qnnmem.lpai-selftest/1": "lpai.SelftestResult",
+    "qnnmem.place/1": "place.PlaceResult",
     "qnnmem.plan/1": "plan.PlanResult",
     "qnnmem.plans/1": "plan.PlansResult",
     "qnnmem.prepared/1": "prepared.PreparedBinary",
+    "qnnmem.provoked/1": "provoked.ProvokedResult",
+    "qnnmem.qmem/1": "qmem.QmemResult",
+    "qnnmem.socs/1": "socs.SocsResult",
     "qnnmem.sweep/1": "sweep.SweepResult",
     "qnnmem.watch/1": "programs.WatchResult",
     "qnnmem.written/1": "written.WrittenResult",
 }
 # Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
-_DOCUMENTS: Mapping[str, str] = {"qnnmem.inspect/1": "inspect.InspectDocument"}
+_DOCUMENTS: Mapping[str, str] = {
+    "qnnmem.inspect/1": "inspect.InspectDocument",
+    "qnnmem.inspect-htp/1": "context.ContextDocument",
+}
 
 
 def result_types() -> tuple[type[SchemaDocument], ...]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.names import hexagon_version, meant, model_id, near, spellings
 from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from qnnmem.results.socs import SocFacts, SocsResult
 
 MIB = 1 << 20
 PD_BUDGET = "process domain budget"
@@ -187,3 +190,31 @@ def _shown(soc: Soc) -> str:
     arch = f", Hexagon v{soc.arch}" if soc.arch is not None else ""
     about = f"{soc.marketing_name}{arch}".strip(", ")
     return f"{soc.name} ({about})" if about else soc.name
+
+
+def socs_result(chosen: Iterable[Soc]) -> SocsResult:
+    """SoCs as they are written."""
+    from qnnmem.results.socs import SocsResult
+
+    return SocsResult(socs=tuple(map(_soc_facts, chosen)))
+
+
+def _soc_facts(soc: Soc) -> SocFacts:
+    from qnnmem.results.result import SourcedNumber
+    from qnnmem.results.socs import SocFacts
+
+    vtcm, limit = soc.vtcm_bytes, soc.compile_limit
+    return SocFacts(
+        name=soc.name,
+        marketing_name=soc.marketing_name,
+        model_id=soc.model_id,
+        arch=soc.arch,
+        htp=soc.has_htp,
+        vtcm_bytes=None if vtcm is None else SourcedNumber.of(vtcm),
+        compile_limit_bytes=None if limit is None else SourcedNumber.of(limit),
+        fp16=soc.fp16,
+        fp16_source=soc.fp16_source,
+        source=soc.source,
+        library_name=soc.library_name or soc.name,
+        note=soc.note,
+    )

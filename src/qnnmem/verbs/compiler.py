@@ -1,12 +1,15 @@
-"""The HTP compiler, required by every verb that compiles; checked after everything else."""
+"""The HTP compiler of a verb: one library, that of every worker, or that of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from contextlib import ExitStack
+
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import Library
     from qnnmem.targets.socs import Soc
@@ -58,7 +61,7 @@ def need_compiler(
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
     """Note what the file tells before a compile that may take long."""
-    from qnnmem.htp.compile.foresight import foreseen
+    from qnnmem.htp.compile.preflight import foreseen
     from qnnmem.loader.onnx.backend_mark import other_backend_note
 
     if other := other_backend_note(path, "htp"):
@@ -76,3 +79,51 @@ def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
     is_below = not path.is_absolute() and ".." not in path.parts
     words = list(typed) if is_below else []
     return tuple(report.ways(sources(), words, elsewhere=not compiler_exists()))
+
+
+def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Library]:
+    """The library of each worker that answers; those that do not are noted.
+
+    Workers with another version of it would make a table of two kinds of rows: they are refused.
+    """
+    from qnnmem.errors import QnnMemError, UsageError
+    from qnnmem.htp.library import find_libraries
+
+    refused: list[QnnMemError] = []
+    found = list(find_libraries(refused)) or [first]
+    for why in refused:
+        listener.note(f"{why}; going on without it")
+    others = sorted({one.name for one in found} - {first.name})
+    if others:
+        raise UsageError(f"the workers have different libraries: {first.name} and {others[0]}")
+    return found
+
+
+class ClusterLibrary(NamedTuple):
+    """A cluster whose workers have the library."""
+
+    executor: Executor
+    library: str  # package and version
+    width: int
+    answers: Callable[[], bool]
+
+
+def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
+    """A cluster, asked for its library; the connection ends with `stack`."""
+    from qnnmem.doctor.fleet.executors import answers, cluster_executor, width
+    from qnnmem.errors import CannotTell, QnnMemError
+    from qnnmem.htp.remote.cluster import library_there_is
+    from qnnmem.text import sentence
+
+    executor = stack.enter_context(cluster_executor(address))
+    if not answers(executor):
+        raise CannotTell(f"the cluster at {address} has no workers")
+    try:
+        library = executor.submit(library_there_is).result(60)
+    except QnnMemError:
+        raise
+    except Exception as exc:  # of whatever kind the cluster has
+        raise CannotTell(f"the cluster at {address} does not work: {sentence(exc)}") from exc
+    if library.startswith("!"):
+        raise CannotTell(f"the workers of the cluster have no library: {library[1:]}")
+    return ClusterLibrary(executor, library, width(executor), lambda: answers(executor))

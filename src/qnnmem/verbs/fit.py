@@ -46,7 +46,7 @@ def judges_of_workers(
     """A judge for each worker that answers; for one SoC the first will do."""
     from qnnmem.htp.fit.judges import FitWorker
     from qnnmem.htp.worker import Worker
-    from qnnmem.verbs.workers import libraries_of_workers
+    from qnnmem.verbs.compiler import libraries_of_workers
 
     def make(library: Library) -> FitWorker:
         return FitWorker(path, budgets, Worker.ready(library), listener.say)
@@ -61,7 +61,7 @@ def judges_of_cluster(
 ) -> tuple[str, list[Callable[[], FitJudge]]]:
     """The library of a cluster, and a judge for each of its workers."""
     from qnnmem.htp.fit.judges import FitCluster
-    from qnnmem.verbs.workers import cluster_library
+    from qnnmem.verbs.compiler import cluster_library
 
     cluster = cluster_library(address, stack)
     there = FitCluster(path, budgets, cluster.executor, cluster.answers)
@@ -148,7 +148,7 @@ class FitRequest(NamedTuple):
 
 def fit_request(options: FitOptions) -> FitRequest:
     """Return what the options ask for; UsageError for pools and SoCs that do not exist."""
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.fit import check_pools
     from qnnmem.provenance import Origin, Sourced
 

@@ -23,7 +23,7 @@ class FileBill(NamedTuple):
 
 def bill_file(path: Path, options: FootprintOptions, call: VerbCall) -> FileBill:
     """Return the bill of a file, or why the library made none."""
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 

@@ -43,7 +43,7 @@ class _FileGraphs(NamedTuple):
 
     def note_rest(self, listener: ProgressListener) -> None:
         """Note the nodes that are in no graph, for which a table of several has no room."""
-        from qnnmem.htp.as_qnn import left_notes
+        from qnnmem.htp.plan_difference import left_notes
 
         if self.composed is not None and len(self.graphs) > 1:
             for line in left_notes(self.composed.on_cpu):
@@ -53,7 +53,7 @@ class _FileGraphs(NamedTuple):
         """Return the plan of a QNN graph with notes on why it differs from the ONNX graph's."""
         import dataclasses
 
-        from qnnmem.htp.as_qnn import difference_notes
+        from qnnmem.htp.plan_difference import difference_notes
 
         if self.composed is None:
             return plan

@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.qmem.model import QmemResult
+    from qnnmem.htp.qmem.model import QmemTable
     from qnnmem.options.htp import QmemOptions
     from qnnmem.verbs.listener import VerbCall
 
 
-def compare_io(path: Path, options: QmemOptions, call: VerbCall) -> QmemResult | CompileFailure:
+def compare_io(path: Path, options: QmemOptions, call: VerbCall) -> QmemTable | CompileFailure:
     """Return what each way to pass inputs and outputs costs; a model is compiled first."""
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
@@ -31,6 +31,7 @@ def compare_io(path: Path, options: QmemOptions, call: VerbCall) -> QmemResult |
     )
 
 
-def qmem_exit_code(result: QmemResult) -> int:
+def qmem_exit_code(table: QmemTable) -> int:
     """Return 1 where the rows that were carried out differ."""
-    return 0 if result.run is None or result.run.agrees else 1
+    run = table.result.run
+    return 0 if run is None or run.agrees else 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def sweep_task(model: str, options: SweepOptions) -> SweepTask:
     """Return what the options ask for; UsageError where they do not go together."""
     from qnnmem.errors import MissingSoc
-    from qnnmem.htp.compile.from_options import compile_options
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.sweep import Question
     from qnnmem.targets.socs import find_soc
 
@@ -58,7 +58,7 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
     """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
     from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.sweep.axes import check_settings
+    from qnnmem.htp.sweep.rows import check_settings
     from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "sweep")
@@ -158,11 +158,9 @@ def _compilers(
     from functools import partial
 
     from qnnmem.htp.sweep import options_of, show
-    from qnnmem.htp.sweep.cluster import ClusterCompiler
-    from qnnmem.htp.sweep.compiler import LibraryCompiler
+    from qnnmem.htp.sweep.compiler import ClusterCompiler, LibraryCompiler
     from qnnmem.htp.worker import Worker
-    from qnnmem.verbs.compiler import need_compiler
-    from qnnmem.verbs.workers import cluster_library, libraries_of_workers
+    from qnnmem.verbs.compiler import cluster_library, libraries_of_workers, need_compiler
 
     path, soc, base, places = task.path, task.soc, task.base, task.places
     if places.cluster is not None:

@@ -2,12 +2,12 @@
 
 server    the socket, the connections and their limits, a clean end
 guard     who may ask: the right host, the same origin, the token
-guesses   wrong tokens, counted by address
+login_throttle  failed logins, limited by network
 app       addresses and what each answers
 peer_user       whose connection it is, on this machine
 private_folder  where all is kept, closed to others
 uploads   files that came in, in a private folder, under numbers of ours
-tasks     what can be asked of a file, as words of the command line
+tasks     what can be asked of a file: verbs with their options
 jobs      a queue, two workers, a bounded child process for each job
 history   finished results in SQLite: each once, none half
 show      a result as part of the page, by the drawing code of the report

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from qnnmem.workbench.answers import HEADERS, refusal
-from qnnmem.workbench.guesses import LOOPBACK, Guesses, network_of
+from qnnmem.workbench.login_throttle import LOOPBACK, LoginThrottle, network_of
 from qnnmem.workbench.peer_user import peer_user
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Access:
     is_local: bool = True  # nobody but this machine can connect
     token: str = ""
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    guesses: Guesses = field(default_factory=Guesses)
+    throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
     @property
     def cookie(self) -> str:
@@ -62,11 +62,11 @@ class Access:
 
     def refused_token(self, text: str, address: str) -> tuple[int, str] | None:
         """Why a token from an address opens nothing: status and sentence; None where it does."""
-        if not self.guesses.may_try(address):
+        if not self.throttle.allows(address):
             return 429, "too many wrong tokens came from this address; wait a minute"
         if self.token and self.takes_token(text):
             return None
-        self.guesses.was_wrong(address)
+        self.throttle.record_failure(address)
         return 401, "this is not the token"
 
     def kept_out(self, request: Request) -> tuple[int, str] | None:

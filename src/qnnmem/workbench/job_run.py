@@ -1,4 +1,4 @@
-"""One job in a child process, from its words to what it answered."""
+"""One job in a child process, from its task to its answer."""
 
 from __future__ import annotations
 

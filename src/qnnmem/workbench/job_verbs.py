@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qnnmem.results.result import TOOL
 from qnnmem.verbs.listener import VerbCall
 
 Answer = tuple[str, int]  # a result in JSON, and the exit code of the verb
@@ -67,16 +66,18 @@ def _fit(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
+    from msgspec.structs import replace
+
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.report.qmem import render_json
+    from qnnmem.results.schema import encode
     from qnnmem.verbs.compiler import need_soc
     from qnnmem.verbs.qmem import compare_io, qmem_exit_code
 
     need_soc(Path(file), options.soc)
-    result = compare_io(Path(file), options, call)
-    if isinstance(result, CompileFailure):
-        return _failed(result, "table", call)
-    return render_json(result, file, TOOL), qmem_exit_code(result)
+    table = compare_io(Path(file), options, call)
+    if isinstance(table, CompileFailure):
+        return _failed(table, "table", call)
+    return encode(replace(table.result, file=file)), qmem_exit_code(table)
 
 
 def _sweep(file: str, options: Any, call: VerbCall) -> Answer:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from qnnmem.errors import UsageError
 from qnnmem.results.read import read_result, schema_in
-from qnnmem.text import counted, shorten
+from qnnmem.text import shorten
 
 _LONGEST = 160
 Result = Mapping[str, Any]
@@ -16,23 +16,11 @@ _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
 def summary_of(result: Result) -> str:
-    """What it says, in a line; empty where that is not known."""
-    say = _SAID.get(schema_in(result) or "")
+    """Return the result in one line; empty for one from elsewhere that lacks something."""
     try:
-        return shorten(say(result) if say else read_result(result, "").summary, _LONGEST)
-    except (UsageError, KeyError, IndexError, TypeError, ValueError, AttributeError):
-        return ""  # a result from elsewhere that lacks something
-
-
-def _inspect(result: Result) -> str:
-    return counted(int(result["info"]["numGraphs"]), "graph")
-
-
-_SAID: Mapping[str, Callable[[Result], str]] = {
-    "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
-    "qnnmem.inspect-htp/1": _inspect,
-    "qnnmem.qmem/1": lambda result: str(result["advice"]),
-}
+        return shorten(read_result(result, "").summary, _LONGEST)
+    except UsageError:
+        return ""
 
 
 def is_of_program(result: Result) -> bool:

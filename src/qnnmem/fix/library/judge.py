@@ -18,8 +18,9 @@ from qnnmem.fix.parts.part_needs import library_need
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge
 from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
 from qnnmem.htp.fit import Fit
-from qnnmem.htp.place import DOMAINS, Placement, Resident, place
+from qnnmem.htp.place import Resident, place
 from qnnmem.results.fit import FitCheck
+from qnnmem.results.place import DOMAINS, Placement
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 

@@ -26,7 +26,7 @@ def write_htp_chain(found: HtpParts, folder: Path, *, force: bool = False) -> Ch
 def describe_htp(found: HtpParts, binaries: Sequence[bytes]) -> HtpChain:
     """What a manifest says about context binaries."""
     placed = found.residency
-    sizes = [one.size for one in placed.residents]
+    sizes = [one.size for one in placed.contexts]
     return HtpChain(
         soc=found.soc.name,
         library=found.library,

@@ -20,8 +20,9 @@ from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, part
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.fit import TITLES, Fit
-from qnnmem.htp.place import Residency, plan_residency
+from qnnmem.htp.place import plan_residency
 from qnnmem.results.fit import FitCheck
+from qnnmem.results.place import PlaceResult
 from qnnmem.targets.socs import Soc, pd_budget
 from qnnmem.text import counted
 from qnnmem.units import MAX_BYTES
@@ -43,7 +44,7 @@ class HtpParts:
     binaries: tuple[Path, ...]
     together: bool  # whether the library admits all to one process domain
     refused: int | None  # part, from 1, that found no room beside those before it
-    residency: Residency  # in the process domains of a device
+    residency: PlaceResult  # in the process domains of a device
 
     @property
     def is_whole(self) -> bool:
@@ -200,7 +201,7 @@ def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
     budget = trials.budgets.get("pd", pd_budget())
     residency = plan_residency([one for one in known if one is not None], budget)
     if refused is None and len(residency.given.domains) > 1:  # by a budget of the user's
-        refused = residency.given.domains[1].members[0] + 1
+        refused = residency.given.domains[1].contexts[0] + 1
     return HtpParts(
         partition=found,
         soc=soc,

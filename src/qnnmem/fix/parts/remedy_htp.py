@@ -78,7 +78,7 @@ class HtpPartsRemedy:
 def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
     if "process domain" in words:
         yield "on a SoC that gives a process one domain only, load the parts in turn"
-    sizes = [one.spill_fill for one in found.residency.residents]
+    sizes = [one.spill_fill for one in found.residency.contexts]
     saved = sum(sizes) - max(sizes)
     if deployment.arrangement is Arrangement.SHARED:
         yield (
@@ -103,10 +103,11 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
 def _residences(bench: HtpBench, found: HtpParts) -> Iterator[tuple[str, Rounds]]:
     """In words and rounds, which parts are loaded at the same time: all, else one."""
     count = counted(len(found.binaries), "part")
-    parts = found.residency.residents
-    names, others = tuple(one.name for one in parts), bench.library.others
+    parts = found.residency.contexts
+    names, others = tuple(one.file for one in parts), bench.library.others
     beside = tuple(one.name for one in others)
-    placed = place([one.size for one in (*others, *parts)], bench.library.domain_bytes)
+    sizes = [*(one.size for one in others), *(one.size for one in parts)]
+    placed = place(sizes, bench.library.domain_bytes)
     if not others and found.together:
         yield f"{count}, all resident", (names,)
     elif placed.fits:

@@ -13,27 +13,31 @@ from qnnmem.atomic_file import put_in_place
 from qnnmem.deadline import Deadline
 from qnnmem.errors import LoadError, Setting, UsageError, Words, chain_words
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.compile.epcontext import missing_in_epcontext
-from qnnmem.htp.compile.failure import can_leave_rest, say_why
-from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
-from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
-from qnnmem.htp.compile.partition_run import PartitionRun, run_partition
-from qnnmem.htp.compile.read import check_read
-from qnnmem.htp.compile.reason import has_no_builder
-from qnnmem.htp.compile.refused import (
-    UNSUPPORTED,
-    RefusedNode,
-    decisive_line,
-    judged_nodes,
-    refused_nodes,
-)
-from qnnmem.htp.compile.value import (
+from qnnmem.htp.compile.compiled import (
     Compiled,
     CompileFailure,
     CompileOptions,
     HtpPrecision,
     Progress,
     no_progress,
+)
+from qnnmem.htp.compile.failure import can_leave_rest, say_why
+from qnnmem.htp.compile.model import (
+    ModelSource,
+    check_composed,
+    check_read,
+    is_composed,
+    model_source,
+)
+from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
+from qnnmem.htp.compile.partition import PartitionRun, missing_in_epcontext, run_partition
+from qnnmem.htp.compile.refused import (
+    UNSUPPORTED,
+    RefusedNode,
+    decisive_line,
+    has_no_builder,
+    judged_nodes,
+    refused_nodes,
 )
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.requests import (

@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 
 from qnnmem.errors import Setting, Words, chain_words
-from qnnmem.htp.compile.reason import meaning
-from qnnmem.htp.compile.refused import RefusedNode
-from qnnmem.htp.compile.value import CompileFailure
+from qnnmem.htp.compile.compiled import CompileFailure
+from qnnmem.htp.compile.refused import RefusedNode, meaning
 from qnnmem.htp.log import Cause, CompileLog, LogLine, Refusal
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.qnn.codes import code_name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError
-from qnnmem.htp.compile.value import CompileOptions
+from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.loader.onnx.graph import attribute, bodies, is_op
 from qnnmem.text import counted, quote
 

@@ -1,4 +1,4 @@
-"""The file that is compiled: the user's own, or a copy in which every shape is fixed."""
+"""The model that is compiled, as a file for the library; why a file cannot be read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.deadline import Deadline
-from qnnmem.errors import OutOfTime, Setting, UsageError
-from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
+from qnnmem.errors import LoadError, OutOfTime, Setting, UsageError
+from qnnmem.htp.compile.compiled import CompileOptions, HtpPrecision
+from qnnmem.htp.requests import OWN_MARK
+from qnnmem.htp.worker import RequestOutcome
+from qnnmem.loader.dlc.composed import abort_reason
 
 _LEAST_S = 0.01  # a limit of none at all would mean none
 
@@ -98,3 +101,20 @@ def _is_static(path: Path) -> bool:
         tensor.HasField("shape") and all(size.dim_value > 0 for size in tensor.shape.dim)
         for tensor in tensors
     )
+
+
+_COMPOSING, _COMPOSED = f"{OWN_MARK} composing", f"{OWN_MARK} composed"
+
+
+def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) -> None:
+    """Raises LoadError where the file itself is the reason that there is no binary.
+
+    A `trusted` one is a library, which is not read but executed.
+    """
+    if outcome.kind == "refused" and outcome.stage == "read":
+        who = "" if trusted else "the vendor's reader does not take it: "
+        raise LoadError(path, f"{who}{outcome.sentence}")
+    marks = {line.text for line in outcome.log}
+    if outcome.kind == "crashed" and _COMPOSING in marks and _COMPOSED not in marks:
+        said = abort_reason("\n".join(outcome.tail))
+        raise LoadError(path, "its code crashed" if trusted else said)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import LoadError
-from qnnmem.htp.compile.reason import (
+from qnnmem.htp.compile.refused import (
+    RefusedNode,
     has_no_builder,
     is_about_type,
     meaning,
     unknown_operator,
     unknown_tensors,
 )
-from qnnmem.htp.compile.refused import RefusedNode
 from qnnmem.results.footprint import OnnxNode
 from qnnmem.targets.socs import Soc
 
@@ -217,7 +217,7 @@ def _types(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _name_of(element: int) -> str:
-    from qnnmem.htp.compile.reason import element_name
+    from qnnmem.htp.compile.refused import element_name
     from qnnmem.loader.onnx.tensor import DTYPES
 
     return DTYPES[element].value if element in DTYPES else element_name(element)

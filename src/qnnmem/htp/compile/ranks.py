@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from qnnmem.htp.compile.value import CompileOptions
+from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.text import quote
 
 if TYPE_CHECKING:

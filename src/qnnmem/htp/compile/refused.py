@@ -1,4 +1,4 @@
-"""Which nodes the library refuses, and the line of its log that says why, for each."""
+"""Nodes that QNN refuses, and what the lines of the log say about the reason."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from qnnmem.htp.compile.reason import is_generic
 from qnnmem.htp.log import LogLine
+from qnnmem.qnn.enums import DataType
+from qnnmem.text import printable
 
 # ONNX Runtime lists the nodes before anything is compiled, when the CPU may not take them.
 UNSUPPORTED = b"Unsupported nodes in QNN EP: "
@@ -102,3 +103,128 @@ def decisive_line(log: Sequence[LogLine]) -> str:
         if line.level == "E" and not is_generic(line.text):
             return line.text
     return ""
+
+
+# Lines of the validator that follow from an earlier one, or belong to it.
+_GENERIC = re.compile(
+    r"^(?:REASON : )?(?:validateNativeOps|QnnBackend_validateOpConfig failed|Failed to validate op"
+    r"|Requested I/O|Supported I/O|Please refer|unexpected GraphHtpSettings"
+    r"|Failed to (?:add|create)\b.{0,80}\bnode\b)"
+)
+_NO_TYPE = re.compile(r"Operators of type `(\S{1,100})` are not supported by QNN EP")
+_UNKNOWN = (
+    re.compile(
+        r"Fatal error: (?P<domain>[\w.-]{1,200}):(?P<type>\w{1,100})\(-?\d{1,9}\) is not a reg"
+    ),
+    re.compile(r"No Op registered for (?P<domain>)(?P<type>\w{1,100}) with domain_version of"),
+    re.compile(
+        r'In Node, \("[^"]{0,2000}", (?P<type>\w{1,100}), "[^"]{0,200}", -?\d{1,9}\).{0,8000}'
+        r"No opset import for domain '(?P<domain>[^']{1,200})'"
+    ),
+)
+_NO_TENSORS = re.compile(r"MLDataType for: tensor\((\w{1,40})\) is not currently registered")
+_RANK = re.compile(r"has incorrect Rank (\d{1,3})")
+_VALUE = re.compile(r"has incorrect Value (\S{1,40}), expected (?:equal to )?(.{1,60}?)\.?$")
+_BOUND = re.compile(r"[<>]")
+_ZERO_POINT = re.compile(r"Zero-point ONNX data type `(\d{1,3})` is not supported")
+_UNMAPPED = re.compile(r"Failed to map Onnx data type to Qnn data type")
+_MISMATCH = re.compile(r"mismatching datatypes\. (0x[0-9a-fA-F]{1,8}) != (0x[0-9a-fA-F]{1,8})")
+_TENSOR = re.compile(r"tensor datatype (\d{1,9}) not supported")
+_OPSET = re.compile(
+    r"Opset (\d{1,9}) is under development.{0,400}"
+    r"support for domain (\S{1,100}) is till opset (\d{1,9})"
+)
+_MEANINGS = (
+    (re.compile(r"SocModel doesn't support FP16"), "{soc} does not compute in FP16"),
+    (
+        re.compile(r"Unsupported FP64 data type in graph IO"),
+        "64-bit floats cannot be inputs or outputs of a graph for QNN",
+    ),
+    (_UNMAPPED, "ONNX Runtime has no data type of QNN for one of its tensors"),
+    (
+        re.compile(r"Unsupported input/output datatypes requested"),
+        "HTP does not have it for these data types",
+    ),
+    (re.compile(r"^(?:REASON : )?Cannot get shape"), "its shape is not fixed"),
+    (
+        re.compile(r"set nodes that cannot (?:all )?be fused together"),
+        "QNN chose nodes that cannot be fused together: a node it does not take lies between them",
+    ),
+)
+VALIDATOR = "the library's validator refuses it and does not say why (code 3110)"
+
+
+def is_generic(line: str) -> bool:
+    """Whether a line says that something was refused, and nothing about why."""
+    return _GENERIC.search(line) is not None
+
+
+def has_no_builder(line: str) -> bool:
+    """Whether a line says that no node of this type can be taken, whatever its shape."""
+    return _NO_TYPE.search(line) is not None or unknown_operator(line) is not None
+
+
+def unknown_operator(line: str) -> tuple[str, str] | None:
+    """Domain and type of an operator that ONNX Runtime itself does not know."""
+    found = next(filter(None, (pattern.search(line) for pattern in _UNKNOWN)), None)
+    return None if found is None else (found["domain"].removeprefix("ai.onnx"), found["type"])
+
+
+def unknown_tensors(line: str) -> str:
+    """The data type that ONNX Runtime itself has no tensors of; empty for other lines."""
+    found = _NO_TENSORS.search(line)
+    return "" if found is None else found[1]
+
+
+def is_about_type(line: str) -> bool:
+    """Whether a line says that a tensor's type has no counterpart, and not which type that is."""
+    return _UNMAPPED.search(line) is not None
+
+
+def meaning(line: str, soc: str) -> str:
+    """A clause that says why, in words; ONNX Runtime's own where that is a sentence already."""
+    if not line:
+        return VALIDATOR
+    if unknown := unknown_operator(line):
+        return f"ONNX Runtime knows no operator {':'.join(filter(None, unknown))}"
+    if found := _NO_TENSORS.search(line):
+        return f"ONNX Runtime has no tensors of {found[1]}"
+    if found := _OPSET.search(line):
+        given, domain, last = found.groups()
+        return f"the model is of opset {given} of {domain}, ONNX Runtime has them up to {last}"
+    if has_no_builder(line):
+        return "QNN has no operator of this type"
+    if found := _RANK.search(line):
+        return f"a tensor of it has {found[1]} dimensions, which HTP does not take there"
+    if found := _VALUE.search(line):
+        wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"takes {found[2]} only"
+        return f"a parameter of it is {found[1]}, HTP {wanted}"
+    if found := _ZERO_POINT.search(line):
+        return f"QNN has no zero points of {element_name(int(found[1]))}"
+    if found := _MISMATCH.search(line):
+        one, other = (type_name(int(number, 16)) for number in found.groups())
+        return f"QNN sees its tensors as {one} and {other}, which have to be of one type"
+    if found := _TENSOR.search(line):
+        return f"QNN has no tensors of {type_name(int(found[1]))}"
+    for pattern, words in _MEANINGS:
+        if pattern.search(line):
+            return words.format(soc=soc)
+    return printable(line).removeprefix("REASON : ").rstrip(" .!")
+
+
+def element_name(number: int) -> str:
+    """A data type of ONNX by its number, `bfloat16` for example."""
+    from onnx import TensorProto
+
+    try:
+        return str(TensorProto.DataType.Name(number)).lower()
+    except ValueError:
+        return f"type {number}"
+
+
+def type_name(number: int) -> str:
+    """A `Qnn_DataType_t` in short, `float64` for example, or its number where it is not known."""
+    if number not in set(DataType):
+        return f"type 0x{number:x}"
+    name = DataType(number).name.lower()
+    return name if "fixed" in name else name.replace("_", "")

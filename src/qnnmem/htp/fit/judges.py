@@ -10,7 +10,7 @@ from typing import NamedTuple
 from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
-from qnnmem.htp.compile.value import for_a_cluster
+from qnnmem.htp.compile.compiled import for_a_cluster
 from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.fit.model import fit_made
 from qnnmem.htp.kept import from_kept, to_kept

@@ -101,7 +101,7 @@ def _finish(pid: int, results: int) -> tuple[Ended, bytes]:
 def _answer(served: Served) -> WireMessage:
     from qnnmem.errors import QnnMemError, Refused
 
-    stage = type(served.request).__name__.removesuffix("LibraryRequest").lower()
+    stage = type(served.request).__name__.removesuffix("Request").lower()
     try:
         return _perform(served.library, served.request)
     except Refused as exc:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qnnmem.provenance import Origin, Sourced
+from qnnmem.provenance import Sourced
+from qnnmem.results.fit import answer_name
 from qnnmem.results.footprint import Bill, SizeRange
+from qnnmem.results.place import PlacedContext, PlacedDomain, Placement, PlaceResult
+from qnnmem.results.result import SourcedNumber
 
 EXACT_UP_TO = 12  # contexts whose best grouping is searched for
-DOMAINS = Sourced(
-    4,
-    Origin.DOCUMENTED,
-    "sessions of a process in the open FastRPC user library; some SoCs allow one only",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,47 +28,6 @@ class Resident:
         return self.need.high.value
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A process domain and the contexts in it, in load order."""
-
-    members: tuple[int, ...]  # places in the load order, from 0
-    used: int
-    left: int
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where each context goes when they are loaded in this order."""
-
-    order: tuple[int, ...]
-    domains: tuple[Domain, ...]
-    too_large: tuple[int, ...]  # need more than a whole domain
-
-    @property
-    def fits(self) -> bool:
-        """Whether every context has a place within the domains of a process."""
-        return not self.too_large and len(self.domains) <= DOMAINS.value
-
-
-@dataclass(frozen=True, slots=True)
-class Residency:
-    """The answer: the order as given, the best order, and whether sizes are sure enough."""
-
-    residents: tuple[Resident, ...]
-    budget: Sourced
-    given: Placement
-    best: Placement
-    is_exact: bool  # no order needs fewer domains than `best`
-    is_sure: bool  # lower bounds give the same answer
-    sharing: tuple[int, ...]  # bytes saved in each domain by one spill/fill buffer
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether the order as given works; None where the sizes are not sure enough."""
-        return self.given.fits if self.is_sure else None
-
-
 def resident(name: str, bill: Bill) -> Resident | None:
     """What placing needs of a bill; None when the file does not hold it."""
     if bill.process_domain is None:
@@ -79,24 +36,36 @@ def resident(name: str, bill: Bill) -> Resident | None:
     return Resident(name, bill.process_domain, max(spills, default=0))
 
 
-def plan_residency(residents: Sequence[Resident], budget: Sourced) -> Residency:
+def plan_residency(residents: Sequence[Resident], budget: Sourced) -> PlaceResult:
     """Place contexts in the order given and in the best order."""
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
     best = best_order([one.size for one in residents], budget.value)
-    return Residency(
-        residents=tuple(residents),
-        budget=budget,
+    # Bounds that lead to other domains decide nothing.
+    is_sure = [d.contexts for d in low.domains] == [d.contexts for d in given.domains]
+    return PlaceResult(
+        answer=answer_name(given.fits if is_sure else None),
+        budget=SourcedNumber.of(budget),
+        contexts=tuple(map(_placed, residents)),
         given=given,
         best=given if len(best.domains) >= len(given.domains) else best,
-        is_exact=len(residents) <= EXACT_UP_TO,
-        is_sure=[d.members for d in low.domains] == [d.members for d in given.domains],
-        sharing=tuple(_sharing(residents, domain) for domain in given.domains),
+        best_is_exact=len(residents) <= EXACT_UP_TO,
+        spill_fill_saving=sum(_saving(residents, domain) for domain in given.domains),
     )
 
 
-def _sharing(residents: Sequence[Resident], domain: Domain) -> int:
-    sizes = [residents[member].spill_fill for member in domain.members]
+def _placed(one: Resident) -> PlacedContext:
+    return PlacedContext(
+        file=one.name,
+        need_low=SourcedNumber.of(one.need.low),
+        need_high=SourcedNumber.of(one.need.high),
+        spill_fill=one.spill_fill,
+    )
+
+
+def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
+    """Bytes saved by one spill/fill buffer for all contexts of a domain."""
+    sizes = [residents[number].spill_fill for number in domain.contexts]
     return sum(sizes) - max(sizes, default=0)
 
 
@@ -118,7 +87,8 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
         members[domain].append(one)
         used[domain] += sizes[one]
     domains = (
-        Domain(tuple(m), total, budget - total) for m, total in zip(members, used, strict=True)
+        PlacedDomain(tuple(m), total, budget - total)
+        for m, total in zip(members, used, strict=True)
     )
     return Placement(order, tuple(domains), tuple(too_large))
 
@@ -142,7 +112,7 @@ def _search(
     items: list[int], sizes: Sequence[int], budget: int, greedy: Placement
 ) -> list[list[int]]:
     """Fewest groups by branch and bound, the largest context first."""
-    best = [list(domain.members) for domain in greedy.domains]
+    best = [list(domain.contexts) for domain in greedy.domains]
     fewest = -(-sum(sizes[one] for one in items) // budget) if items else 0
 
     def step(number: int, groups: list[list[int]], used: list[int]) -> None:

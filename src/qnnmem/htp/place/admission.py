@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
@@ -14,28 +14,7 @@ from qnnmem.htp.place import Resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.footprint import SizeRange
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What the library did with a context, beside what its file alone had led to expect."""
-
-    predicted: bool | None  # None where the range of sizes lets both happen
-    admitted: bool
-    code: int | None  # None where the library died before it could say
-    estimate: int | None  # bytes, the library's own
-    need: SizeRange  # from the file alone
-
-    @property
-    def in_range(self) -> bool:
-        """Whether the library's estimate lies where the file let expect it."""
-        low, high = self.need.low.value, self.need.high.value
-        return self.estimate is None or low <= self.estimate <= high
-
-    @property
-    def agrees(self) -> bool:
-        """Whether nothing that was predicted turned out wrong."""
-        return self.in_range and self.predicted in (None, self.admitted)
+from qnnmem.results.place import Admission
 
 
 def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ...]:
@@ -78,8 +57,28 @@ def compare(
     for number, (guess, fact) in enumerate(zip(predicted, facts, strict=True)):
         code = codes[number] if number < len(codes) else None
         done = bool(fact.admitted) and not code
-        answers.append(Admission(guess, done, code, fact.total, residents[number].need))
+        answers.append(_admission(guess, done, code, fact.total, residents[number].need))
     return tuple(answers)
+
+
+def _admission(
+    predicted: bool | None,
+    admitted: bool,
+    code: int | None,
+    estimate: int | None,
+    need: SizeRange,
+) -> Admission:
+    low, high = need.low.value, need.high.value
+    in_range = estimate is None or low <= estimate <= high
+    return Admission(
+        predicted=predicted,
+        admitted=admitted,
+        code=code,
+        estimate=estimate,
+        need_low=low,
+        need_high=high,
+        agrees=in_range and predicted in (None, admitted),
+    )
 
 
 def exact(

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qnnmem.htp.compile import Progress, given_or_own, no_progress
-from qnnmem.htp.provoke.compiling import graph_limit, host_memory, op_over_vtcm
-from qnnmem.htp.provoke.loading import bad_binary, pd_full
 from qnnmem.htp.provoke.logged_library import LoggedLibrary
-from qnnmem.htp.provoke.value import Attempt, FailureKind, Provoked
+from qnnmem.htp.provoke.provoked import FailureKind, Provoked
+from qnnmem.htp.provoke.recipes import bad_binary, graph_limit, host_memory, op_over_vtcm, pd_full
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import Soc
 
-__all__ = ["Attempt", "FailureKind", "Provoked", "provoke"]
+__all__ = ["FailureKind", "Provoked", "provoke"]
 
 TIME_LIMIT_S = 120.0
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.binary.context import HtpContext, HtpTensor
-from qnnmem.htp.qmem.layer import IoMode
+from qnnmem.htp.qmem.advice import advise, memhandle_flags, traps
+from qnnmem.htp.qmem.layer import io_mode
 from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
 from qnnmem.results.footprint import Bill
+from qnnmem.results.qmem import CopyTime, IoMode, QmemChoice, QmemResult, QmemRow
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
@@ -28,71 +31,32 @@ _COPY_TIME_S = 0.05
 _MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
 
 
-@dataclass(frozen=True, slots=True)
-class QmemRow:
-    """One combination; bytes over all graphs, copies for one inference of each graph."""
-
-    prepared: IoMode
-    executed: IoMode
-    at_load: Sourced  # internal IO memory reserved when the graph is made or loaded
-    at_first: Sourced  # the same, reserved by the first inference
-    copied_in: Sourced
-    copied_out: Sourced
-    copy_ns: Sourced  # nanoseconds on this host
-    shared: Sourced  # memory of the application that is mapped into the process domain
-    pd_room: Sourced | None  # process domain left after the first inference
-
-    @property
-    def internal(self) -> int:
-        """Bytes of internal IO memory from the first inference on."""
-        return self.at_load.value + self.at_first.value
-
-    @property
-    def copied(self) -> int:
-        """Bytes copied per inference."""
-        return self.copied_in.value + self.copied_out.value
-
-
-@dataclass(frozen=True, slots=True)
-class Qmem:
-    """The four rows for one context, and which of them its binary is prepared for."""
-
-    context: HtpContext
-    bill: Bill
-    exact: Sourced  # inputs and outputs as they are
-    stored: Sourced  # the same as the binary counts them
-    memhandles: int  # tensors that carry the hint
-    tensors: int
-    rows: tuple[QmemRow, ...]
-
-    @property
-    def prepared(self) -> IoMode | None:
-        """What the binary says of its tensors; None when they differ."""
-        if self.memhandles in (0, self.tensors):
-            return IoMode.MEMHANDLE if self.memhandles else IoMode.RAW
-        return None
-
-    def row(self, prepared: IoMode, executed: IoMode) -> QmemRow:
-        """One of the four."""
-        return next(r for r in self.rows if (r.prepared, r.executed) == (prepared, executed))
-
-    @property
-    def best(self) -> QmemRow:
-        """Least memory, then least copied: memhandle in both places."""
-        return min(self.rows, key=lambda row: (row.internal, row.copied))
-
-
 def qmem_of(
-    context: HtpContext, bill: Bill, copy_ns: Callable[[int], Sourced] | None = None
-) -> Qmem:
-    """The table of a context; `copy_ns` gives the time that copying a number of bytes takes."""
+    context: HtpContext, bill: Bill, copy_time: Callable[[int], CopyTime] | None = None
+) -> QmemResult:
+    """The table of a context; `copy_time` says how long copying a number of bytes takes."""
     tensors = tuple(tensor for graph in context.graphs for tensor in graph.tensors)
     _check_known(tensors)
     if bill.io is None or bill.io_exact is None:
         raise CannotTell("the binary has no graph, so it has no inputs or outputs")
-    hinted = sum(IoMode.of(tensor) is IoMode.MEMHANDLE for tensor in tensors)
-    rows = tuple(_rows(context, bill, copy_ns or measure_copy))
-    return Qmem(context, bill, bill.io_exact, bill.io, hinted, len(tensors), rows)
+    hinted = sum(io_mode(tensor) is IoMode.MEMHANDLE for tensor in tensors)
+    rows = tuple(_rows(context, bill, copy_time or measure_copy))
+    # Least memory, then least copied: memhandle in both places.
+    best = min(rows, key=lambda row: (row.internal, row.copied))
+    result = QmemResult(
+        file=bill.file,
+        soc=bill.soc,
+        tensors=len(tensors),
+        memhandle_tensors=hinted,
+        io_exact=bill.io_exact,
+        io_stored=bill.io,
+        process_domain_budget=bill.process_domain_budget,
+        rows=rows,
+        recommended=QmemChoice(best.prepared, best.executed),
+        flags=memhandle_flags(),
+        missing=bill.missing_sentence,
+    )
+    return replace(result, advice=advise(result), traps=tuple(traps(result)))
 
 
 def _check_known(tensors: tuple[HtpTensor, ...]) -> None:
@@ -101,27 +65,31 @@ def _check_known(tensors: tuple[HtpTensor, ...]) -> None:
             raise CannotTell(f"the data type of tensor {quote(tensor.name)} is not known here")
 
 
-def _rows(context: HtpContext, bill: Bill, copy_ns: Callable[[int], Sourced]) -> Iterator[QmemRow]:
+def _rows(
+    context: HtpContext, bill: Bill, copy_time: Callable[[int], CopyTime]
+) -> Iterator[QmemRow]:
     graphs = context.graphs
     inputs = sum(tensor.nbytes for graph in graphs for tensor in graph.inputs)
     outputs = sum(tensor.nbytes for graph in graphs for tensor in graph.outputs)
-    took, none = copy_ns(inputs + outputs), _computed(0, "nothing is copied")
+    took = copy_time(inputs + outputs)
+    none = CopyTime(0, Origin.COMPUTED, "nothing is copied")
     for prepared, executed in COMBINATIONS:
         raw = executed is IoMode.RAW
         kept = prepared is IoMode.RAW
         at_load = _internal(bill, kept)
         at_first = _internal(bill, raw and not kept)
         shared = 0 if raw else shared_bytes(context)
+        pages = f"tensors at multiples of {ALIGNMENT} in one buffer of whole pages"
         yield QmemRow(
-            prepared,
-            executed,
-            at_load,
-            at_first,
-            _computed(inputs if raw else 0, "inputs, elements times element size"),
-            _computed(outputs if raw else 0, "outputs, elements times element size"),
-            took if raw else none,
-            _computed(shared, f"tensors at multiples of {ALIGNMENT} in one buffer of whole pages"),
-            _room(bill, at_load.value + at_first.value + shared),
+            prepared=prepared,
+            executed=executed,
+            reserved_at_load=at_load,
+            reserved_at_first_inference=at_first,
+            copied_in=_computed(inputs if raw else 0, "inputs, elements times element size"),
+            copied_out=_computed(outputs if raw else 0, "outputs, elements times element size"),
+            copy_time=took if raw else none,
+            shared_memory=_computed(shared, pages),
+            process_domain_left=_room(bill, at_load.value + at_first.value + shared),
         )
 
 
@@ -153,8 +121,8 @@ def _computed(value: int, source: str) -> Sourced:
     return Sourced(value, Origin.COMPUTED, source)
 
 
-def measure_copy(size: int) -> Sourced:
-    """Nanoseconds that copying `size` bytes takes on this host."""
+def measure_copy(size: int) -> CopyTime:
+    """How long copying `size` bytes takes on this host."""
     part = min(size, _MOST_COPIED)
     source, target = memoryview(bytearray(part)), memoryview(bytearray(part))
     target[:] = source  # pages are given out at the first touch
@@ -170,4 +138,4 @@ def measure_copy(size: int) -> Sourced:
     if part < size:
         how += f"; {part:,} bytes measured, scaled up"
     scaled = round(best * size / part) if part else 0
-    return Sourced(scaled, Origin.MEASURED, how)
+    return CopyTime(scaled, Origin.MEASURED, how)

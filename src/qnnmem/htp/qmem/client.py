@@ -26,7 +26,7 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.qmem.layer import Compute, Given, Inference, IoLayer
+from qnnmem.htp.qmem.layer import Compute, Given, IoLayer
 from qnnmem.htp.qmem.library import LibraryGraph
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, MemRegistry
 from qnnmem.htp.qmem.rpcmem import HEAP
@@ -35,6 +35,7 @@ from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
+from qnnmem.results.qmem import Inference
 from qnnmem.targets.socs import find_soc
 from qnnmem.text import quote
 

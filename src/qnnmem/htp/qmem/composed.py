@@ -27,7 +27,6 @@ from qnnmem.htp.compile import CompileOptions, check_options
 from qnnmem.htp.compile.refused import decisive_line
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
-from qnnmem.htp.qmem.layer import Inference
 from qnnmem.htp.requests import ComposeRequest, HtpSettings
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome
@@ -35,6 +34,7 @@ from qnnmem.qnn.graph import ComposedOp
 from qnnmem.qnn.graph_draft import GraphDraft
 from qnnmem.qnn.recorded import CallFile, recorded_calls
 from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.results.qmem import Inference
 from qnnmem.targets.socs import Soc, find_soc
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote

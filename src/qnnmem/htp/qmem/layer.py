@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
 from qnnmem.contract.regions import Extent
@@ -16,6 +14,7 @@ from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import FileId, MemHandle
+from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
 from qnnmem.units import round_up
@@ -44,26 +43,10 @@ _FLOATS = {16: "float16", 32: "float32"}
 _WHOLE = (8, 16, 32, 64)
 
 
-class IoMode(Enum):
-    """How a tensor's bytes are handed over, in the words of the SDK's options."""
-
-    RAW = "raw"
-    MEMHANDLE = "memhandle"
-
-    @classmethod
-    def of(cls, tensor: HtpTensor) -> IoMode:
-        """Return the mode that a binary names; the backend keeps anything but memhandles itself."""
-        return cls.MEMHANDLE if tensor.mem_type is TensorMemType.MEMHANDLE else cls.RAW
-
-
-@dataclass(frozen=True, slots=True)
-class Inference:
-    """What one execution did to memory."""
-
-    reserved: int  # bytes of internal IO memory made on the way
-    copied_in: int
-    copied_out: int
-    copy_seconds: float
+def io_mode(tensor: HtpTensor) -> IoMode:
+    """Return the mode that a binary names; the backend keeps anything but memhandles itself."""
+    is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
+    return IoMode.MEMHANDLE if is_shared else IoMode.RAW
 
 
 class IoLayer:
@@ -84,7 +67,7 @@ class IoLayer:
         self._graph, self._compute, self._registry = graph, compute, registry
         self._internal: dict[str, SharedBuffer] = {}
         for tensor in graph.tensors:
-            if (prepared or IoMode.of(tensor)) is IoMode.RAW:
+            if (prepared or io_mode(tensor)) is IoMode.RAW:
                 self._reserve(tensor)
         self.reserved_at_load = self.reserved
 

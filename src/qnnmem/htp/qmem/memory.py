@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
@@ -118,6 +118,30 @@ class HtpMemDescriptor:
     htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
     total_size: int = 0  # of CUSTOM, which needs it: bytes of the whole buffer
     offset: int = 0  # of CUSTOM; refused with ION, which has none
+
+    @classmethod
+    def inside(
+        cls, buffer: SharedBuffer, dimensions: Sequence[int], data_type: DataType, offset: int
+    ) -> HtpMemDescriptor:
+        """Return the descriptor of a tensor at an offset of a shared buffer."""
+        return cls(
+            tuple(dimensions) or (1,),  # a scalar
+            data_type,
+            buffer.fd,
+            MemRegisterType.CUSTOM,
+            HtpMemType.SHARED_BUFFER,
+            buffer.size,
+            offset,
+        )
+
+
+def packed_offsets(sizes: Iterable[int]) -> tuple[list[int], int]:
+    """Return aligned offsets for tensors in one buffer, and the bytes of the buffer."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end += round_up(size, ALIGNMENT)
+    return offsets, end
 
 
 class MemRegistry:

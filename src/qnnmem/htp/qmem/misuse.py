@@ -22,7 +22,14 @@ from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
 from qnnmem.htp.qmem.layer import Places
-from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE, HtpMemDescriptor, HtpMemType, SharedBuffer
+from qnnmem.htp.qmem.memory import (
+    ALIGNMENT,
+    PAGE,
+    HtpMemDescriptor,
+    HtpMemType,
+    SharedBuffer,
+    packed_offsets,
+)
 from qnnmem.htp.requests import (
     AllocateCall,
     Call,
@@ -39,18 +46,11 @@ from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
 _FREE = FreeCall()
 _STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryAnswer:
-    """The code that libQnnHtp returned, or the signal that ended it."""
-
-    code: int | None = None
-    signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,21 @@ class MisuseRow:
     code: int  # of the contract; 0: reported only
     finding: Finding
     library: LibraryAnswer | None = None  # None: not asked
+
+    @property
+    def result(self) -> MisuseAnswer:
+        """The row as it is written."""
+        finding = self.finding
+        return MisuseAnswer(
+            id=self.id,
+            what=self.what,
+            code=self.code,
+            rule=finding.rule,
+            sentence=finding.sentence,
+            cure=finding.cure,
+            source=finding.source,
+            library=self.library,
+        )
 
 
 class _Stage:
@@ -75,17 +90,13 @@ class _Stage:
         self.tensors = [*self.inputs, *self.outputs]
         for tensor in self.tensors:
             tensor.mem_type, tensor.client_buf = TensorMemType.RAW, bytearray(tensor.nbytes)
-        ends = sum(round_up(tensor.nbytes, ALIGNMENT) for tensor in self.tensors)
-        self.buffer = SharedBuffer(round_up(ends, PAGE))
+        size = packed_offsets(tensor.nbytes for tensor in self.tensors)[1]
+        self.buffer = SharedBuffer(round_up(size, PAGE))
         self.first = self.tensors[0]
 
     def place(self, tensor: QnnTensor, offset: int = 0) -> HtpMemDescriptor:
         """Return a descriptor of a tensor in the shared buffer."""
-        size, shape = self.buffer.size, tensor.dimensions or (1,)
-        kind = MemRegisterType.CUSTOM
-        return HtpMemDescriptor(
-            shape, tensor.data_type, self.buffer.fd, kind, total_size=size, offset=offset
-        )
+        return HtpMemDescriptor.inside(self.buffer, tensor.dimensions, tensor.data_type, offset)
 
     def register(self, place: HtpMemDescriptor | None = None) -> MemHandle:
         """Return a handle, by default of the first tensor."""
@@ -213,7 +224,7 @@ def _freed_twice(s: _Stage) -> None:
 
 
 def _total(graph: HtpGraph) -> int:
-    return round_up(sum(round_up(one.nbytes, ALIGNMENT) for one in graph.tensors), PAGE)
+    return round_up(packed_offsets(one.nbytes for one in graph.tensors)[1], PAGE)
 
 
 def _ask_register(graph: HtpGraph, **changes: Any) -> list[Call]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import structs
 
 from qnnmem.deadline import Deadline
 from qnnmem.errors import NotCompiled, Setting, UsageError, Words, chain_words
@@ -14,26 +17,22 @@ from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
 from qnnmem.htp.library import library_or, library_there
-from qnnmem.htp.qmem import Qmem, qmem_of
-from qnnmem.htp.qmem.layer import IoMode
+from qnnmem.htp.qmem import qmem_of
 from qnnmem.htp.qmem.misuse import MisuseRow, obstacle_to_misuse, try_misuses
-from qnnmem.htp.qmem.run import QmemRun, obstacle, run_rows
+from qnnmem.htp.qmem.run import obstacle, run_rows
 from qnnmem.htp.worker import Worker
+from qnnmem.results.qmem import IoMode, MisuseAnswer, QmemResult
 from qnnmem.targets.socs import Soc
 from qnnmem.text import quote
 
 _OF_BINARY = (Setting("run"), " is for the context binary itself, not for a model of it")
 
 
-@dataclass(frozen=True, slots=True)
-class QmemResult:
-    """The table, and with it what became of carrying it out."""
+class QmemTable(NamedTuple):
+    """The table with what became of carrying it out, and why it cannot be carried out here."""
 
-    qmem: Qmem
-    compiled: bool  # the file is a model that was compiled for this table
-    run: QmemRun | None = None
-    misuses: tuple[MisuseRow, ...] = ()  # every mistake that was made, with both answers
-    no_run: Words = ""  # why the rows cannot be carried out here; empty where they can
+    result: QmemResult
+    no_run: Words = ""  # empty where the rows can be carried out, or were
 
 
 def qmem_of_file(
@@ -45,7 +44,7 @@ def qmem_of_file(
     misuse: bool = False,
     worker: Worker | None = None,
     progress: Progress,
-) -> QmemResult | CompileFailure:
+) -> QmemTable | CompileFailure:
     """The table of a binary or a model.
 
     `run` also carries out its rows, `misuse` makes every mistake with its first graph, and asks the
@@ -63,7 +62,7 @@ def qmem_of_file(
         made = _misuses(path, context, soc, worker, progress, ends)
     if not run:
         no_run = _no_run(path, context, soc)
-        return QmemResult(qmem, compiled=False, misuses=made, no_run=no_run)
+        return QmemTable(structs.replace(qmem, misuses=_written(made)), no_run)
     if path.suffix.lower() == ".onnx":
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     model_id = load_target(path, context, soc)
@@ -72,7 +71,11 @@ def qmem_of_file(
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
-    return QmemResult(qmem, compiled=False, run=ran, misuses=made)
+    return QmemTable(structs.replace(qmem, run=ran, misuses=_written(made)))
+
+
+def _written(rows: tuple[MisuseRow, ...]) -> tuple[MisuseAnswer, ...]:
+    return tuple(row.result for row in rows)
 
 
 def _misuses(
@@ -128,7 +131,7 @@ def _of_model(
     worker: Worker | None,
     progress: Progress,
     ends: Deadline,
-) -> QmemResult | CompileFailure:
+) -> QmemTable | CompileFailure:
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binaries = {}
         for mode in IoMode if run else (IoMode.RAW,):
@@ -153,4 +156,5 @@ def _of_model(
             mistakes = _misuses(binary, read_context(binary), soc, used, progress, ends)
         if run:
             ran = run_rows(binaries, soc.model_id, worker=used, deadline=ends, progress=progress)
-    return QmemResult(qmem, compiled=True, run=ran, misuses=mistakes)
+    misuses = _written(mistakes)
+    return QmemTable(structs.replace(qmem, compiled=True, run=ran, misuses=misuses))

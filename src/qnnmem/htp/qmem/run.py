@@ -5,62 +5,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qnnmem.deadline import Deadline
 from qnnmem.errors import Setting, UsageError, Words, chain_words
-from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
 from qnnmem.htp.qmem import COMBINATIONS
-from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Places, numpy_type
+from qnnmem.htp.qmem.layer import Compute, IoLayer, Places, numpy_type
 from qnnmem.htp.qmem.library import LibraryGraph
 from qnnmem.htp.qmem.memory import (
-    ALIGNMENT,
     HtpMemDescriptor,
-    HtpMemType,
     MemRegistry,
     SharedBuffer,
+    packed_offsets,
 )
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
-from qnnmem.qnn.enums import MemRegisterType
 from qnnmem.qnn.shared_memory import MemHandle
-from qnnmem.units import round_up
+from qnnmem.results.qmem import IoMode, QmemFinding, QmemRun, RanRow
 
 MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow long before
 INFERENCES = 2  # the second shows that what the first reserved is kept
-
-
-@dataclass(frozen=True, slots=True)
-class RanRow:
-    """One combination as it was carried out."""
-
-    prepared: IoMode
-    executed: IoMode
-    at_load: int
-    inferences: tuple[Inference, ...]
-    digest: str  # SHA-256 of all output bytes
-    findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QmemRun:
-    """All four, and whether their results are the same bit by bit."""
-
-    library: str
-    graph: str
-    rows: tuple[RanRow, ...]
-    binaries: (
-        int  # 1: the same for both ways of preparing, of which the x86 library takes no notice
-    )
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every inference of every row gave the same bytes."""
-        return len({row.digest for row in self.rows}) == 1
 
 
 def run_rows(
@@ -87,7 +54,11 @@ def run_rows(
         library = LibraryGraph(binaries[prepared], graph, soc_id, worker, deadline=ends)
         rows.append(run_row(graph, _Remembered(library), inputs, prepared, executed))
     return QmemRun(
-        worker.library.name, graphs[IoMode.RAW].name, tuple(rows), len(set(binaries.values()))
+        library=worker.library.name,
+        graph=graphs[IoMode.RAW].name,
+        agrees=len({row.sha256 for row in rows}) == 1,
+        binaries=len(set(binaries.values())),
+        rows=tuple(rows),
     )
 
 
@@ -115,7 +86,12 @@ def run_row(
                 digest.update(view[: tensor.nbytes])
         at_load = layer.reserved_at_load
     return RanRow(
-        prepared, executed, at_load, tuple(ran), digest.hexdigest(), tuple(registry.findings)
+        prepared=prepared,
+        executed=executed,
+        reserved_at_load=at_load,
+        inferences=tuple(ran),
+        sha256=digest.hexdigest(),
+        findings=tuple(QmemFinding(one.rule, one.sentence) for one in registry.findings),
     )
 
 
@@ -132,31 +108,20 @@ def _client_memory(
         for name, blob in inputs.items():
             raw[name][:] = blob
         return raw
-    offsets, end = {}, 0
-    for tensor in graph.tensors:
-        offsets[tensor.name] = end
-        end += round_up(tensor.nbytes, ALIGNMENT)
+    places, end = packed_offsets(tensor.nbytes for tensor in graph.tensors)
+    offsets = {tensor.name: at for tensor, at in zip(graph.tensors, places, strict=True)}
     buffer = SharedBuffer(end)
     made.callback(buffer.close)
     for name, blob in inputs.items():
         buffer.view[offsets[name] : offsets[name] + len(blob)] = blob
     handles = registry.register(
-        [_descriptor(tensor, buffer, offsets[tensor.name]) for tensor in graph.tensors]
+        [
+            HtpMemDescriptor.inside(buffer, one.dimensions, one.data_type, offsets[one.name])
+            for one in graph.tensors
+        ]
     )
     made.callback(registry.deregister, handles)
     return dict(zip(offsets, handles, strict=True))
-
-
-def _descriptor(tensor: HtpTensor, buffer: SharedBuffer, offset: int) -> HtpMemDescriptor:
-    return HtpMemDescriptor(
-        tensor.dimensions or (1,),
-        tensor.data_type,
-        buffer.fd,
-        MemRegisterType.CUSTOM,
-        HtpMemType.SHARED_BUFFER,
-        buffer.size,
-        offset,
-    )
 
 
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:

@@ -12,19 +12,18 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
-from qnnmem.htp.qmem.layer import Compute, Inference, IoMode, numpy_type
-from qnnmem.htp.qmem.memory import ALIGNMENT, HtpMemDescriptor, HtpMemType, SharedBuffer
+from qnnmem.htp.qmem.layer import Compute, numpy_type
+from qnnmem.htp.qmem.memory import HtpMemDescriptor, SharedBuffer, packed_offsets
 from qnnmem.htp.qmem.rpcmem import (
     RPCMEM_DEFAULT_FLAGS,
     RPCMEM_HEAP_ID_SYSTEM,
     rpcmem_alloc,
     rpcmem_free,
-    rpcmem_to_fd,
 )
-from qnnmem.qnn.enums import MemRegisterType, TensorMemType
+from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.text import quote
-from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,23 +121,12 @@ class HtpSession:
                 tensor.mem_type, tensor.client_buf = TensorMemType.RAW, memory
                 self._views[tensor.name] = memoryview(memory)
             return
-        offsets, end = [], 0
-        for tensor in tensors:
-            offsets.append(end)
-            end += round_up(tensor.nbytes, ALIGNMENT)
+        offsets, end = packed_offsets(tensor.nbytes for tensor in tensors)
         self._buffer = rpcmem_alloc(RPCMEM_HEAP_ID_SYSTEM, RPCMEM_DEFAULT_FLAGS, end)
         if self._buffer is None:
             raise OutputError(f"{end:,} bytes of shared memory cannot be had here")
         descriptors = [
-            HtpMemDescriptor(
-                tensor.dimensions or (1,),
-                tensor.data_type,
-                rpcmem_to_fd(self._buffer),
-                MemRegisterType.CUSTOM,
-                HtpMemType.SHARED_BUFFER,
-                self._buffer.size,
-                offset,
-            )
+            HtpMemDescriptor.inside(self._buffer, tensor.dimensions, tensor.data_type, offset)
             for tensor, offset in zip(tensors, offsets, strict=True)
         ]
         self._handles = self.context.mem_register(descriptors)

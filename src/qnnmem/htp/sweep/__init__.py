@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from qnnmem.htp.sweep.axes import options_of, parse_axis, points_of
 from qnnmem.htp.sweep.rows import (
     Axis,
     Largest,
@@ -10,6 +9,9 @@ from qnnmem.htp.sweep.rows import (
     SweepOutcome,
     SweepPoint,
     SweepRow,
+    options_of,
+    parse_axis,
+    points_of,
     show,
     sweep_result,
 )

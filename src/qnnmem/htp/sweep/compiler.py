@@ -1,8 +1,9 @@
-"""One worker of the real library that compiles the points of a sweep one after another."""
+"""Compiles the points of a sweep: with the library of one worker, or on a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,19 +16,22 @@ from qnnmem.errors import (
     QnnMemError,
     UsageError,
     Words,
+    WorkerError,
     chain_words,
 )
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
+from qnnmem.htp.compile.compiled import for_a_cluster
 from qnnmem.htp.fit import Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
-from qnnmem.htp.sweep.axes import options_of
-from qnnmem.htp.sweep.rows import SweepOutcome, SweepPoint
+from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
+from qnnmem.htp.sweep.rows import SweepOutcome, SweepPoint, options_of
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
 from qnnmem.results.footprint import Bill
 from qnnmem.results.sweep import SweepState
-from qnnmem.targets.socs import Soc
+from qnnmem.targets.socs import Soc, find_soc
 
 _STATES: Mapping[bool | None, SweepState] = {True: "fits", False: "over", None: "refused"}
 _BROKEN = ("crashed", "timeout", "memory")
@@ -138,3 +142,53 @@ def _with_bill(result: SweepOutcome, bill: Bill) -> SweepOutcome:
 
 def _bytes(part: Sourced | None) -> int | None:
     return None if part is None else part.value
+
+
+class ClusterCompiler:
+    """Compiles each point by one task."""
+
+    def __init__(
+        self,
+        path: Path,
+        soc: Soc,
+        base: CompileOptions,
+        executor: Executor,
+        answers: Callable[[], bool],
+    ) -> None:
+        self._base, self._soc = for_a_cluster(base), soc
+        self._model = ClusterModel(path, executor, answers)
+
+    def run(self, point: SweepPoint) -> SweepOutcome:
+        """Compile a point somewhere."""
+        answer = self._model.ask(compile_there, self._soc.name, self._base, dict(point))
+        outcome = from_kept(SweepOutcome, answer["result"])
+        if outcome is None:
+            raise WorkerError("a worker of the cluster sends what cannot be understood")
+        return outcome
+
+    def close(self) -> None:
+        """Do nothing: the cluster is the caller's."""
+
+
+def compile_there(
+    sent: SentModel,
+    contents: Mapping[str, bytes],
+    soc: str,
+    base: CompileOptions,
+    point: SweepPoint,
+) -> Answer:
+    """On a worker of a cluster: compile a point with the library that is there."""
+    from qnnmem.htp.sweep.compiler import LibraryCompiler
+
+    with model_there(sent, contents) as model:
+        if isinstance(model, list):
+            return {"missing": model}
+        try:
+            compiler = LibraryCompiler(model, find_soc(soc), base)
+        except QnnMemError as exc:
+            return {"error": str(exc)}
+        try:
+            result = compiler.run(point)
+            return {"result": to_kept(result), "model": str(model)}
+        finally:
+            compiler.close()

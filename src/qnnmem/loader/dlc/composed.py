@@ -7,17 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from qnnmem.bounded_file import regular_size
 from qnnmem.child import MEMORY_LIMIT, ChildProcess
 from qnnmem.errors import CannotTell, ChildFailed, ChildLost, LoadError
 from qnnmem.installation import command_for
 from qnnmem.loader.dlc.program import Composed, ComposeDlc, ComposeLibrary
-from qnnmem.qnn.graph import ComposedGraph
+from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.package import PACKAGE, package_folder
 from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor, composed_graphs
 from qnnmem.text import MAX_NAME, printable, quote, shorten
+
+if TYPE_CHECKING:
+    from qnnmem.results.dlc import DlcGraph, DlcResult, DlcTensor
 
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
@@ -124,3 +127,56 @@ def _refusal(reply: Composed) -> str:
         return f"cannot be read: {reply.why}"
     doing = "open it" if reply.call == _OPENING else "read its graphs"
     return f"is damaged: the vendor's reader cannot {doing} (code {reply.code})"
+
+
+def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
+    """Graphs of a DLC as they are shown and written."""
+    from qnnmem.results.dlc import DlcResult
+
+    return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))
+
+
+def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
+    from qnnmem.results.dlc import DlcGraph, DlcOp
+
+    return DlcGraph(
+        name=graph.name,
+        tensors=tuple(map(_dlc_tensor, graph.tensors)),
+        ops=tuple(
+            DlcOp(
+                name=op.name,
+                package=op.package,
+                type=op.type,
+                inputs=op.inputs,
+                outputs=op.outputs,
+                scalars=dict(op.scalars),
+                arrays={name: _dlc_tensor(array) for name, array in op.arrays.items()},
+                origins=op.origins,
+            )
+            for op in graph.ops
+        ),
+    )
+
+
+def _dlc_tensor(tensor: ComposedTensor) -> DlcTensor:
+    from qnnmem.results.dlc import DlcQuantization, DlcTensor
+
+    quant = tensor.quantization
+    return DlcTensor(
+        id=tensor.id,
+        name=tensor.name,
+        type=f"QNN_TENSOR_TYPE_{tensor.type.name}",
+        data_type=f"QNN_DATATYPE_{tensor.data_type.name}",
+        dimensions=tensor.dimensions,
+        bytes=tensor.nbytes,
+        stored_bytes=tensor.stored_bytes,
+        quantization=None
+        if quant is None
+        else DlcQuantization(
+            encoding=quant.encoding,
+            axis=quant.axis,
+            bits=quant.bits,
+            scales=quant.scales,
+            offsets=quant.offsets,
+        ),
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from qnnmem.report.page.content_values import BinaryGraph, BinaryValues, DlcGraph, DlcValues
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Cell, Html, details, lines, table, tag
+from qnnmem.results.context import ContextDocument, ContextGraphInfo
+from qnnmem.results.dlc import DlcGraph, DlcResult
 from qnnmem.text import counted
 
 _MOST = 50  # graphs that are shown
@@ -16,7 +17,7 @@ _SIDES = {"QNN_TENSOR_TYPE_APP_WRITE": "input", "QNN_TENSOR_TYPE_APP_READ": "out
 _TENSORS = ("", "tensor", "type", "shape")
 
 
-def dlc_section(found: DlcValues) -> PageSection:
+def dlc_section(found: DlcResult) -> PageSection:
     """Graphs of a DLC: operators, inputs and outputs, bytes that are stored."""
     body = [
         *(part for graph in found.graphs[:_MOST] for part in _dlc_graph(graph)),
@@ -40,14 +41,14 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[Html]:
     yield details("Operators", table(("operator", "number"), kinds.most_common()))
 
 
-def htp_binary_section(found: BinaryValues, where: str) -> PageSection:
+def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
     """Graphs of a context binary of HTP: memory, inputs and outputs."""
     ours, info = found.qnnmem, found.info
     rows: list[Sequence[Cell]] = [
         (one.name, one.vtcm_stored_bytes, one.io_exact_bytes, ", ".join(one.mem_types[:8]))
         for one in ours.graphs
     ]
-    facts = (f"{counted(ours.file_bytes, 'byte')}", info.buildId, ours.tool)
+    facts = (f"{counted(ours.file_bytes, 'byte')}", info.build_id, ours.tool)
     body = [
         table(("graph", "VTCM bytes", "bytes of IO", "memory of IO"), rows),
         *(part for one in info.graphs[:_MOST] for part in _sides(one.info)),
@@ -57,13 +58,13 @@ def htp_binary_section(found: BinaryValues, where: str) -> PageSection:
     return PageSection(f"What {file_name(where)} holds", lines(body))
 
 
-def _sides(graph: BinaryGraph) -> Iterator[Html]:
+def _sides(graph: ContextGraphInfo) -> Iterator[Html]:
     rows = [
-        (side, one.info.name, _short(one.info.dataType), _shape(one.info.dimensions))
-        for side, listed in (("input", graph.graphInputs), ("output", graph.graphOutputs))
+        (side, one.info.name, _short(one.info.data_type), _shape(one.info.dimensions))
+        for side, listed in (("input", graph.graph_inputs), ("output", graph.graph_outputs))
         for one in listed
     ]
-    yield details(f"Inputs and outputs of {graph.graphName}", table(_TENSORS, rows))
+    yield details(f"Inputs and outputs of {graph.graph_name}", table(_TENSORS, rows))
 
 
 def _short(data_type: str) -> str:

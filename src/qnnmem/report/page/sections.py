@@ -10,7 +10,6 @@ import msgspec
 from qnnmem.errors import UsageError
 from qnnmem.report.page import (
     budgets,
-    content_values,
     contents,
     doctor,
     fix,
@@ -20,20 +19,23 @@ from qnnmem.report.page import (
     plan,
     programs,
     settings,
-    values,
 )
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.check import CheckResult
+from qnnmem.results.context import ContextDocument
 from qnnmem.results.diff import DiffResult
+from qnnmem.results.dlc import DlcResult
 from qnnmem.results.doctor import DoctorResult
 from qnnmem.results.fit import FitResult, FitsResult
 from qnnmem.results.fix import FixedModel, FixedModels
 from qnnmem.results.footprint import Bill
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.lint import LintResult
+from qnnmem.results.place import PlaceResult
 from qnnmem.results.plan import PlanResult, PlansResult
 from qnnmem.results.programs import ClientResult, FailEachResult, WatchResult
+from qnnmem.results.qmem import QmemResult
 from qnnmem.results.read import read_as, schema_in
 from qnnmem.results.schema import schema_name
 from qnnmem.results.several import SeveralFiles
@@ -45,8 +47,8 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.footprint/1": (Bill, htp.bill_section),
     "qnnmem.fit/1": (FitResult, htp.fit_section),
     "qnnmem.sweep/1": (SweepResult, settings.sweep_section),
-    "qnnmem.place/1": (values.PlaceValues, settings.place_section),
-    "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
+    "qnnmem.place/1": (PlaceResult, settings.place_section),
+    "qnnmem.qmem/1": (QmemResult, settings.qmem_section),
     "qnnmem.doctor/1": (DoctorResult, doctor.doctor_section),
     "qnnmem.check-client/1": (ClientResult, programs.client_section),
     "qnnmem.watch/1": (WatchResult, programs.watch_section),
@@ -56,8 +58,8 @@ _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.check/1": (CheckResult, budgets.check_section),
     "qnnmem.diff/1": (DiffResult, budgets.diff_section),
     "qnnmem.inspect/1": (InspectedBinary, lpai.binary_section),
-    "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
-    "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),
+    "qnnmem.inspect-htp/1": (ContextDocument, contents.htp_binary_section),
+    "qnnmem.inspect-dlc/1": (DlcResult, contents.dlc_section),
 }
 # The description of a binary does not name its file.
 _UNNAMED = (lpai.binary_section, contents.htp_binary_section)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from qnnmem.provenance import Sourced
 from qnnmem.report.page.charts import Bar, bars, curves, mark
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
-from qnnmem.report.page.values import (
-    PlaceValues,
-    Placing,
-    QmemValues,
-    QmemWay,
-    ReadSourcedBytes,
-)
-from qnnmem.results.fit import answer_of
+from qnnmem.results.place import Placement, PlaceResult
+from qnnmem.results.qmem import QmemChoice, QmemResult, QmemRow
 from qnnmem.results.sweep import SweepResult, SweptSetting
 
 _DRAWN = (
@@ -70,23 +65,23 @@ def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator
             yield curves(drawn[:_MOST_LINES], f"{title} by {name}", unit=name)
 
 
-def place_section(place: PlaceValues) -> PageSection:
+def place_section(place: PlaceResult) -> PageSection:
     """Process domains as filled bars, in the order given and in the best."""
     body = [
-        tag("p", badge(answer_of(place.answer)), class_="answer"),
+        tag("p", badge(place.fits), class_="answer"),
         tag("h3", "In the order given"),
         _domains(place, place.given),
         tag("h3", "In the best order"),
         tag("p", "The same: no order needs fewer domains.")
         if place.best == place.given
         else _domains(place, place.best),
-        tag("p", f"Budget of a domain: {place.budget.origin}, {place.budget.source}"),
+        tag("p", f"Budget of a domain: {place.budget.origin.value}, {place.budget.source}"),
         tag("p", place.tool, class_="faint"),
     ]
     return PageSection("Which contexts find room together", lines(body))
 
 
-def _domains(place: PlaceValues, placing: Placing) -> Html:
+def _domains(place: PlaceResult, placing: Placement) -> Html:
     known = dict(enumerate(place.contexts))
 
     def named(places: Sequence[int]) -> str:
@@ -94,8 +89,7 @@ def _domains(place: PlaceValues, placing: Placing) -> Html:
 
     def filled(places: Sequence[int], used: int) -> list[tuple[str, int]]:
         """A piece for each context, where their needs add up to what is used."""
-        needs = [known[at].need_high for at in places if at in known]
-        sizes = [one.value for one in needs if one is not None]
+        sizes = [known[at].size for at in places if at in known]
         if len(sizes) != len(places) or sum(sizes) != used:
             return [("total", used)]
         return [(_SHADES[at % len(_SHADES)], one) for at, one in enumerate(sizes)]
@@ -108,7 +102,7 @@ def _domains(place: PlaceValues, placing: Placing) -> Html:
             place.budget.value,
             0,
             "computed",
-            place.budget.origin,
+            place.budget.origin.value,
         )
         for number, domain in numbered
     ]
@@ -126,14 +120,14 @@ def _domains(place: PlaceValues, placing: Placing) -> Html:
     )
 
 
-def qmem_section(qmem: QmemValues) -> PageSection:
+def qmem_section(qmem: QmemResult) -> PageSection:
     """The four ways in a table."""
     head = (
         *("prepared", "executed", "reserved at load", "at first inference"),
         *("copied in", "copied out", "shared memory", "left in the process domain"),
     )
     rows = [_way(row, qmem.recommended) for row in qmem.rows]
-    layer = f"; the IO layer is {qmem.io_layer}" if qmem.io_layer else ""
+    layer = f"; the IO layer is {qmem.io_layer}"
     body = [
         tag("p", qmem.advice, class_="answer"),
         table(head, rows, "Bytes of each way; the recommended one is bold"),
@@ -143,9 +137,9 @@ def qmem_section(qmem: QmemValues) -> PageSection:
     return PageSection(f"Raw and memhandle IO of {file_name(qmem.file)}", lines(body))
 
 
-def _way(row: QmemWay, best: dict[str, str]) -> tuple[Html | str, ...]:
-    words = (row.prepared, row.executed)
-    is_best = words == (best.get("prepared"), best.get("executed"))
+def _way(row: QmemRow, best: QmemChoice) -> tuple[Html | str, ...]:
+    is_best = (row.prepared, row.executed) == (best.prepared, best.executed)
+    words = (row.prepared.value, row.executed.value)
     names = [tag("strong", word) if is_best else word for word in words]
     return (
         *names,
@@ -163,7 +157,7 @@ def _way(row: QmemWay, best: dict[str, str]) -> tuple[Html | str, ...]:
     )
 
 
-def _number(one: ReadSourcedBytes | None) -> Html:
+def _number(one: Sourced | None) -> Html:
     if one is None:
         return tag("span", "-", class_="faint")
-    return lines([tag("span", f"{one.bytes:,}", title=one.source), mark(one.origin)])
+    return lines([tag("span", f"{one.value:,}", title=one.source), mark(one.origin.value)])

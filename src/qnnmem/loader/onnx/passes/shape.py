@@ -43,8 +43,7 @@ from qnnmem.loader.onnx.refusal import (
 )
 from qnnmem.loader.onnx.scope import CONTROL, Scope, is_deterministic
 from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, value_info
-from qnnmem.loader.onnx.trial.models import shape_as_number
-from qnnmem.loader.onnx.trial.questions import Trials, measure_types
+from qnnmem.loader.onnx.trial.questions import Trials, measure_types, shape_as_number
 
 if TYPE_CHECKING:
     import onnx

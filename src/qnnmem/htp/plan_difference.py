@@ -1,8 +1,8 @@
-"""Why the plan of a model as QNN graph is another than that of its ONNX graph.
+"""Why the plan of a model as QNN graph differs from the plan of its ONNX graph.
 
-ONNX Runtime keeps the names of tensors where it composes them for QNN, so they tell which tensors
-are the same; its layout pass gives new ones, which are paired by size. A tensor and its views are
-one piece of memory, and counted once.
+ONNX Runtime keeps the names of tensors where it composes them for QNN, so names pair most of them.
+Its layout pass gives new names; those tensors are paired by size. A tensor and its views are one
+piece of memory and count once.
 """
 
 from __future__ import annotations

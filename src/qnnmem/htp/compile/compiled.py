@@ -1,4 +1,4 @@
-"""What a compile is asked for, and what comes of it: a context binary or a failure."""
+"""What a compile is given, and what becomes of it: a context binary or a failure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 
 from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.compile.partition_run import PartitionRun
+from qnnmem.htp.compile.partition import PartitionRun
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.loader.onnx.inputs import InputValue
+from qnnmem.options.htp import CompilerOptions, HtpModelOptions, HtpOptions, SweepOptions
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.footprint import MissingOutput, OnnxNode
 from qnnmem.targets.socs import Soc
@@ -124,3 +125,16 @@ def for_a_cluster(options: CompileOptions) -> CompileOptions:
     if any(isinstance(value, Path) for value in options.values.values()):
         raise UsageError("values of inputs in files do not go to a cluster; give them as numbers")
     return replace(options, log_file=None)
+
+
+def compile_options(options: CompilerOptions) -> CompileOptions:
+    """Return the compile that the options of a verb ask for."""
+    return CompileOptions(
+        precision=HtpPrecision(options.precision)
+        if isinstance(options, HtpOptions)
+        else HtpPrecision.FP16,
+        vtcm_mb=options.vtcm_mb if isinstance(options, HtpModelOptions) else None,
+        memory_limit=options.memory_limit if isinstance(options, SweepOptions) else None,
+        time_limit_s=options.time_limit,
+        **options.sizes,
+    )

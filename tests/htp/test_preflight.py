@@ -13,9 +13,8 @@ from onnx import helper, numpy_helper
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.compile.foresight import foreseen
-from qnnmem.htp.compile.reason import VALIDATOR, meaning
-from qnnmem.htp.compile.refused import decisive_line, refused_nodes
+from qnnmem.htp.compile.preflight import foreseen
+from qnnmem.htp.compile.refused import VALIDATOR, decisive_line, meaning, refused_nodes
 from qnnmem.htp.log import LogLine, read_line
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome

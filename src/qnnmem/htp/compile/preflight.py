@@ -1,4 +1,4 @@
-"""What a file tells before it is compiled: things that compile and go wrong, or take minutes."""
+"""Checks before a compile: models that compile and go wrong, or take minutes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.htp.compile.compiled import CompileOptions, HtpPrecision
 from qnnmem.htp.compile.fp16 import may_overflow
 from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.ranks import wrong_ranks
-from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
 from qnnmem.loader.onnx.graph import bodies, integer
 from qnnmem.loader.onnx.tensor import UNKNOWN
 from qnnmem.text import quote
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.shape import ShapedModel
+
 
 _NAMED = 3
 _RECURRENT = ("GRU", "LSTM", "RNN")

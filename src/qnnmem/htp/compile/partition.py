@@ -1,18 +1,27 @@
-"""One run of a partitioned model in ONNX Runtime, compared with the same model on the CPU."""
+"""A model that HTP runs in part: its EPContext model, and one run of it compared with the CPU.
+
+The EPContext model is a small ONNX file with which ONNX Runtime loads a context binary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from qnnmem.deadline import Deadline
+from qnnmem.errors import WorkerError
 from qnnmem.htp.requests import CompareReply, CompareRequest, CpuDifference, HtpSettings
 from qnnmem.htp.worker import RequestOutcome, Worker
-from qnnmem.results.footprint import PartitionCheck
+from qnnmem.results.footprint import MissingOutput, PartitionCheck
 from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
 
 TOLERANCE = 0.02  # of the largest value of an output: what FP16 explains
 _MOST_S = 60.0  # HTP is emulated here, which takes minutes for a large model
@@ -81,3 +90,57 @@ def farthest(outputs: Sequence[CpuDifference]) -> PartitionRun:
     if not shares:
         return PartitionRun(unknown="random inputs gave no numbers to compare")
     return PartitionRun(*max(shares))
+
+
+_EPCONTEXT = "EPContext"
+
+
+def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
+    """The model with its binary under another name; both files lie in one folder."""
+    model = _parsed(epcontext)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "ep_cache_context" and attribute.s == old.encode():
+                attribute.s = new.encode()
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _parsed(epcontext: bytes) -> onnx.ModelProto:
+    """The model; WorkerError if it is none: a remote worker may send anything."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(epcontext)
+    except DecodeError as exc:
+        raise WorkerError("the EPContext model that came with the binary is no ONNX model") from exc
+    return model
+
+
+def missing_in_epcontext(
+    outputs: Sequence[str], epcontext: bytes, binary: str
+) -> Iterator[MissingOutput]:
+    """Outputs that the EPContext model of a binary does not take from that binary."""
+    graph = _parsed(epcontext).graph
+    made = {name: node for node in graph.node for name in node.output}
+    constants = {item.name for item in graph.initializer}
+    inputs = {item.name for item in graph.input}
+    for name in outputs:
+        node = made.get(name)
+        if node is not None and node.op_type == _EPCONTEXT and _is_of(node, binary):
+            continue
+        if node is None:
+            reason = "a constant" if name in constants else "an input" if name in inputs else ""
+            yield MissingOutput(name, reason)
+        elif node.op_type == _EPCONTEXT:
+            yield MissingOutput(name, "in another binary")
+        else:
+            yield MissingOutput(name, f"{node.op_type} on the CPU")
+
+
+def _is_of(node: onnx.NodeProto, binary: str) -> bool:
+    """Whether a node runs a graph of the binary; only main nodes name theirs."""
+    found = {item.name: item for item in node.attribute}
+    if "main_context" in found and not found["main_context"].i:
+        return True
+    return "ep_cache_context" in found and found["ep_cache_context"].s == binary.encode()

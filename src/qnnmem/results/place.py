@@ -1,0 +1,100 @@
+"""Which contexts can be resident together, and in how many process domains."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Struct
+
+from qnnmem.provenance import Origin
+from qnnmem.results.fit import FitAnswer, answer_of
+from qnnmem.results.result import Count, Difference, Result, SourcedNumber, describe
+
+DOMAINS = SourcedNumber(
+    4,
+    Origin.DOCUMENTED,
+    "sessions of a process in the open FastRPC user library; some SoCs allow one only",
+)
+
+
+class PlacedDomain(Struct, frozen=True):
+    """A process domain and the contexts in it."""
+
+    contexts: Annotated[tuple[Count, ...], describe("Places in the list of contexts, from 0.")]
+    used: Count
+    left: Count
+
+
+class Placement(Struct, frozen=True):
+    """Where each context goes when they are loaded in this order."""
+
+    order: tuple[Count, ...]
+    domains: tuple[PlacedDomain, ...]
+    too_large: Annotated[
+        tuple[Count, ...], describe("Contexts that need more than a whole domain.")
+    ] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether every context has a place within the domains of a process."""
+        return not self.too_large and len(self.domains) <= DOMAINS.value
+
+
+class PlacedContext(Struct, frozen=True, kw_only=True):
+    """A context binary and what it needs of its process domain."""
+
+    file: str
+    need_low: SourcedNumber
+    need_high: SourcedNumber
+    spill_fill: Annotated[Count, describe("Bytes of its largest spill/fill buffer.")] = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes counted: the upper bound."""
+        return self.need_high.value
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """What the library did with a context, beside what its file alone had led to expect."""
+
+    predicted: Annotated[bool | None, describe("Null where the range of sizes lets both happen.")]
+    admitted: bool
+    code: Annotated[
+        Difference | None, describe("Null where the library died before it could say.")
+    ] = None
+    estimate: Annotated[Count | None, describe("The library's own estimate in bytes.")] = None
+    need_low: Annotated[Count, describe("At least this is needed, by the file alone.")] = 0
+    need_high: Annotated[Count, describe("At most this is needed, by the file alone.")] = 0
+    agrees: Annotated[bool, describe("Whether nothing that was predicted was wrong.")] = True
+
+    @property
+    def in_range(self) -> bool:
+        """Whether the library's estimate lies where the file let expect it."""
+        return self.estimate is None or self.need_low <= self.estimate <= self.need_high
+
+
+class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
+    """The order as given, the best order, and whether the sizes are sure enough."""
+
+    answer: Annotated[FitAnswer, describe("Whether all contexts find a place as given.")]
+    budget: Annotated[SourcedNumber, describe("Bytes of one process domain.")]
+    max_domains: Annotated[SourcedNumber, describe("Process domains of one process.")] = DOMAINS
+    max_domains_seen_on_device: Annotated[
+        bool, describe("Whether more than one domain was ever seen on a device here.")
+    ] = False
+    contexts: tuple[PlacedContext, ...]
+    given: Annotated[Placement, describe("In the order as given.")]
+    best: Annotated[Placement, describe("In the best order.")]
+    best_is_exact: Annotated[bool, describe("Whether no order needs fewer domains.")] = False
+    spill_fill_saving: Annotated[
+        Count, describe("Bytes saved where the contexts of a domain share one spill/fill buffer.")
+    ] = 0
+    verified: Annotated[
+        tuple[Admission, ...] | None,
+        describe("What the real library did with each context, if it was asked."),
+    ] = None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the order as given works; None where the sizes are not sure enough."""
+        return answer_of(self.answer)

@@ -1,0 +1,48 @@
+"""A real failure of the real HTP library, provoked by a crafted input."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from qnnmem.results.result import Count, Difference, Result, describe
+
+
+class Attempt(Struct, frozen=True):
+    """One thing that was tried on the way."""
+
+    what: str
+    outcome: Annotated[str, describe("done, refused, crashed, timeout or memory.")]
+    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+
+
+class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1"):
+    """The record of a provoked failure; the whole log lies beside it."""
+
+    kind: Literal["graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary"]
+    soc: str
+    soc_model: Count
+    library: Annotated[str, describe("Package and version of the library.")]
+    library_version: Annotated[str | None, describe("Version of QAIRT.")]
+    command: Annotated[str, describe("The command that provokes it again.")]
+    as_expected: Annotated[bool, describe("Whether it failed for the announced reason.")]
+    stage: Literal["compile", "load"]
+    code: Annotated[Difference | None, describe("Error code of QNN.")]
+    sentence: Annotated[str, describe("Why it failed.")]
+    cause: str | None
+    need: Annotated[Count | None, describe("Bytes that were needed.")]
+    limit: Annotated[Count | None, describe("Bytes that there were.")]
+    lines: Annotated[tuple[str, ...], describe("The lines of the log that matter.")]
+    log_file: str
+    input_file: str
+    attempts: Annotated[
+        tuple[Attempt, ...], Meta(min_length=1), describe("The last one is the one recorded.")
+    ]
+    seconds: Annotated[float, Meta(ge=0)]
+    peak_rss: Annotated[Count | None, describe("Peak memory of the process in bytes.")]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the library failed at all."""
+        return self.attempts[-1].outcome != "done" or bool(self.code)

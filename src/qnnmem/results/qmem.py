@@ -1,0 +1,181 @@
+"""Raw and memhandle inputs and outputs of a model on HTP: four combinations with their costs."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.result import Count, Difference, Result, describe
+
+
+class IoMode(Enum):
+    """How a tensor's bytes are handed over, in the words of the SDK's options."""
+
+    RAW = "raw"
+    MEMHANDLE = "memhandle"
+
+
+class CopyTime(Struct, frozen=True):
+    """How long copying takes on this host, and how that is known."""
+
+    nanoseconds: Count
+    origin: Origin
+    source: str = ""
+
+
+class QmemRow(Struct, frozen=True, kw_only=True):
+    """One combination; bytes over all graphs, copies for one inference of each graph."""
+
+    prepared: Annotated[IoMode, describe("The way that was chosen when the graph was prepared.")]
+    executed: Annotated[IoMode, describe("The way that is chosen at each execution.")]
+    reserved_at_load: Annotated[
+        Sourced, describe("Internal IO memory reserved when the graph is made or loaded.")
+    ]
+    reserved_at_first_inference: Annotated[
+        Sourced, describe("Internal IO memory reserved by the first inference.")
+    ]
+    copied_in: Sourced
+    copied_out: Sourced
+    copy_time: CopyTime
+    shared_memory: Annotated[
+        Sourced, describe("Memory of the application that the process domain maps.")
+    ]
+    process_domain_left: Annotated[
+        Sourced | None, describe("Room in the process domain after the first inference.")
+    ] = None
+
+    @property
+    def internal(self) -> int:
+        """Bytes of internal IO memory from the first inference on."""
+        return self.reserved_at_load.value + self.reserved_at_first_inference.value
+
+    @property
+    def copied(self) -> int:
+        """Bytes copied per inference."""
+        return self.copied_in.value + self.copied_out.value
+
+
+class QmemChoice(Struct, frozen=True):
+    """A combination."""
+
+    prepared: IoMode
+    executed: IoMode
+
+
+class QmemFlag(Struct, frozen=True):
+    """How a tool is told to use memhandle."""
+
+    tool: str
+    step: Literal["prepare", "execute", "both"]
+    text: str
+
+
+class Inference(Struct, frozen=True):
+    """What one execution did to memory."""
+
+    reserved: Annotated[Count, describe("Internal IO memory made on the way, in bytes.")]
+    copied_in: Count
+    copied_out: Count
+    copy_seconds: Annotated[float, Meta(ge=0)]
+
+
+class QmemFinding(Struct, frozen=True):
+    """A rule that was broken."""
+
+    rule: str
+    sentence: str
+
+
+class RanRow(Struct, frozen=True, kw_only=True):
+    """One combination as it was carried out."""
+
+    prepared: IoMode
+    executed: IoMode
+    reserved_at_load: Count
+    inferences: tuple[Inference, ...]
+    sha256: Annotated[str, describe("Of all output bytes.")]
+    findings: tuple[QmemFinding, ...] = ()
+
+
+class QmemRun(Struct, frozen=True, kw_only=True):
+    """The four combinations carried out: results by the real library, IO layer emulated."""
+
+    library: str
+    graph: str
+    agrees: Annotated[bool, describe("Whether every inference of every row gave the same bytes.")]
+    binaries: Annotated[
+        int,
+        Meta(ge=1, le=2),
+        describe("1: one binary for both ways of preparing, which the x86 library ignores."),
+    ]
+    rows: tuple[RanRow, ...]
+
+
+class LibraryAnswer(Struct, frozen=True):
+    """What libQnnHtp did: the code of the call in question, or the signal that ended it."""
+
+    code: Difference | None = None
+    signal: Difference | None = None
+
+
+class MisuseAnswer(Struct, frozen=True, kw_only=True):
+    """One mistake and both answers."""
+
+    id: str
+    what: str
+    code: Annotated[Count, describe("Of the contract; 0: reported only.")]
+    rule: str
+    sentence: str
+    cure: str
+    source: str
+    library: Annotated[LibraryAnswer | None, describe("Null where the library was not asked.")]
+
+
+class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
+    """What each way of handing over inputs and outputs costs a model."""
+
+    file: str
+    compiled: Annotated[bool, describe("Whether the file is a model that was compiled first.")] = (
+        False
+    )
+    soc: str | None = None
+    io_layer: Literal["emulated"] = "emulated"
+    tensors: Annotated[Count, describe("Inputs and outputs.")] = 0
+    memhandle_tensors: Annotated[Count, describe("Those that are prepared for memhandle.")] = 0
+    io_exact: Annotated[Sourced, describe("Inputs and outputs as they are.")]
+    io_stored: Annotated[Sourced, describe("Inputs and outputs as the binary counts them.")]
+    process_domain_budget: Sourced
+    rows: Annotated[tuple[QmemRow, ...], Meta(min_length=4, max_length=4)]
+    recommended: QmemChoice
+    advice: str = ""
+    traps: tuple[str, ...] = ()
+    flags: tuple[QmemFlag, ...] = ()
+    run: QmemRun | None = None
+    misuses: tuple[MisuseAnswer, ...] = ()
+    missing: Annotated[
+        str, describe("Which outputs of the model the binary lacks; empty where it has all.")
+    ] = ""
+
+    @property
+    def prepared(self) -> IoMode | None:
+        """What the binary says of its tensors; None when they differ."""
+        if self.memhandle_tensors in (0, self.tensors):
+            return IoMode.MEMHANDLE if self.memhandle_tensors else IoMode.RAW
+        return None
+
+    def row(self, prepared: IoMode, executed: IoMode) -> QmemRow:
+        """One of the four."""
+        return next(r for r in self.rows if (r.prepared, r.executed) == (prepared, executed))
+
+    @property
+    def best(self) -> QmemRow:
+        """The recommended row."""
+        return self.row(self.recommended.prepared, self.recommended.executed)
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return self.advice
