@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from qnnmem.cache_folder import NOWHERE
+from qnnmem.cache import NOWHERE
 
 pytest_plugins = ["browser"]
 
@@ -125,7 +125,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def no_kept_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no test see what another one had compiled, as far as it runs in this process."""
-    from qnnmem.cache_folder import NOWHERE
+    from qnnmem.cache import NOWHERE
     from qnnmem.htp.kept import KeptAnswers
 
     monkeypatch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))
