@@ -24,7 +24,7 @@ import onnx
 from picture_graphs import Growing, Growth, Picture, make, run, shaped
 
 from qnnmem.fix.graph.fusion import LEVELS
-from qnnmem.fix.graph.redo import Redo, SteppedGraph, redone
+from qnnmem.fix.graph.rematerialise import Redo, SteppedGraph, redone
 from qnnmem.fix.graph.rework import keep_order
 from qnnmem.fix.graph.rework_program import inline, optimise
 from qnnmem.fix.proof.program import difference, is_same

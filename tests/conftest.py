@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from qnnmem.cache_folder import NOWHERE
+from qnnmem.cache import NOWHERE
 
 pytest_plugins = ["browser"]
 
@@ -44,36 +44,40 @@ SLOW = {
     *("cli", "client", "doctor/fleet", "fix", "judge", "models", "watch", "workbench"),
     *("contract/test_leaks.py", "doctor/test_archives.py", "doctor/test_beside.py"),
     *("doctor/test_cache.py", "doctor/test_cases.py", "doctor/test_closed_loop.py"),
-    *("doctor/test_cost.py", "doctor/test_fresh_logs.py", "doctor/test_host.py"),
-    *("doctor/test_kb_check.py", "doctor/test_kb_files.py", "doctor/test_log_formats.py"),
-    *("doctor/test_messages.py", "doctor/test_own_notes.py", "doctor/test_remedies.py"),
-    *("doctor/test_robust_logs.py", "doctor/test_shapes.py", "gate/test_action.py"),
+    *("doctor/test_compiled_search.py", "doctor/test_cost.py", "doctor/test_fresh_logs.py"),
+    *("doctor/test_host.py", "doctor/test_kb_check.py", "doctor/test_kb_files.py"),
+    *("doctor/test_log_formats.py", "doctor/test_messages.py", "doctor/test_model_facts.py"),
+    *("doctor/test_own_notes.py", "doctor/test_reading.py", "doctor/test_remedies.py"),
+    *("doctor/test_repeats.py", "doctor/test_robust_logs.py", "doctor/test_shapes.py"),
+    *("doctor/test_strangers.py", "doctor/test_template.py", "gate/test_action.py"),
     *("gate/test_check.py", "gate/test_pytest_plugin.py", "htp/test_compose.py"),
     *("htp/test_composing.py", "htp/test_context_read.py", "htp/test_context_real.py"),
-    *("htp/test_fit.py", "htp/test_foresight.py", "htp/test_fp16.py", "htp/test_measure.py"),
+    *("htp/test_fit.py", "htp/test_preflight.py", "htp/test_fp16.py", "htp/test_measure.py"),
     *("htp/test_missing_outputs.py", "htp/test_partition.py", "htp/test_place.py"),
     *("htp/test_prepare.py", "htp/test_provoke.py", "htp/test_qmem_client.py"),
     *("htp/test_refusals.py", "htp/test_refusals_each.py", "htp/test_remote_command.py"),
     *("htp/test_remote_connection.py", "htp/test_remote_hostile.py", "htp/test_remote_real.py"),
     *("htp/test_remote_server.py", "htp/test_remote_slots.py", "htp/test_shaping_limit.py"),
     *("htp/test_sweep.py", "htp/test_sweep_kept.py", "htp/test_worker.py", "ir/test_lifetime.py"),
-    *("ir/test_span.py", "loader/test_csv.py", "loader/test_dlc.py"),
+    *("ir/test_span.py", "loader/test_bounds.py", "loader/test_csv.py", "loader/test_dlc.py"),
     *("loader/test_large_inputs.py", "loader/test_model_library.py", "loader/test_onnx.py"),
-    *("loader/test_onnx_foreign.py", "loader/test_onnx_hostile.py"),
-    *("loader/test_slow_machine.py", "loader/test_tflite_shapes.py", "lpai/test_arena.py"),
-    *("lpai/test_binary_check.py", "lpai/test_c_to_python.py", "lpai/test_choices.py"),
-    *("lpai/test_config_mutations.py", "lpai/test_execution.py", "lpai/test_json_positions.py"),
-    *("lpai/test_native.py", "lpai/test_overwrites.py", "lpai/test_pointers.py"),
-    *("lpai/test_preparation.py", "lpai/test_prepare_limits.py", "lpai/test_program.py"),
-    *("lpai/test_program_files.py", "lpai/test_program_state.py", "lpai/test_quantize.py"),
-    *("lpai/test_quantize_precision.py", "lpai/test_selftest.py", "lpai/test_streaming.py"),
-    *("lpai/test_threads.py", "planner/test_against_brute_force.py"),
-    *("planner/test_plain_search.py", "planner/test_pools_executed.py"),
-    *("planner/test_time_limit.py", "report/test_c_client.py", "report/test_page_in_browser.py"),
-    *("test_child.py", "test_consoles.py", "test_damaged_files.py", "test_docs.py"),
-    *("test_fail_calls.py", "test_fuzz.py", "test_installation.py", "test_lifeline.py"),
-    *("test_limits.py", "test_side_by_side.py", "test_snippet_types.py", "test_warm_start.py"),
-    *("test_wheel.py", "test_wheel_objects.py"),
+    *("loader/test_onnx_control.py", "loader/test_onnx_foreign.py"),
+    *("loader/test_onnx_hostile.py", "loader/test_onnx_indices.py", "loader/test_onnx_passes.py"),
+    *("loader/test_onnx_sizes.py", "loader/test_onnx_stored.py", "loader/test_onnx_values.py"),
+    *("loader/test_samples.py", "loader/test_slow_machine.py", "loader/test_tflite.py"),
+    *("loader/test_tflite_shapes.py", "lpai/test_arena.py", "lpai/test_binary_check.py"),
+    *("lpai/test_c_to_python.py", "lpai/test_choices.py", "lpai/test_config_mutations.py"),
+    *("lpai/test_execution.py", "lpai/test_json_positions.py", "lpai/test_native.py"),
+    *("lpai/test_overwrites.py", "lpai/test_pointers.py", "lpai/test_preparation.py"),
+    *("lpai/test_prepare_limits.py", "lpai/test_program.py", "lpai/test_program_files.py"),
+    *("lpai/test_program_state.py", "lpai/test_quantize.py", "lpai/test_quantize_precision.py"),
+    *("lpai/test_selftest.py", "lpai/test_streaming.py", "lpai/test_threads.py"),
+    *("planner/test_against_brute_force.py", "planner/test_plain_search.py"),
+    *("planner/test_pools_executed.py", "planner/test_time_limit.py", "report/test_c_client.py"),
+    *("report/test_page_in_browser.py", "test_child.py", "test_consoles.py"),
+    *("test_damaged_files.py", "test_docs.py", "test_fail_calls.py", "test_fuzz.py"),
+    *("test_installation.py", "test_lifeline.py", "test_limits.py", "test_side_by_side.py"),
+    *("test_snippet_types.py", "test_warm_start.py", "test_wheel.py", "test_wheel_objects.py"),
 }
 TESTS = Path(__file__).parent
 
@@ -121,7 +125,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def no_kept_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no test see what another one had compiled, as far as it runs in this process."""
-    from qnnmem.cache_folder import NOWHERE
+    from qnnmem.cache import NOWHERE
     from qnnmem.htp.kept import KeptAnswers
 
     monkeypatch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))

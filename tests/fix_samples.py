@@ -8,7 +8,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.run import FixResult

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 MAKER = Path(__file__).resolve().parent.parent / "examples" / "make_models.py"
-STEPS = ("_fill", "put_in_place", "_make_name")  # of qnnmem.whole_file, for each of three files
+STEPS = ("_fill", "put_in_place", "_make_name")  # of qnnmem.atomic_file, for each of three files
 _FILES = 3
 _IN_A_ROW = 5  # kills, then a run in peace
 _LONG_AGO = 60.0  # seconds: old enough to be taken for abandoned
@@ -132,17 +132,17 @@ def _run(*words: str) -> int:
 
 def _die_before(step: str, at: int) -> None:
     """Have this process killed before it takes a step for the file at this place."""
-    from qnnmem import whole_file
+    from qnnmem import atomic_file
 
     taken = iter(range(1 << 30))
-    real = getattr(whole_file, step)
+    real = getattr(atomic_file, step)
 
     def taking(*words: Any, **named: Any) -> Any:
         if next(taken) == at:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*words, **named)
 
-    setattr(whole_file, step, taking)
+    setattr(atomic_file, step, taking)
 
 
 def _ended(child: int) -> bool:

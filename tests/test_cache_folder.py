@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import qnnmem
-from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept, write_kept
+from qnnmem.cache import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import UsageError
 from qnnmem.htp.kept import default_folder
 

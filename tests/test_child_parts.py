@@ -16,7 +16,7 @@ import pytest
 
 from qnnmem import child
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.wire import LENGTHS, Done
 
 GIB = 1 << 30
@@ -292,12 +292,12 @@ def test_no_scratch_folder_is_one_sentence(
     with pytest.raises(
         OutputError, match=rf"no temporary folder can be made \({said}\); let TMPDIR"
     ):
-        scratch_folder()
+        temporary_folder()
 
 
 def test_a_scratch_folder_that_stays_hides_nothing() -> None:
     """The result of the work counts, and the folder has our name."""
-    with scratch_folder() as name:
+    with temporary_folder() as name:
         assert Path(name).name.startswith("qnnmem-")
         Path(name).rmdir()
         Path(name).write_text("in the way")

@@ -10,7 +10,7 @@ LIMITS = {
     "bounded_file._LONGEST_NAME": 4096,
     "child._LEAST_MEMORY": 2 << 30,
     "doctor.cache._KEPT": 8,
-    "cache_folder.DIGEST": 32,
+    "cache.DIGEST": 32,
     "doctor.logs.compiled_search._LONGEST_MESSAGE": 1024,
     "doctor.logs.envelope._LONGEST": 1 << 20,
     "doctor.logs.unpack._ZSTD_WINDOW_LOG": 25,
@@ -31,7 +31,7 @@ LIMITS = {
     "lpai.binary.layout.ALIGN": 256,
     "units.MAX_RANK": 32,
     "workbench.history_repair._MAX_TRIED": 10_000,
-    "whole_file._PERMISSIONS": 0o777,
+    "atomic_file._PERMISSIONS": 0o777,
 }
 
 

@@ -11,12 +11,12 @@ from qnnmem.text import quote
 
 _Kinds: TypeAlias = "type | tuple[type, ...]"
 
-# Iterable, but one thing to whoever passes it.
+# Iterable, but a single value to the caller.
 _ONE_THING = (str, bytes, bytearray, Mapping)
 
 
 def expect(value: object, kinds: _Kinds, what: str) -> None:
-    """Refuse a value of another kind; `what` says what is wanted. True is no number here."""
+    """Raise UsageError unless a value has one of these types; a bool is no number here."""
     if type(value) is bool:
         fine = kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
     else:
@@ -26,7 +26,7 @@ def expect(value: object, kinds: _Kinds, what: str) -> None:
 
 
 def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
-    """Several values of one kind, in whatever they come."""
+    """Return the values of an iterable as a tuple, each of one type."""
     if type(values) is not tuple:
         if isinstance(values, _ONE_THING) or not isinstance(values, Iterable):
             raise UsageError(f"{what}, not {_shown(values)}")
@@ -38,7 +38,7 @@ def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
 
 
 def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
-    """Values under names; None means none of them."""
+    """Return a checked mapping with text keys; None counts as empty."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
@@ -50,7 +50,7 @@ def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
 
 
 def as_whole(value: object, what: str) -> int:
-    """A whole number, be it one of numpy's."""
+    """Return a whole number; numpy's integers count."""
     if type(value) is not bool and hasattr(value, "__index__"):
         return operator.index(value)
     raise UsageError(f"{what}, not {_shown(value)}")

@@ -16,7 +16,7 @@ _LONGEST_NAME = 4096
 
 
 def regular_size(path: Path) -> int:
-    """Bytes in `path`, which must be an ordinary file with content; never blocks."""
+    """Return the size of `path`, which must be a regular file with content; never blocks."""
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -42,16 +42,16 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_head(path: Path, count: int) -> bytes:
-    """At most `count` bytes from the start of a file."""
+    """Return at most `count` bytes from the start of a file."""
     return read_range(path, 0, count)
 
 
 def read_range(path: Path, start: int, count: int) -> bytes:
-    """At most `count` bytes of a file from `start` on."""
+    """Return at most `count` bytes of a file from `start` on."""
     try:
         # O_NONBLOCK: should a pipe take the file's place after the check, opening it returns.
         with open(path, "rb", opener=_open_without_waiting) as file:
-            # Room is made for what is asked, so no more is asked than the file has.
+            # read() allocates what it is asked for, so never ask for more than the file has.
             left = os.fstat(file.fileno()).st_size - start
             file.seek(start)
             return file.read(max(0, min(count, left)))
@@ -60,7 +60,7 @@ def read_range(path: Path, start: int, count: int) -> bytes:
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """The file that a stranger's file names, which must lie below `folder`, links followed.
+    """Return the file that an untrusted file names; it must lie below `folder`, links followed.
 
     Raise Damaged with a clause about the name otherwise.
     """
@@ -80,7 +80,7 @@ def file_below(folder: Path, name: str) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Whether something is at a path, however odd that is."""
+    """True if the path exists; never raises."""
     try:
         return path.exists()
     except (OSError, ValueError):  # a name too long, a folder closed to us, a NUL byte
@@ -88,7 +88,7 @@ def is_there(path: Path) -> bool:
 
 
 def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path | None:
-    """The config file that a tool file names, from its own folder or else the current one.
+    """Return the config file that a tool file names, from its own folder or the current one.
 
     With `here_first` the current folder comes first, as for the tools. Wherever the
     name counts from, the file must lie below the tool file's folder, links followed: raise Damaged

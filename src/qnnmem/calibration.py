@@ -37,7 +37,7 @@ _WIDEST = 8  # bytes of one element, whatever its type
 _ROOM = 1 << 16  # for headers and names
 # What numpy raises for headers that are not headers; it reads them with Python's own parser.
 _BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError)
-_SMALL = 4  # made-up integers are below it
+_SMALL = 4  # upper limit of random integers
 _RAW, _NPY, _NPZ = ".raw", ".npy", ".npz"
 
 
@@ -47,8 +47,8 @@ class Input(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    integers: bool = True  # whether integers may stand for the real numbers of a float type
-    below: int | None = None  # rows of the table that made-up integers have to stay inside of
+    integers: bool = True  # whether integers may replace the real numbers of a float type
+    below: int | None = None  # rows of the table that random integers index
 
     @property
     def elements(self) -> int:
@@ -68,9 +68,9 @@ Sample = tuple[tuple[str, Path], ...]
 def find_samples(
     place: Path, inputs: Sequence[Input], here: Path = Path(), apart: Path | None = None
 ) -> tuple[Sample, ...]:
-    """The samples at a folder or input list, in order; contents are not read yet.
+    """Return the samples of a folder or input list in order, without reading them.
 
-    `here` is the current folder of whoever wrote the list; a folder `apart` is no sample.
+    `here` is the folder that relative names in the list start from; `apart` is no sample.
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
@@ -102,7 +102,7 @@ def absolute(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 def read_sample(
     sample: Sample, inputs: Sequence[Input], optional: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
-    """Arrays of one sample, checked; only `optional` inputs may be missing."""
+    """Return the checked arrays of one sample; only `optional` inputs may be missing."""
     wanted = {item.name: item for item in inputs}
     found: dict[str, NDArray[Any]] = {}
     for name, path in sample:
@@ -118,7 +118,7 @@ def read_sample(
 
 
 def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, NDArray[Any]]:
-    """Made-up data: floats are normally distributed, integers small and inside their table."""
+    """Return random data: floats normally distributed, integers small and valid indices."""
     import numpy
 
     random = numpy.random.default_rng([seed, number])
@@ -163,14 +163,14 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
 
 
 def _beside(listed: Path, name: str, here: Path) -> Path:
-    """Relative names are looked for next to the list, then in the current folder."""
+    """Return the path of a relative name: next to the list, else in the current folder."""
     near = listed.parent / name
     # Path.exists raises for names that are too long for the system.
     return near if os.path.exists(near) else here / name  # noqa: PTH110
 
 
 def _is_sample(folder: Path, inputs: Sequence[Input]) -> bool:
-    """Whether a folder is one sample of a model with several inputs, not a folder of samples."""
+    """True if a folder is one sample of a model with several inputs."""
     known = {_file_name(item.name) for item in inputs}
     files = [entry for entry in _names(folder) if entry.suffix.lower() in (_NPY, _RAW)]
     return len(inputs) > 1 and bool(files) and {file.stem for file in files} <= known
@@ -186,7 +186,7 @@ def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Itera
 
 
 def _file(file: Path, inputs: Sequence[Input]) -> Sample:
-    """A sample that is one file."""
+    """Return the sample in one file."""
     if file.suffix.lower() == _NPZ:
         return (("", file),)
     if len(inputs) != 1:
@@ -302,7 +302,7 @@ def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
 
 
 def read_npy(path: Path, most: int) -> NDArray[Any]:
-    """The array of numbers in a .npy file that takes at most so many bytes."""
+    """Return the numeric array in a .npy file, within a limit of bytes."""
     blob = read_bytes(path, most + _ROOM)
     shape, dtype = _npy_header(str(path), blob)
     if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > most:

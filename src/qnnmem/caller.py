@@ -19,7 +19,7 @@ _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 _LONGEST = 120  # characters
 
 
-# Files and offsets of return addresses: a call stack of a program before it is looked up.
+# Files and offsets of return addresses: a native call stack before symbols are resolved.
 Trace = tuple[tuple[str, int], ...]
 
 
@@ -53,7 +53,7 @@ _elsewhere: ContextVar[Caller | None] = ContextVar("_elsewhere", default=None)
 
 @contextlib.contextmanager
 def called_from(caller: Caller) -> Iterator[None]:
-    """Let what is called inside count as called by another program."""
+    """Attribute calls inside the block to another program."""
     token = _elsewhere.set(caller)
     try:
         yield

@@ -22,7 +22,7 @@ from qnnmem.deadline import Deadline, enforced_s
 from qnnmem.errors import ChildFailed, ChildLost, OutputError, UsageError
 from qnnmem.machine import address_space_limit, usable_memory
 from qnnmem.quiet_onnxruntime import SILENCE
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import sentence
 from qnnmem.units import format_size
 from qnnmem.wire import ChildFailure, Frame, WireMessage, decode, read_frame, read_raw, write_frame
@@ -90,7 +90,7 @@ class ChildFolder:
     """
 
     def __init__(self) -> None:
-        self._scratch = scratch_folder()
+        self._scratch = temporary_folder()
         self.files = Path(self._scratch.name)
         self.empty = self.files / "empty"
         try:

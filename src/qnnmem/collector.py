@@ -1,4 +1,4 @@
-"""Python's collector of garbage cycles, held back where millions of values are made without any."""
+"""Garbage collection, paused while millions of values without cycles are made."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _SELDOM = (50_000, 20, 100)
 
 
 def collect_seldom() -> None:
-    """Look for cycles seldom, as at the start of a command: what is imported stays."""
+    """Collect rarely, for the start of a command: imported modules stay anyway."""
     gc.set_threshold(*_SELDOM)
 
 
 def collect_as_ever() -> None:
-    """Look for cycles as Python does by itself.
+    """Restore Python's default collection thresholds.
 
-    Where many values come and go, those looked through so soon are still in the processor's cache.
+    Where many values come and go, young values are still in the processor's cache.
     """
     gc.set_threshold(*_AS_EVER)
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Look for no cycles in the block, nor in what a function so decorated calls.
+    """Pause collection in a block or a decorated function.
 
-    Going through all values again and again costs up to a third of the time it takes to make them.
+    Repeated collections cost up to a third of the time it takes to make the values.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -18,9 +18,9 @@ QnnMemError                  exit code 2
 ├── TcmFatal                 exit code 134: what ends the whole system on a device
 ├── CannotTell               exit code 3: something needed for an answer is missing
 │   └── NoCompiler           the real HTP library is not there
-└── Fault                    raised and caught inside the package, never shown as it is
+└── Fault                    internal, always re-raised as a user-facing error
     ├── ChildFailed          a child process could not answer a request
-    ├── Damaged              bytes that do not hold together
+    ├── Damaged              inconsistent bytes
     ├── WrongVersion         a binary of another format version
     ├── NotHtp               a context binary of another backend
     └── Refused              the QNN library answered with an error
@@ -42,7 +42,7 @@ from qnnmem.text import printable
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An argument by its Python name, and the value that is meant, if any."""
+    """An argument by its Python name, with a value if one is meant."""
 
     name: str
     value: str = ""
@@ -54,7 +54,7 @@ class Setting:
 
 
 def in_python(settings: Sequence[Setting]) -> str:
-    """Arguments of a call that give settings their values: `dims={'batch': 1, 'n': 2}`."""
+    """Return settings as keyword arguments: `dims={'batch': 1, 'n': 2}`."""
     items: dict[str, list[str]] = {}
     for setting in settings:
         items.setdefault(setting.name, []).append(_item(setting))
@@ -62,7 +62,7 @@ def in_python(settings: Sequence[Setting]) -> str:
 
 
 def _item(setting: Setting) -> str:
-    """The key and the value of a setting that is one of a mapping."""
+    """Return a setting as one item of a mapping."""
     key, _, value = setting.value.rpartition("=")
     if setting.name == "shapes":
         sizes = [] if value == "scalar" else value.split("x")
@@ -75,13 +75,13 @@ def _item(setting: Setting) -> str:
     return f"{key!r}: {value}"
 
 
-# Settings that are mappings in Python and options to be repeated on the command line.
+# Settings that are mappings in Python and repeatable options on the command line.
 _MAPPINGS = ("dims", "shapes", "values", "states")
 Words: TypeAlias = str | tuple[str | Setting, ...]
 
 
 def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
-    """One text, every setting in it written by `word`."""
+    """Return the text with every setting written by `word`."""
     parts = (words,) if isinstance(words, str) else words
     if word is str:
         parts = _joined_mappings(parts)
@@ -89,7 +89,7 @@ def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
 
 
 def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...]:
-    """The parts with settings that follow one another as the arguments of one call."""
+    """Return the parts with adjacent settings joined into the arguments of one call."""
     found: list[str | Setting] = []
     run: list[Setting] = []
     for part in (*parts, ""):
@@ -104,13 +104,13 @@ def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...
 
 
 def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
-    """Several texts as one, every setting in them still data."""
+    """Return several texts as one, with settings still as data."""
     parts = ((text,) if isinstance(text, str) else text for text in texts)
     return tuple(part for text in parts for part in text if part)
 
 
 def spaced(settings: Sequence[Setting]) -> tuple[str | Setting, ...]:
-    """Settings with a space between each two."""
+    """Return settings separated by spaces."""
     return tuple(part for setting in settings for part in (" ", setting))[1:]
 
 
@@ -124,7 +124,7 @@ class QnnMemError(Exception):
         super().__init__(self.sentence())
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Where, what and cure, every setting written by `word`."""
+        """Return where, what and cure as a sentence, with settings written by `word`."""
         where = f"{printable(self.where)}: " if self.where else ""
         cure = f"; {join_words(self.cure, word)}" if self.cure else ""
         return f"{where}{join_words(self.what, word)}{cure}"
@@ -176,12 +176,12 @@ class LoadError(QnnMemError):
         settings: Sequence[Setting] = (),
     ) -> None:
         self.path = str(path)
-        self.settings = tuple(settings)  # with which the same request goes further
+        self.settings = tuple(settings)  # that let the same request continue
         super().__init__(reason, where=path, cure=cure)
 
     @property
     def reason(self) -> str:
-        """What is wrong with the file, and the cure, without its path."""
+        """What is wrong with the file, and the cure, without the path."""
         return join_words(self.what) + (f"; {join_words(self.cure)}" if self.cure else "")
 
 
@@ -195,7 +195,7 @@ class FreeDimensions(LoadError):
         settings: Sequence[Setting] = (),
         *,
         untried: Words = "",
-        others: Sequence[Words] = (),  # settings that go together instead
+        others: Sequence[Words] = (),  # alternative combinations of settings
     ) -> None:
         self.free, self.untried = tuple(free), join_words(untried)
         how = (
@@ -234,7 +234,7 @@ class WrongSize(LoadError):
         super().__init__(path, f"file size in bytes ({size}), should be equal to: {expected}")
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """The tool's own words."""
+        """Return the tool's own sentence."""
         return f"Input file {super().sentence(word)}"
 
 
@@ -277,7 +277,7 @@ class NoCompiler(CannotTell):
     """The real HTP library is not there, or there is none for this platform."""
 
     def with_cure(self, more: Words) -> NoCompiler:
-        """The same error where something can be done without the library, too."""
+        """Return the error with a further cure that needs no library."""
         return NoCompiler(self.what, where=self.where, cure=chain_words(self.cure, "; ", more))
 
 
@@ -290,7 +290,7 @@ class WorkerLost(WorkerError):
 
 
 class Fault(QnnMemError):
-    """Raised and caught inside the package; whoever catches it says it in its own words."""
+    """Internal; always re-raised as a user-facing error."""
 
 
 class ChildFailed(Fault):
@@ -302,14 +302,14 @@ class ChildLost(ChildFailed):
 
 
 class Damaged(Fault):
-    """Bytes do not hold together; `path` is a place such as `graphs[0].ops[3].inputs`."""
+    """Inconsistent bytes; `path` is a place such as `graphs[0].ops[3].inputs`."""
 
     def __init__(self, what: str, path: str = "") -> None:
         self.fault, self.path = what, path
         super().__init__(f"{path.lstrip('.')} {what}".strip())
 
     def inside(self, outer: str) -> Damaged:
-        """The same fault as seen from one level further out."""
+        """Return the fault with its path extended by the enclosing place."""
         return Damaged(self.fault, f"{outer}{self.path}")
 
 
@@ -318,7 +318,7 @@ class WrongVersion(Fault):
 
 
 class NotHtp(Fault):
-    """A sound context binary of another backend."""
+    """A valid context binary of another backend."""
 
 
 class Refused(Fault):

@@ -20,7 +20,7 @@ _NAME = "qnnmem"
 
 
 def command_for(extra: str) -> str:
-    """The command to paste that installs an extra where this program runs."""
+    """Return the shell command that adds an extra to this installation."""
     origin, installer = _recorded()
     here, requirement = Path(sys.prefix), _requirement(origin, extra)
     if (here / "uv-receipt.toml").is_file():
@@ -30,13 +30,13 @@ def command_for(extra: str) -> str:
     if installer == "uv":
         return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
     if "vcs_info" in origin and (folder := _folder(origin)):
-        # A pip before 24.1 does not take such an address beside a name.
+        # pip before 24.1 rejects such an address beside a name.
         requirement = shlex.quote(f"{folder}[{extra}]")
     return f"{_pip()} install {requirement}"
 
 
 def sources() -> str:
-    """The folder or address of the sources, as a container is built from; empty where unknown."""
+    """Return the folder or URL of the sources, for a container build; empty if unknown."""
     origin, _installer = _recorded()
     if folder := _folder(origin):
         return folder if Path(folder, "Dockerfile").is_file() else ""
@@ -49,7 +49,7 @@ def sources() -> str:
 
 
 def _requirement(origin: Mapping[str, Any], extra: str) -> str:
-    """What to install, as one word of a shell, with the option that it needs before it."""
+    """Return the requirement as a shell word, with the pip option it needs."""
     url = str(origin.get("url", ""))
     if "dir_info" in origin and (folder := _folder(origin)):
         editable = "--editable " if origin["dir_info"].get("editable") else ""
@@ -63,7 +63,7 @@ def _requirement(origin: Mapping[str, Any], extra: str) -> str:
 
 
 def _recorded() -> tuple[Mapping[str, Any], str]:
-    """Where the package came from (PEP 610, empty for an index), and what installed it."""
+    """Return the origin of the package (PEP 610, empty for an index) and its installer."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
@@ -75,12 +75,12 @@ def _recorded() -> tuple[Mapping[str, Any], str]:
         if not (root / "pyproject.toml").is_file():
             return {}, ""
         return {"url": root.as_uri(), "dir_info": {"editable": True}}, ""  # run from its sources
-    except (OSError, ValueError):  # a record that somebody else wrote
+    except (OSError, ValueError):  # a malformed record
         return {}, ""
 
 
 def _folder(origin: Mapping[str, Any]) -> str:
-    """The folder on this machine that the package came from; empty where it is none."""
+    """Return the local folder that the package came from, or ""."""
     from urllib.parse import urlparse
     from urllib.request import url2pathname
 
@@ -89,7 +89,7 @@ def _folder(origin: Mapping[str, Any]) -> str:
 
 
 def _pip() -> str:
-    """The pip of this Python: by its name where that is the one a shell finds."""
+    """Return the command of this Python's pip, by name if the shell finds the same one."""
     from shutil import which
 
     found = which("pip")

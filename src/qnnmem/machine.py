@@ -1,4 +1,4 @@
-"""How much memory there is: of the machine, of its control group, of this process."""
+"""Memory limits of the machine, its control group and this process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
-_DIGITS = 20  # of 64 bits; the text may be a stranger's, and int() refuses thousands
+_DIGITS = 20  # of a 64-bit number; the text is untrusted, and int() rejects thousands of digits
 
 
 def usable_memory() -> int | None:
-    """Bytes of the machine, or of the control group we are in; None where nobody says."""
+    """Return the memory of the machine or of our control group in bytes; None if unknown."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
@@ -21,7 +21,7 @@ def usable_memory() -> int | None:
 
 
 def address_space_limit() -> int | None:
-    """What `ulimit -v` leaves to this process and its children; None without a limit."""
+    """Return the address space limit (`ulimit -v`) in bytes; None without a limit."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -31,9 +31,9 @@ def address_space_limit() -> int | None:
 
 
 def group_limits(read: Callable[[Path], str]) -> Iterator[int]:
-    """Limits of our control groups and of those around them, of either version.
+    """Yield memory limits of our control group and its parents, version 1 or 2.
 
-    `read` gives the text of a file, nothing of one that is not there: it may be of another machine.
+    `read` returns the text of a file, "" if it is missing; it may read from another machine.
     """
     for line in read(_OWN_GROUPS).splitlines():
         _, controllers, place = [*line.split(":", 2), "", ""][:3]

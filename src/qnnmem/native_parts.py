@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qnnmem.cache_folder import DIGEST, NOWHERE, cache_folder, digest, read_kept, write_kept
+from qnnmem.cache import DIGEST, NOWHERE, cache_folder, digest, read_kept, write_kept
 from qnnmem.errors import UsageError
 from qnnmem.text import shorten
 
@@ -24,25 +24,25 @@ _SECONDS = 120
 
 
 class NativePart(NamedTuple):
-    """A C source, and the objects made of it with what the compiler is told for each."""
+    """A C source and its objects, each with its compiler flags."""
 
     package: str
     source: str
     objects: Mapping[str, tuple[str, ...]]
-    use: str  # what takes it, for the sentence that says why there must be a compiler
+    use: str  # purpose, for the error that asks for a compiler
 
     def text(self) -> bytes:
-        """The source with our headers in it: the compiler needs no folder of ours."""
+        """Return the source with our headers included, so that no include path is needed."""
         return _with_headers(self.package, _file(self.package, self.source).read_bytes())
 
     def made_of(self, machine: str) -> str:
-        """What the objects for a machine are made of, as a name; whatever compiler makes them."""
+        """Return a digest of sources and flags for a machine, independent of the compiler."""
         told = [word for name in sorted(self.objects) for word in (name, *self.objects[name])]
         said = (word.encode() for word in (*_FLAGS, *told, machine))
         return digest((self.text(), *said)).hex()[:32]
 
 
-# Read with nothing that takes long to load: commands that are quick for their users ask for them.
+# Uses no module that is slow to import: quick commands call this.
 def _file(package: str, name: str) -> Path:
     return Path(__file__).parent.joinpath(*package.split(".")[1:], name)
 
@@ -55,20 +55,20 @@ def _with_headers(package: str, source: bytes) -> bytes:
 
 
 def made_objects(part: NativePart) -> dict[str, bytes]:
-    """The objects of a part: shipped, from the cache or freshly compiled."""
+    """Return the objects of a part: shipped, cached or freshly compiled."""
     machine = os.uname().machine
     made_of = part.made_of(machine)
     folder = Path(__file__).with_name(SHIPPED)
     made = read_shipped(folder, tuple(part.objects), made_of, machine, _glibc())
     if made is not None:
         return made
-    # Whatever compiler made it: an image may have none any more.
+    # From any compiler: a container image may no longer have one.
     kept = cache_folder() / "compiled" / made_of
     return {name: _object(kept / name, part, name) for name in part.objects}
 
 
 def load_library(part: NativePart, name: str) -> Any:
-    """An object of a part, loaded with ctypes; ImportError where there is none."""
+    """Load an object of a part with ctypes; raise ImportError if there is none."""
     import ctypes
     import sys
 
@@ -76,9 +76,9 @@ def load_library(part: NativePart, name: str) -> Any:
         raise ImportError("compiled code is loaded on Linux only")
     try:
         data = made_objects(part)[name]
-        # Not from a file that another process could replace meanwhile, or that may not be executed.
-        # It stays open: the loader takes two libraries with one path for the same one, and the
-        # number of a closed descriptor is used again.
+        # Not from its file: another process could replace it, or the mount may be noexec.
+        # The descriptor stays open: the loader treats two libraries with one path as the same, and
+        # the number of a closed descriptor is reused.
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
@@ -94,7 +94,7 @@ def read_shipped(
     machine: str,
     glibc: tuple[int, int] | None,
 ) -> dict[str, bytes] | None:
-    """Objects that came with the wheel; None unless all are whole, current and for this machine."""
+    """Return the objects of the wheel; None unless all are intact, current and for this machine."""
     try:
         with folder.joinpath(SHIPPED_LIST).open("rb") as file:
             text = file.read(_LARGEST)
@@ -121,12 +121,12 @@ def read_shipped(
 
 
 def listed_object(made_of: str, sha256: str) -> dict[str, str]:
-    """What the list beside the objects of a wheel says of one."""
+    """Return the entry of an object in the wheel's list."""
     return {"made_of": made_of, "sha256": sha256}
 
 
 def elf_machine(data: bytes) -> str:
-    """The machine of a 64-bit little-endian ELF file, empty for any other."""
+    """Return the machine of a 64-bit little-endian ELF file, "" for any other file."""
     if data[:6] != b"\x7fELF\x02\x01":
         return ""
     number = int.from_bytes(data[18:20], "little")
@@ -134,7 +134,7 @@ def elf_machine(data: bytes) -> str:
 
 
 def _glibc() -> tuple[int, int] | None:
-    """The version of the C library if that is glibc; musl knows the question and says nothing."""
+    """Return the glibc version; None for another C library such as musl."""
     try:
         found = re.match(r"glibc (\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
     except (OSError, ValueError):
@@ -143,7 +143,7 @@ def _glibc() -> tuple[int, int] | None:
 
 
 def find_compiler() -> str | None:
-    """The C compiler: what CC names, else cc, gcc or clang."""
+    """Return the C compiler: CC, else cc, gcc or clang."""
     import shutil
 
     words = os.environ.get("CC", "").split()
@@ -172,13 +172,13 @@ def _object(kept: Path, part: NativePart, name: str) -> bytes:
 
 
 def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> bytes:
-    """An object of a part, made by a compiler that is given as the words that start it."""
+    """Compile an object of a part; `compiler` is a command as a list of words."""
     import subprocess
 
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
     said = " ".join(compiler)
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         target = Path(folder, "object.so")
         flags = (*_FLAGS, *part.objects[name], "-x", "c", "-", "-o", str(target))
         try:

@@ -1,6 +1,6 @@
-"""How a result shows itself in a notebook.
+"""HTML of a result in a notebook.
 
-Results live below the renderers and do not know them: the renderer is looked up when one asks.
+Results are in a layer below the renderers, so the renderer is imported by name on demand.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ _RENDERER = "qnnmem.report.notebook"
 
 
 def shown(value: object) -> str:
-    """HTML of a plan, a bill, an incident or a fix: no scripts, nothing fetched, all escaped."""
+    """Return HTML of a plan, bill, incident or fix: no scripts, no requests, all escaped."""
     html: str = import_module(_RENDERER).html_of(value)
     return html

@@ -24,20 +24,20 @@ _LINE = (
 
 
 class QnnPlan(Protocol):
-    """What the fixture `qnn_plan` is, for tests with types."""
+    """Type of the fixture `qnn_plan`, for typed tests."""
 
     def __call__(self, model: str | Path | None = None, **settings: Any) -> MemoryPlan:
-        """The plan of a model; without one that of the mark."""
+        """Return the plan of a model, by default the model of the mark."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the mark known."""
+    """Register the mark."""
     config.addinivalue_line("markers", _LINE)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fails a test whose model is over its budget, before its own lines run."""
+    """Fail a test whose model exceeds its budget, before the test body runs."""
     for mark in item.iter_markers(_MARK):
         said = _broken(_task(item, mark))
         if said:
@@ -46,7 +46,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.fixture
 def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
-    """Plans a model: `qnn_plan("model.onnx", dims={"N": 1})`; without one that of the mark."""
+    """Plan a model: `qnn_plan("model.onnx", dims={"N": 1})`, by default that of the mark."""
 
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
         from qnnmem.gate.check_lpai import plan_task
@@ -74,7 +74,7 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
 
 
 def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
-    """A file by its path from the root of the tests."""
+    """Return a path relative to the root of the tests."""
     from qnnmem.errors import UsageError
     from qnnmem.gate.config import entry_of
     from qnnmem.gate.task import BudgetTask
@@ -87,7 +87,7 @@ def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask
 
 
 def _broken(task: BudgetTask) -> str:
-    """What is wrong, a line each; empty where all holds."""
+    """Return one line for each exceeded limit."""
     from qnnmem.gate.check_files import check_task
 
     models = [model for model in check_task(task) if model.exit_code]

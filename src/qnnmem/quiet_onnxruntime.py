@@ -15,7 +15,7 @@ SILENCE = MappingProxyType({"ORT_DISABLE_TELEMETRY": "1"})
 
 
 def import_onnxruntime(part: str = "") -> Any:
-    """The module `onnxruntime`, or a part of it; nothing else in this package imports it."""
+    """Import `onnxruntime` or a part of it; nothing else in this package imports it."""
     os.environ.update(SILENCE)
     module = import_module("onnxruntime")
     # For builds that do not know the variable, and for a module that was imported before us.
@@ -24,10 +24,10 @@ def import_onnxruntime(part: str = "") -> Any:
 
 
 def exact_session(model: bytes | str, **settings: Any) -> Any:
-    """A session on a serialised model or a path: one thread, nothing rewritten or kept.
+    """Return a deterministic session on a serialised model or a path.
 
-    How work is shared out must not decide the last bit, and a process with a limit has no memory
-    to hoard. `settings` are attributes of the session's options.
+    It uses one thread and no optimisations, so that scheduling never changes the last bit, and
+    no memory arena, as the process is limited. `settings` are attributes of session options.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()

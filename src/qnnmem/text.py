@@ -7,14 +7,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _QUOTED = 80
-_LONGEST_NAME = 64  # that is compared with others; more takes long
+_LONGEST_NAME = 64  # length limit for comparing names; longer ones take too long
 MAX_NAME = 400  # of a name that is shown to be given back
 _MAX_SENTENCE = 200
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def quote(value: object) -> str:
-    """A name from a file in quotes, escaped and short enough for one sentence."""
+    """Return a name from a file in quotes, escaped and short enough for a sentence."""
     if isinstance(value, int):
         return _digits(value)
     if not isinstance(value, str):
@@ -24,7 +24,7 @@ def quote(value: object) -> str:
 
 
 def a_kind(kind: type) -> str:
-    """The kind of a thing with its article: `a dict`, `an object`."""
+    """Return a type name with its article: `a dict`, `an object`."""
     name = kind.__name__
     return f"{'an' if name[:1] in 'aeiouAEIO' else 'a'} {name}"
 
@@ -35,19 +35,19 @@ def _digits(value: int) -> str:
 
 
 def plain_or_quoted(name: str, width: int = _QUOTED) -> str:
-    """A name as it is where that is printable and at most `width` long, else quoted."""
+    """Return a name unchanged if printable and at most `width` long, else quoted."""
     return name if len(name) <= width and name.isprintable() else quote(name)
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with every control character replaced, except those in `keep`."""
+    """Return the text with control characters replaced, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _UNSHOWN for c in text)
 
 
 def shorten(name: str, width: int = 60) -> str:
-    """A printable name, shortened in the middle to `width` characters."""
+    """Return a printable name, shortened in the middle to `width` characters."""
     head = name if len(name) <= 4 * width else name[: 2 * width] + name[-2 * width :]
     shown = printable(head)
     if len(shown) <= width:
@@ -57,12 +57,12 @@ def shorten(name: str, width: int = 60) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 buffer`, `12,000 buffers`."""
+    """Return a number with its noun: `1 buffer`, `12,000 buffers`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, if any is."""
+    """Return the known name most similar to `name`, or None."""
     from difflib import get_close_matches
 
     by_lower = {candidate.lower(): candidate for candidate in known}
@@ -71,6 +71,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def sentence(exc: BaseException) -> str:
-    """What an exception says, as one printable line."""
+    """Return the message of an exception as one printable line."""
     lines = str(exc).strip().splitlines() or [type(exc).__name__]
     return printable(lines[0][:_MAX_SENTENCE])

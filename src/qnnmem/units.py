@@ -26,12 +26,12 @@ _SIZE = r"\s*([0-9]{1,19})\s*(?:([KMG])(?:i?B)?|B|bytes)?\s*"
 
 
 def round_up(value: int, align: int) -> int:
-    """Smallest multiple of `align` that is not below `value`."""
+    """Return the smallest multiple of `align` that is not below `value`."""
     return -(-value // align) * align
 
 
 def parse_size(text: str) -> Bytes:
-    """Bytes meant by `2035712`, `256K` or `2 MiB`; K, M and G are powers of 1024."""
+    """Return the bytes of `2035712`, `256K` or `2 MiB`; K, M and G are powers of 1024."""
     match = re.fullmatch(_SIZE, text, re.IGNORECASE | re.ASCII)
     if match is None:
         raise UsageError(f"{quote(text)} is not a size; write it like 2035712, 256K or 2MiB")
@@ -43,7 +43,7 @@ def parse_size(text: str) -> Bytes:
 
 
 def as_bytes(size: Size) -> Bytes:
-    """A size as a caller writes it: a number of bytes, or a text such as `256K`."""
+    """Return a size in bytes from a number or a text such as `256K`."""
     if type(size) is int:  # nearly always, and planners make many
         return Bytes(size)
     if isinstance(size, str):
@@ -59,12 +59,12 @@ def as_bytes(size: Size) -> Bytes:
 
 
 def as_align(align: Size) -> Align:
-    """An alignment as a caller writes it."""
+    """Return an alignment in bytes from a number or a text such as `4K`."""
     return Align(as_bytes(align))
 
 
 def as_step(step: int) -> Step:
-    """A step as a caller writes it: a whole number."""
+    """Return a step, which must be a whole number."""
     try:
         return Step(operator.index(step))
     except TypeError:
@@ -72,7 +72,7 @@ def as_step(step: int) -> Step:
 
 
 def format_size(size: int) -> str:
-    """A size for people, e.g. `512.00 KiB`; below 1 KiB plain bytes."""
+    """Return a size for people, e.g. `512.00 KiB`; below 1 KiB plain bytes."""
     if abs(size) < 1 << 10:
         return f"{size} B"
     unit, scale = next(

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from command_line import verb
 
-from qnnmem import QnnMemError, whole_file
+from qnnmem import QnnMemError, atomic_file
 from qnnmem.flags import flag
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import read_run_config
@@ -132,14 +132,14 @@ def test_both_files_appear_or_none(
 ) -> None:
     """When one rename fails, old files are back and new ones are gone."""
     (tmp_path / PAIR[0]).write_text("mine")
-    place = whole_file.put_in_place
+    place = atomic_file.put_in_place
 
     def fail_for_one(temporary: Path, path: Path, *, force: bool) -> None:
         if path == tmp_path / blocked:
             raise OSError(28, "No space left on device")
         place(temporary, path, force=force)
 
-    monkeypatch.setattr(whole_file, "put_in_place", fail_for_one)
+    monkeypatch.setattr(atomic_file, "put_in_place", fail_for_one)
     result = run(tmp_path, "--force")
     assert "No space left on device" in str(result.exception)
     assert names(tmp_path) == [PAIR[0]]
@@ -154,7 +154,7 @@ def test_a_folder_made_for_nothing_is_removed(
     def fail(temporary: Path, path: Path, *, force: bool) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_file, "put_in_place", fail)
+    monkeypatch.setattr(atomic_file, "put_in_place", fail)
     assert run(tmp_path / "new" / "newer").exception is not None
     assert names(tmp_path) == []
 

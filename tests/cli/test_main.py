@@ -206,7 +206,7 @@ def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     program = (
         "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def interrupted(*a, **k): raise KeyboardInterrupt\n"
-        "qnnmem.load = interrupted\n"
+        "qnnmem.loader.load = interrupted\n"
         f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
         "qnnmem.cli.main()"
     )
@@ -221,7 +221,7 @@ def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
     program = (
         "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def broken(*a, **k): raise RuntimeError('two\\nlines\\x1b[31m')\n"
-        "qnnmem.load = broken\n"
+        "qnnmem.loader.load = broken\n"
         f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
         "qnnmem.cli.main()"
     )
@@ -246,7 +246,7 @@ def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) ->
     program = (
         "import qnnmem.cli, qnnmem.errors, qnnmem.loader.dlc, sys\n"
         f"def broken(*a, **k): raise {raised}\n"
-        "qnnmem.load = broken\n"
+        "qnnmem.loader.load = broken\n"
         f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
         "qnnmem.cli.main()"
     )

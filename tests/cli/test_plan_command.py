@@ -239,7 +239,7 @@ def test_a_file_appears_whole_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     if failing == "write":
-        monkeypatch.setattr("qnnmem.whole_file._fill", fail)
+        monkeypatch.setattr("qnnmem.atomic_file._fill", fail)
     else:
         monkeypatch.setattr(Path, "replace", fail)
     result = run(buffers(tmp_path), "-o", out, "--force")

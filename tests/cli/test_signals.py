@@ -20,10 +20,10 @@ LOG = Path(__file__).parents[2] / "examples" / "graph_limit.log"
 # `work` takes the place of reading the model, in the middle of `qnnmem plan -o out.txt`.
 PROGRAM = """
 import os, signal, sys, tempfile, time
-import qnnmem, qnnmem.cli, qnnmem.loader.dlc  # its first import would put it back
+import qnnmem.cli, qnnmem.loader
 def send(name): os.kill(os.getpid(), getattr(signal, name))
 {work}
-qnnmem.load = work
+qnnmem.loader.load = work
 sys.argv = ["qnnmem", "plan", "buffers.csv", "-o", "out.txt"]
 qnnmem.cli.main()
 """
@@ -78,15 +78,15 @@ def work(*a, **k):
 def test_a_signal_while_a_file_is_written_leaves_no_part_of_it(tmp_path: Path) -> None:
     """Neither under its name nor under the temporary one."""
     work = """
-from qnnmem import whole_file
-fill = whole_file._fill
+from qnnmem import atomic_file
+fill = atomic_file._fill
 def slow(temporary, pieces):
     fill(temporary, pieces)
     assert temporary.exists()
     send("SIGTERM")
     time.sleep(60)
-whole_file._fill = slow
-work = qnnmem.load
+atomic_file._fill = slow
+work = qnnmem.loader.load
 """
     assert start(work, tmp_path).returncode == -signal.SIGTERM
     assert left(tmp_path) == []
@@ -158,7 +158,7 @@ def test_an_interrupt_that_got_lost_still_counts(work: str, tmp_path: Path) -> N
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     """As `nohup` wants it, and a shell for jobs in the background."""
-    work = "work = qnnmem.load"
+    work = "work = qnnmem.loader.load"
     (tmp_path / "buffers.csv").write_text(ROWS)
     program = PROGRAM.format(work=work).replace(
         "qnnmem.cli.main()",
@@ -213,7 +213,7 @@ def test_a_signal_at_any_time(verb: tuple[str, ...], number: int, tmp_path: Path
 # The signal comes when a folder is about to be taken away, with and without an error before it.
 TORN = """
 import pathlib, shutil
-from qnnmem import whole_file
+from qnnmem import atomic_file
 from qnnmem.errors import UsageError
 def torn(owner, name):
     old = getattr(owner, name)
@@ -230,7 +230,7 @@ def work(*a, **k):
 """
 FOLDERS = {
     "temporary": "tempfile.TemporaryDirectory()",
-    "for output": "whole_file.folder_for_output(pathlib.Path('made/here'))",
+    "for output": "atomic_file.folder_for_output(pathlib.Path('made/here'))",
 }
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from command_line import exit_code, verb
 
-from qnnmem.cache_folder import read_kept
+from qnnmem.cache import read_kept
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb import knowledge
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from command_line import run
 
-from qnnmem.cache_folder import cache_folder
+from qnnmem.cache import cache_folder
 from qnnmem.doctor import cache, known_codes
 from qnnmem.doctor.fleet import executors
 from qnnmem.doctor.kept_patterns import kept_patterns

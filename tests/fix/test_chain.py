@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import ChildFailed, LoadError, OutputError, UsageError
 from qnnmem.fix.parts.chain import check_parts, prove_partition, run_chain
-from qnnmem.fix.parts.line import read_line
 from qnnmem.fix.parts.manifest import (
     MANIFEST,
     SCHEMA,
@@ -22,6 +21,7 @@ from qnnmem.fix.parts.manifest import (
     read_chain,
     write_chain,
 )
+from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
 from qnnmem.results.chain import Chain
 from qnnmem.results.schema import load_schema
@@ -59,7 +59,9 @@ def ladder(path: Path) -> Path:
 @pytest.fixture
 def found(tmp_path: Path) -> Partition:
     """Give the ladder in three parts, one product each."""
-    cut = partition(read_line(ladder(tmp_path / "model.onnx")), PlannedParts({"constants": 4096}))
+    cut = partition(
+        read_sequence(ladder(tmp_path / "model.onnx")), PlannedParts({"constants": 4096})
+    )
     assert isinstance(cut, Partition)
     assert len(cut.parts) == 3
     return cut
@@ -125,7 +127,7 @@ def test_a_chain_computes_what_the_whole_does(
     assert prove_partition(found).identical
     x = numpy.random.default_rng(7).normal(size=(1, 64)).astype("float32")
     given = run_chain(tmp_path / "parts", {"x": x})
-    w = {one.name: numpy_helper.to_array(one) for one in found.line.proto.graph.initializer}
+    w = {one.name: numpy_helper.to_array(one) for one in found.sequence.proto.graph.initializer}
     a = x @ w["w0"]
     expected = (a @ w["w1"] @ w["w2"] + x) * a.sum()
     assert set(given) == set(chain.outputs)
@@ -142,7 +144,7 @@ def test_a_wrong_part_is_noticed(found: Partition) -> None:
     values = numpy_helper.to_array(weight).copy()
     values.flat[0] += 1
     weight.CopyFrom(numpy_helper.from_array(values, weight.name))
-    proof = prove(whole_model(found.line), *parts)
+    proof = prove(whole_model(found.sequence), *parts)
     assert not proof.identical
     assert "b" in proof.differing
 

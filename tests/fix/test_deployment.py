@@ -13,12 +13,12 @@ from command_line import exit_code, run
 from naive_chain import simulate
 from onnx import TensorProto, helper, numpy_helper
 
+from qnnmem.fix.lpai import deployed
 from qnnmem.fix.parts.deployment import Arrangement, Deployment, PartNeed, chosen, deployments
-from qnnmem.fix.parts.line import read_line
 from qnnmem.fix.parts.manifest import part_models
+from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import plan_part
 from qnnmem.fix.parts.remedy import parts_at
-from qnnmem.fix.planned import deployed
 from qnnmem.planner import PoolOptions
 
 ROOT = Path(__file__).parents[2]
@@ -64,12 +64,14 @@ def random_net(seed: int, path: Path) -> Path:
 @pytest.mark.parametrize("seed", range(30))
 def test_a_chain_needs_what_a_simulated_run_needs(seed: int, io: str, tmp_path: Path) -> None:
     """Scratch, held tensors, repeated weights and the total agree in both arrangements."""
-    line = read_line(random_net(seed, tmp_path / "net.onnx"))
+    sequence = read_sequence(random_net(seed, tmp_path / "net.onnx"))
     random = Random(seed)  # noqa: S311  a seed is wanted
-    if len(line) < 3:
+    if len(sequence) < 3:
         pytest.skip("too short to cut")
-    cuts = sorted(random.sample(range(1, len(line)), min(len(line) - 1, random.randint(1, 3))))
-    found = parts_at(line, [0, *cuts, len(line)])
+    cuts = sorted(
+        random.sample(range(1, len(sequence)), min(len(sequence) - 1, random.randint(1, 3)))
+    )
+    found = parts_at(sequence, [0, *cuts, len(sequence)])
     options = PoolOptions(io)
     plans = [plan_part(part, options) for part in found.parts]
     models = [onnx.ModelProto.FromString(blob) for blob in part_models(found)]
@@ -102,11 +104,11 @@ def part(**loaded: int) -> PartNeed:
 
 def arrangements(tmp_path: Path) -> tuple[Deployment, ...]:
     """Two parts of 20 and 30 bytes, 4 and 6 of them spill/fill."""
-    line = read_line(random_net(0, tmp_path / "net.onnx"))
-    parts = parts_at(line, [0, 2, len(line)]).parts
+    sequence = read_sequence(random_net(0, tmp_path / "net.onnx"))
+    parts = parts_at(sequence, [0, 2, len(sequence)]).parts
     first = part(ram=20, weights=3, **{"spill-fill": 4})
     second = part(ram=30, weights=5, **{"spill-fill": 6})
-    return deployments(line, parts, (first, second), 7)
+    return deployments(sequence, parts, (first, second), 7)
 
 
 def test_vtcm_counts_once_and_spill_fill_is_shared_or_not(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 from told_worker import ToldWorker, done, loaded, refused
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import NoCompiler, UsageError
 from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
 from qnnmem.fix.library import settings as htp_settings
-from qnnmem.fix.library.trial import kept_trial
-from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, Step
@@ -33,7 +33,6 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.provoke import models
 from qnnmem.htp.worker import RequestOutcome, Worker
-from qnnmem.kept_results import ResultCache
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.schema import load_schema

@@ -19,8 +19,8 @@ from qnnmem.errors import UsageError
 from qnnmem.fix.graph.einsum import without_einsum
 from qnnmem.fix.graph.fusion import FusionRemedy
 from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
-from qnnmem.fix.graph.recompute import RecomputeRemedy
-from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.graph.plan_settings import PlanRemedy
+from qnnmem.fix.graph.rematerialise import RecomputeRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.proof.prove import prove
 from qnnmem.fix.recipe import apply_recipe, recipe_of

@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 from fix_samples import wide_picture
 
+from qnnmem.cache import ResultCache
 from qnnmem.fix import bench as bench_module
 from qnnmem.fix import proven
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
-from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.run import FixResult, cost_of
-from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.remedy import RememberedCovers
 from qnnmem.fix.tiling.search import RegionSearch
-from qnnmem.kept_results import ResultCache
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.planner import PoolOptions
 

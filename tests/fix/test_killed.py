@@ -12,7 +12,7 @@ import pytest
 from fix_samples import wide_picture
 from seeds import seeds
 
-from qnnmem import scratch_folder
+from qnnmem import temporary_folder
 from qnnmem.errors import OutputError
 from qnnmem.verbs.fix_folder import FixFolder, fix_folder
 
@@ -82,9 +82,9 @@ def test_abandoned_scratch_folders_are_removed(
         folder.mkdir()
         os.utime(folder, (time.time() - 60,) * 2)
     (tmp_path / "qnnmem-new").mkdir()
-    lock = scratch_folder.lock_folder(old["qnnmem-held"])
-    scratch_folder._remove_abandoned.cache_clear()
-    with scratch_folder.scratch_folder() as own:
+    lock = temporary_folder.lock_folder(old["qnnmem-held"])
+    temporary_folder._remove_abandoned.cache_clear()
+    with temporary_folder.temporary_folder() as own:
         left = {path.name for path in tmp_path.iterdir()}
         assert left == {"qnnmem-held", "other-dead", "qnnmem-new", Path(own).name}
     assert lock is not None

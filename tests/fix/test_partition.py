@@ -17,8 +17,8 @@ from partition_graphs import random_model
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.fix.parts.chain import check_parts, prove_partition
 from qnnmem.fix.parts.cut import PartFit, Rows
-from qnnmem.fix.parts.line import OpLine, Stretch, make_line, read_line
 from qnnmem.fix.parts.manifest import part_models
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, make_sequence, read_sequence
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, PlannedParts, partition
 from qnnmem.ir import Model
 from qnnmem.loader.onnx.inputs import Fixed
@@ -43,12 +43,12 @@ class ShortParts:
     def __init__(self, most: int) -> None:
         self.most = most
 
-    def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
         """Count."""
         short = stretch.last - stretch.first <= self.most
         return PartVerdict(PartFit.YES if short else PartFit.NEVER)
 
-    def rows(self, line: OpLine) -> Rows | None:
+    def rows(self, sequence: OpSequence) -> Rows | None:
         """Nothing is known before."""
         return None
 
@@ -103,12 +103,12 @@ def cut_and_compare(child: TrialChild, seed: int, folder: Path) -> int:
     onnx.save(whole, path)
     random = Random(seed)  # noqa: S311  a seed is wanted
     try:
-        line = make_line(path, *read_with(child, path), reorder=random.random() < 0.3)
+        sequence = make_sequence(path, *read_with(child, path), reorder=random.random() < 0.3)
     except LoadError as exc:
         if "depends on the data" not in str(exc):
             raise
         return 0
-    found = partition(line, ShortParts(random.choice((1, 2, 3, 5))))
+    found = partition(sequence, ShortParts(random.choice((1, 2, 3, 5))))
     assert isinstance(found, Partition)
     stored = {one.name for one in whole.graph.initializer}
     values = numpy.random.default_rng(seed)
@@ -195,9 +195,9 @@ def hourglass(path: Path) -> Path:
 
 def test_a_model_is_cut_where_it_is_narrow(tmp_path: Path) -> None:
     """Two parts of at most half of the weights, 40 bytes between them, the same results."""
-    line = read_line(hourglass(tmp_path / "model.onnx"))
-    assert line.crossing == (0, 4000, 40, 40, 4000, 0)
-    found = partition(line, PlannedParts({"constants": "40K"}))
+    sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
+    assert sequence.crossing == (0, 4000, 40, 40, 4000, 0)
+    found = partition(sequence, PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
     assert [(part.first, part.last) for part in found.parts] == [(0, 2), (2, 5)]
     assert found.crossing_bytes == 40
@@ -207,8 +207,8 @@ def test_a_model_is_cut_where_it_is_narrow(tmp_path: Path) -> None:
 
 def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
     """A part has its own weights and names its boundary tensors as the whole does."""
-    line = read_line(hourglass(tmp_path / "model.onnx"))
-    found = partition(line, PlannedParts({"constants": "40K"}))
+    sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
+    found = partition(sequence, PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
     first, second = map(onnx.load_from_string, part_models(found))
     assert [one.name for one in first.graph.initializer] == ["down"]
@@ -221,22 +221,22 @@ def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
 
 def test_the_pool_of_model_and_io_counts_both(tmp_path: Path) -> None:
     """A cut at a wide place would not fit although both sides have few weights."""
-    line = read_line(hourglass(tmp_path / "model.onnx"))
-    found = partition(line, PlannedParts({"tcm": 45_000}))
+    sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
+    found = partition(sequence, PlannedParts({"tcm": 45_000}))
     assert isinstance(found, Partition)
     assert [(part.first, part.last) for part in found.parts] == [(0, 2), (2, 5)]
 
 
 def test_a_model_that_fits_is_left_whole(tmp_path: Path) -> None:
     """One part is the fewest."""
-    found = partition(read_line(hourglass(tmp_path / "model.onnx")), PlannedParts("1M"))
+    found = partition(read_sequence(hourglass(tmp_path / "model.onnx")), PlannedParts("1M"))
     assert isinstance(found, Partition)
     assert len(found.parts) == 1
 
 
 def test_an_op_in_the_way_is_named(tmp_path: Path) -> None:
     """No cut helps an op that is too large by itself; the sentence says which and by how much."""
-    found = partition(read_line(hourglass(tmp_path / "model.onnx")), PlannedParts("4K"))
+    found = partition(read_sequence(hourglass(tmp_path / "model.onnx")), PlannedParts("4K"))
     assert isinstance(found, NoPartition)
     words = "".join(map(str, found.why))
     assert "Relu 'first'" in words
@@ -247,7 +247,7 @@ def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
     """A part needs no other file."""
     path = hourglass(tmp_path / "model.onnx")
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
-    found = partition(read_line(path), PlannedParts({"constants": "40K"}))
+    found = partition(read_sequence(path), PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
     blobs = part_models(found)
     (tmp_path / "w.bin").rename(tmp_path / "gone.bin")
@@ -295,7 +295,7 @@ def test_what_cannot_be_cut_is_refused(
     """One sentence, no wrong parts."""
     path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, outputs)
     with pytest.raises((UsageError, LoadError)) as caught:
-        read_line(path)
+        read_sequence(path)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -308,7 +308,7 @@ def test_a_stated_shape_inside_is_refused(tmp_path: Path) -> None:
     ]
     path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, ["y"])
     with pytest.raises(UsageError, match="'n' depends on data"):
-        read_line(path, shapes={"n": (2, 6)})
+        read_sequence(path, shapes={"n": (2, 6)})
 
 
 def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> N
     model = onnx.load(path)
     model.graph.output.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
     onnx.save(model, path)
-    found = partition(read_line(path), ShortParts(1))
+    found = partition(read_sequence(path), ShortParts(1))
     assert isinstance(found, Partition)
     assert not any("shape" in part.inputs for part in found.parts)
     assert prove_partition(found).identical
@@ -332,9 +332,9 @@ def test_a_constant_output_comes_first_in_any_order(child: TrialChild, tmp_path:
     """What is planned for another order of ops is what the file of a part needs."""
     path = tmp_path / "model.onnx"
     onnx.save(random_model(1784), path)
-    line = make_line(path, *read_with(child, path), reorder=True)
-    assert [op.type for op in line.model.ops][:2] == ["Constant", "MaxPool"]
-    found = partition(line, ShortParts(len(line)))
+    sequence = make_sequence(path, *read_with(child, path), reorder=True)
+    assert [op.type for op in sequence.model.ops][:2] == ["Constant", "MaxPool"]
+    found = partition(sequence, ShortParts(len(sequence)))
     assert isinstance(found, Partition)
     plans_agree(child, found, tmp_path)
 
@@ -343,7 +343,7 @@ def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
     """An input that is an output, too, is in no other part."""
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
     path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, ["y", "x"])
-    found = partition(read_line(path), ShortParts(1))
+    found = partition(read_sequence(path), ShortParts(1))
     assert isinstance(found, Partition)
     assert [part.outputs for part in found.parts] == [("a",), ("y", "x")]
     assert prove_partition(found).identical
@@ -373,10 +373,10 @@ def test_parts_of_real_models_compute_the_same(
     listed = tomllib.loads((ROOT / "tools" / "models.toml").read_text("utf-8"))["model"]
     entry = next(one for one in listed if one["id"] == name)
     shapes = {key: tuple(shape) for key, shape in entry.get("shapes", {}).items()}
-    line = read_line(
+    sequence = read_sequence(
         path, dims=entry.get("dims", {}), shapes=shapes, values=entry.get("values", {})
     )
-    found = partition(line, PlannedParts(budget))
+    found = partition(sequence, PlannedParts(budget))
     assert isinstance(found, Partition)
     assert len(found.parts) == least
     assert prove_partition(found).identical

@@ -18,8 +18,8 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.fix.library.trials import LibraryTrials
 from qnnmem.fix.parts.chain import prove_partition
 from qnnmem.fix.parts.chain_htp import write_htp_chain
-from qnnmem.fix.parts.line import read_line
 from qnnmem.fix.parts.manifest import MANIFEST, SCHEMA, read_chain
+from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.parts.remedy import parts_at
@@ -98,7 +98,7 @@ def test_the_library_decides_where_to_cut(room: int, refusing: int | None, tmp_p
         asked.append(input_mib(options))
         return over_limit(options) if asked[-1] > 3584 else done(options)
 
-    found = partition_htp(read_line(sliced(tmp_path, 6, 700)), told(tmp_path, answer))
+    found = partition_htp(read_sequence(sliced(tmp_path, 6, 700)), told(tmp_path, answer))
     assert isinstance(found, HtpParts)
     assert (asked[0], len(found.binaries)) == (4200, 2)
     assert (found.together, found.refused) == (refusing is None, refusing)
@@ -113,7 +113,7 @@ def test_an_op_over_vtcm_is_in_every_part(tmp_path: Path) -> None:
         asked.append(options)
         return refused(OVER_VTCM)
 
-    found = partition_htp(read_line(sliced(tmp_path, 4, 1)), told(tmp_path, answer))
+    found = partition_htp(read_sequence(sliced(tmp_path, 4, 1)), told(tmp_path, answer))
     assert isinstance(found, NoPartition)
     assert "9,437,184 bytes of VTCM" in "".join(map(str, found.why))
     assert len(asked) < 10
@@ -127,7 +127,7 @@ def test_an_op_that_is_not_taken_is_not_a_matter_of_size(tmp_path: Path) -> None
         return refused(text, code=None)
 
     with pytest.raises(CannotTell, match="cannot take a node"):
-        partition_htp(read_line(sliced(tmp_path, 2, 1)), told(tmp_path, answer))
+        partition_htp(read_sequence(sliced(tmp_path, 2, 1)), told(tmp_path, answer))
 
 
 def test_an_op_that_stays_only_at_a_cut_is_cut_around(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_op_that_stays_only_at_a_cut_is_cut_around(tmp_path: Path) -> None:
         text = "Unsupported nodes in QNN EP: { name: slice0, type: Slice }"
         return refused(text, code=None) if names[-1] == "y0" else done(options)
 
-    found = partition_htp(read_line(sliced(tmp_path, 4, 1000)), told(tmp_path, answer))
+    found = partition_htp(read_sequence(sliced(tmp_path, 4, 1000)), told(tmp_path, answer))
     assert isinstance(found, HtpParts)
     assert len(found.binaries) == 2
     assert found.partition.parts[0].last > 1
@@ -153,7 +153,7 @@ def test_parts_are_not_quantized_one_by_one(tmp_path: Path) -> None:
     options = CompileOptions(precision=HtpPrecision.INT8)
     judge = told(tmp_path, lambda *_all: refused("no"), options=options)
     with pytest.raises(UsageError, match="quantized as a whole"):
-        partition_htp(read_line(sliced(tmp_path, 2, 1)), judge)
+        partition_htp(read_sequence(sliced(tmp_path, 2, 1)), judge)
 
 
 # --- The real library ----------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def test_a_graph_over_the_compile_limit_compiles_in_two_parts(
 ) -> None:
     """4 GiB of inputs are refused as one graph; two parts compile and load, in turn."""
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path))
-    line = read_line(sliced(tmp_path, 4, 1024))
-    found = partition_htp(line, judge)
+    sequence = read_sequence(sliced(tmp_path, 4, 1024))
+    found = partition_htp(sequence, judge)
     assert isinstance(found, HtpParts)
     whole = judge.found[0, 4].fit
     assert (whole.fits, whole.code) == (False, 1002)
@@ -193,7 +193,7 @@ def test_a_context_over_the_process_domain_loads_in_two_parts(
 ) -> None:
     """3.44 GiB of inputs compile and are not admitted; each of two parts is."""
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path))
-    found = partition_htp(read_line(sliced(tmp_path, 4, 880)), judge)
+    found = partition_htp(read_sequence(sliced(tmp_path, 4, 880)), judge)
     assert isinstance(found, HtpParts)
     whole = judge.found[0, 4].fit
     worst = whole.worst
@@ -205,8 +205,8 @@ def test_a_context_over_the_process_domain_loads_in_two_parts(
 
 def test_the_same_cuts_of_a_small_copy_compute_the_same(tmp_path: Path) -> None:
     """The models above are too large for the CPU; their small copies are compared bit by bit."""
-    line = read_line(sliced(tmp_path, 4, 1))
-    cut = parts_at(line, [0, 1, 4])
+    sequence = read_sequence(sliced(tmp_path, 4, 1))
+    cut = parts_at(sequence, [0, 1, 4])
     assert prove_partition(cut).identical
 
 
@@ -242,7 +242,7 @@ def test_parts_within_a_budget_load_together_and_compute_the_same(
     """A budget for weights is kept by each part; small parts are resident together."""
     budget = {"weights": Sourced(450_000, Origin.REPORTED, "budget")}
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path, budget))
-    found = partition_htp(read_line(layers(tmp_path / "layers.onnx", 6)), judge)
+    found = partition_htp(read_sequence(layers(tmp_path / "layers.onnx", 6)), judge)
     assert isinstance(found, HtpParts)
     assert len(found.binaries) == 2
     assert found.together
@@ -264,6 +264,6 @@ def test_a_budget_below_one_layer_is_refused_with_the_op(worker: Worker, tmp_pat
     """Nothing can be cut smaller than an op; the sentence names it."""
     budget = {"weights": Sourced(50_000, Origin.REPORTED, "budget")}
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path, budget))
-    found = partition_htp(read_line(layers(tmp_path / "layers.onnx", 3)), judge)
+    found = partition_htp(read_sequence(layers(tmp_path / "layers.onnx", 3)), judge)
     assert isinstance(found, NoPartition)
     assert "MatMul 'layer0'" in "".join(map(str, found.why))

@@ -14,7 +14,7 @@ from picture_graphs import run as run_plainly
 
 from qnnmem import lpai
 from qnnmem.errors import UsageError
-from qnnmem.fix.graph.shapes import set_names, shape_sets
+from qnnmem.fix.graph.shape_sets import set_names, shape_sets
 
 
 @pytest.fixture

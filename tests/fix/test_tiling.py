@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from picture_graphs import cut_and_compare, largest_gap, make, run, shaped
 from seeds import seeds
 
-from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.tiling.bands import Bander, TileRegion

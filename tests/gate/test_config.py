@@ -7,7 +7,7 @@ import pytest
 from budget_project import make_project
 
 from qnnmem.errors import LoadError, QnnMemError, UsageError
-from qnnmem.gate.config import find_config, read_config
+from qnnmem.gate.config import entry_of, find_config, read_config
 
 
 def written(folder: Path, text: str) -> Path:
@@ -147,3 +147,9 @@ def test_a_thousand_models_may_have_tables(tmp_path: Path) -> None:
     assert len(config.entries) == 1000
     with pytest.raises(QnnMemError, match="model is a list of tables"):
         read_config(written(tmp_path, "".join(tables)))
+
+
+def test_io_is_a_place_or_a_pool() -> None:
+    """Told apart by what is said of it."""
+    assert entry_of("a", {"io": "outside"}).own.get("budget") is None
+    assert entry_of("a", {"io": 4096}).own["budget"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, WorkerError, WorkerLost
 from qnnmem.htp.fit.fit import Fit
 from qnnmem.htp.fit.model import fit_all
@@ -17,7 +18,6 @@ from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint
 from qnnmem.htp.sweep.compiler import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
-from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import BillItem, SizeRange

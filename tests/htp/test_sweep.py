@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from patience import patient
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.kept import default_folder, model_digest, settings_of
@@ -35,7 +36,6 @@ from qnnmem.htp.sweep import (
     points_of,
 )
 from qnnmem.htp.sweep.compiler import LibraryCompiler
-from qnnmem.kept_results import ResultCache
 from qnnmem.report.sweep import render_text
 from qnnmem.results.sweep import SweepState
 from qnnmem.targets.socs import find_soc

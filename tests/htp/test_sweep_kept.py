@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError
 from qnnmem.htp.kept import model_digest, to_kept
 from qnnmem.htp.sweep.rows import SweepOutcome, kept_outcome
-from qnnmem.kept_results import ResultCache
 
 KEY = "ab" * 32
 

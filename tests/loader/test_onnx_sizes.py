@@ -12,7 +12,7 @@ from qnnmem.errors import FreeDimensions, LoadError, Setting
 from qnnmem.flags import flag
 from qnnmem.loader.onnx import read
 from qnnmem.loader.onnx.graph import OnnxGraph
-from qnnmem.loader.onnx.sizes.free_dimensions import find_openings
+from qnnmem.loader.onnx.sizes.free_dimensions import find_open_inputs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]>'
 
@@ -206,7 +206,7 @@ def test_an_input_that_decides_a_branch_is_given_a_value(tmp_path: Path) -> None
         tmp_path,
         SWITCHED.replace("<int64[2] sizes = {-1, 100}>", "sizes = Constant<value_ints=[1, 100]>()"),
     )
-    switches = find_openings(OnnxGraph.of(onnx.load(path).graph)).switches
+    switches = find_open_inputs(OnnxGraph.of(onnx.load(path).graph)).switches
     assert [(switch.input, switch.worth) for switch in switches] == [("sr", (16000, 8000))]
     with pytest.raises(FreeDimensions) as caught:
         read(path)

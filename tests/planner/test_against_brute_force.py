@@ -17,7 +17,7 @@ from qnnmem.planner.bounds import load_bound, next_peak
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.exact import Answer, fit
 from qnnmem.planner.instance import arrange
-from qnnmem.planner.planner import plan_within
+from qnnmem.planner.problem_plan import plan_within
 from qnnmem.units import Align, Bytes, Offset, Step
 
 ALIGNMENTS = ((1,), (8,), (1, 2), (2, 3), (4, 6), (1, 2, 4), (1, 3, 4, 8), (4, 16, 24), (1, 5, 7))

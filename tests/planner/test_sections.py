@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.ir import Span
-from qnnmem.planner.sections import cut_sections
+from qnnmem.planner.instance import cut_sections
 from qnnmem.units import Step
 
 spans = st.lists(

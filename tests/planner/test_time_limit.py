@@ -27,12 +27,12 @@ from qnnmem.planner.effort import WORK_PER_SECOND, Effort
 from qnnmem.planner.exact import PLACING_SLICE, packing, place_packed
 from qnnmem.planner.greedy import orders
 from qnnmem.planner.instance import Instance, arrange
-from qnnmem.planner.planner import plan_within
+from qnnmem.planner.problem_plan import plan_within
 from qnnmem.planner.segregated import place_by_class
 from qnnmem.planner.verify import _LiveStretches
 from qnnmem.units import Align, Bytes, Offset, Step
 
-COUNT = 5_000  # more than planner/planner.py calls small
+COUNT = 5_000  # more than planner/problem_plan.py calls small
 Rows = list[tuple[int, int, int]]
 
 
@@ -245,16 +245,16 @@ def test_any_number_of_seconds_is_a_limit(seconds: float) -> None:
 
 # The command line, saying when the search has begun.
 TELLING = """
-from qnnmem.planner import planner
+from qnnmem.planner import problem_plan
 
-tell = planner._Search._tell
+tell = problem_plan._Search._tell
 
 def aloud(search, doing, **how):
     tell(search, doing, **how)
     if doing.startswith("searching"):
         print(doing, flush=True)
 
-planner._Search._tell = aloud
+problem_plan._Search._tell = aloud
 from qnnmem.cli import main
 main()
 """

@@ -235,8 +235,8 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
     """Maps written to a folder; where each lies, by the name of its model."""
     if maps is None:
         return {}
+    from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.report.check_markdown import drawings
-    from qnnmem.whole_file import folder_for_output, write_together
 
     folder, found = Path(maps), drawings(run.models)
     with folder_for_output(folder):

@@ -116,10 +116,10 @@ def config(
     """
     from pathlib import Path
 
+    from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.cli.output import write
     from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings
     from qnnmem.lpai.config.write import make_pair
-    from qnnmem.whole_file import folder_for_output, write_together
 
     del backend  # there is one choice, and naming it keeps scripts readable when there are more
     chosen = LpaiConfig(
@@ -137,10 +137,10 @@ def config(
 
 
 def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) -> str:
+    from qnnmem.atomic_file import shown
     from qnnmem.lpai.config.write import run_command
     from qnnmem.results.schema import encode
     from qnnmem.results.written import written_result
-    from qnnmem.whole_file import shown
 
     following = run_command(chosen, written[0].name)
     if as_json:

@@ -183,12 +183,12 @@ def _target(options: GeneratorOptions) -> Path:
 def _make_htp(models: list[Path], target: Path, options: GeneratorOptions, console: Console) -> int:
     from pathlib import Path
 
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.recorded_args import verb_call
     from qnnmem.htp.compile import CompileFailure, check_options, compile_model
     from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
     from qnnmem.verbs.compiler import need_compiler
-    from qnnmem.whole_file import check_replaceable, folder_for_output
 
     model, given = models[0], options.config_file
     config = HtpToolConfig() if given is None else read_htp_config(Path(given))
@@ -255,7 +255,7 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
     """Say on the side what was written, and what the binary calls its graph."""
-    from qnnmem.whole_file import shown
+    from qnnmem.atomic_file import shown
 
     for note in made.notes:
         console.note(f"note: {note}")
@@ -280,12 +280,12 @@ def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
 def _make_lpai(
     models: list[Path], target: Path, options: GeneratorOptions, console: Console
 ) -> int:
+    from qnnmem.atomic_file import check_replaceable, folder_for_output, shown
     from qnnmem.cli.prepare_lpai import with_config
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
-    from qnnmem.whole_file import check_replaceable, folder_for_output, shown
 
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):

@@ -126,9 +126,9 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
     if word != STDIN:
         yield Path(word)
         return
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         path = Path(folder) / f"standard_input{suffix}"
         try:
             _copy(sys.stdin, path, limit)

@@ -106,7 +106,7 @@ def _show_shapes(task: FixTask, as_json: bool) -> int:
     """Fix one model for each set of shapes; print the command that makes one binary of them."""
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.fix.graph.shapes import set_names, shape_sets
+    from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report
     from qnnmem.report.fix import command_lines, together
     from qnnmem.verbs.fix import fix_file

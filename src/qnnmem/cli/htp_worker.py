@@ -50,7 +50,7 @@ def htp_worker(
     import sys
     from pathlib import Path
 
-    from qnnmem.cache_folder import NOWHERE, cache_folder
+    from qnnmem.cache import NOWHERE, cache_folder
     from qnnmem.errors import UsageError
     from qnnmem.htp.remote.server import run_server, server_limits
 

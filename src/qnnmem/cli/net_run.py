@@ -102,7 +102,7 @@ def _line(*, err: bool) -> Callable[[str], None]:
 
 def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
     """The last line: where everything is."""
-    from qnnmem.whole_file import shown
+    from qnnmem.atomic_file import shown
 
     if not files.total:
         return

@@ -50,7 +50,7 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
     if path is None:
         _print(pieces)
         return
-    from qnnmem.whole_file import shown, write_pieces
+    from qnnmem.atomic_file import shown, write_pieces
 
     check_free(path, force)
     # A name may hold half a surrogate pair, which UTF-8 cannot.
@@ -61,7 +61,7 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
 
 def check_free(path: Path, force: bool) -> None:
     """Refuses a path that could not be written after the work, or must not be replaced."""
-    from qnnmem.whole_file import check_replaceable
+    from qnnmem.atomic_file import check_replaceable
 
     check_replaceable(path, force=force)
 

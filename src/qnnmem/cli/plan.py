@@ -137,10 +137,10 @@ def _plan_file(
 
 
 def _write_png(report: PlannedFile, target: Path, force: bool) -> None:
+    from qnnmem.atomic_file import shown, write_whole
     from qnnmem.cli.output import say_verdict
     from qnnmem.cli.stderr import note
     from qnnmem.report.plan_picture import render_png
-    from qnnmem.whole_file import shown, write_whole
 
     write_whole(target, render_png(report.result), force=force)
     note(f"Wrote {shown(target)}")

@@ -143,8 +143,8 @@ def _place(
     result: Compiled, scratch: Path, target: Path, epcontext: Path | None, force: bool
 ) -> None:
     """The binary and the model beside it get their names, both or none."""
+    from qnnmem.atomic_file import put_together, write_whole
     from qnnmem.htp.compile.partition import rename_binary
-    from qnnmem.whole_file import put_together, write_whole
 
     new = {target: scratch / target.name}
     if epcontext is not None and result.epcontext is not None:

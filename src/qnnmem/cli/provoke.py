@@ -55,6 +55,7 @@ def provoke(
 
     if soc is None:
         raise MissingSoc(what="the library fails for a SoC")
+    from qnnmem.atomic_file import folder_for_output
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind
@@ -62,7 +63,6 @@ def provoke(
     from qnnmem.report.provoke import render_text
     from qnnmem.results.schema import encode
     from qnnmem.targets.socs import find_soc
-    from qnnmem.whole_file import folder_for_output
 
     chosen, wanted, folder = find_soc(soc), FailureKind(kind), Path(output)
     stem = f"{kind}-{chosen.name}"
@@ -82,9 +82,9 @@ def provoke(
 
 def _store(found: Provoked, place: Path, force: bool) -> None:
     """Record, log and input: all of them or none."""
+    from qnnmem.atomic_file import shown, write_together
     from qnnmem.cli.stderr import note
     from qnnmem.results.schema import encode
-    from qnnmem.whole_file import shown, write_together
 
     record, folder = found.record, place.parent
     contents = {

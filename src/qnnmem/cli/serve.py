@@ -113,7 +113,7 @@ def _check_token(token: str | None, is_local: bool) -> None:
 
 
 def _folder(data: str | None) -> Path:
-    from qnnmem.cache_folder import NOWHERE, cache_folder
+    from qnnmem.cache import NOWHERE, cache_folder
 
     if data is not None:
         return Path(data)

@@ -26,7 +26,7 @@ _LONGEST_WAIT_S = 2.0
 _UNWINDING_S = 1.0
 _IMPORTING = "<frozen importlib._bootstrap>"
 # They make temporary names and take them away; interrupted, they would leave some behind.
-_TIDY = frozenset(("tempfile", "shutil", "qnnmem.whole_file"))
+_TIDY = frozenset(("tempfile", "shutil", "qnnmem.atomic_file"))
 
 
 class Terminated(BaseException):

@@ -133,18 +133,18 @@ def _check(
 
 
 def _watch(options: WatchOptions, form: str, output: str | None, force: bool) -> int:
+    from qnnmem.atomic_file import shown, write_pieces
     from qnnmem.cli.stderr import note
     from qnnmem.programs.watch.watch_run import record
-    from qnnmem.scratch_folder import scratch_folder
-    from qnnmem.whole_file import shown, write_pieces
+    from qnnmem.temporary_folder import temporary_folder
 
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         lines = record(options, Path(folder))
         if form == "trace" and output is not None:
             write_pieces(Path(output), lines, force=force)
             note(f"Wrote {shown(Path(output))}")
             return _show(Path(output), "text", None, force, is_run=True)
-        with scratch_folder() as own:  # of which the program was told nothing
+        with temporary_folder() as own:  # of which the program was told nothing
             trace = Path(own, "trace.jsonl")
             with trace.open("wb") as file:
                 file.writelines(lines)

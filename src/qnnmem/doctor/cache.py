@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qnnmem.cache_folder import DIGEST, cache_folder, digest, read_kept, write_kept
+from qnnmem.cache import DIGEST, cache_folder, digest, read_kept, write_kept
 
 _KEPT = 8  # files of a kind: one for each knowledge base in use
 _MAX_BYTES = 64 << 20

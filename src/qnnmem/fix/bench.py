@@ -1,7 +1,7 @@
-"""Where changes are judged: a judge for the backend, a prover, and a memory of what was found.
+"""Benches: judge what a change needs and prove what it computes.
 
-Whatever takes long is kept by content: the model, the question and our version. So a run that was
-killed goes on where it was, and the same question is answered once.
+Slow results are kept by content: the model, the question and our version. So a run that was killed
+goes on where it stopped, and the same question is answered once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,21 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import ChildFailed
 from qnnmem.fix.proof import LEVELS, SAMPLES
 from qnnmem.fix.proof.prove import LevelGap, Proof, Prover
-from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Need,
+    has_floats,
+    self_contained,
+)
 from qnnmem.version import __version__
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.kept_results import ResultCache
+    from qnnmem.cache import ResultCache
 
 _LONGEST_PROOF_S = 3600.0
 _RUNTIMES = ("onnxruntime", "onnxruntime-qnn", "onnxruntime-gpu", "onnxruntime-directml")
@@ -32,7 +40,7 @@ ChangeJudge = Callable[[Change], Need]
 
 
 class CaseBench:
-    """Judges changes of one case; `close` ends the process in which results are compared."""
+    """Judge and prove changes of one case; `close` ends the process that compares results."""
 
     def __init__(
         self, case: FixCase, judge: ChangeJudge, memory: ResultCache | None = None
@@ -51,19 +59,19 @@ class CaseBench:
         self.close()
 
     def close(self) -> None:
-        """End the process that compares."""
+        """End the process that compares results."""
         if self._prover is not None:
             self._prover.__exit__(None, None, None)
             self._prover = None
 
     def judge(self, change: Change) -> Need:
-        """What a change needs; asked twice in a row, it is judged once."""
+        """Return the memory that a change needs; a repeated question is judged once."""
         if self._last is None or self._last[0] is not change:
             self._last = (change, self._judge(change))
         return self._last[1]
 
     def prove(self, change: Change) -> Proof:
-        """How the results of a change compare with those of the model as it is."""
+        """Compare the results of a change with those of the original model."""
         parts = _models(change)
         question = {**self._question(parts), "lossy": change.is_lossy}
         kept = _kept_proof(self.remembered(question))
@@ -74,7 +82,7 @@ class CaseBench:
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
-        """The same, its results also compared at every optimisation level of onnxruntime."""
+        """Return the change with results compared at every optimisation level of onnxruntime."""
         if judged.proof is None or not judged.proof.identical:
             return judged
         parts = _models(judged.change)
@@ -108,27 +116,27 @@ class CaseBench:
 
     @cached_property
     def _samples(self) -> list[list[list[str]]]:
-        """What the samples of the user hold."""
+        """Return a digest of the user's samples."""
         return [
             [[name, path.suffix, _file_digest(path)] for name, path in sample]
             for sample in self.case.samples
         ]
 
     def judged(self, change: Change) -> JudgedChange:
-        """What a change needs, and whether it still computes the same."""
+        """Return the memory that a change needs, and the proof of its results."""
         begin = monotonic()
         need = self.judge(change)
         is_same = change.model is self.case.model and change.parts is None and not change.is_lossy
         proof = None if is_same else self.prove(change)
-        self._before = self._before or need  # the first is the model as it is
+        self._before = self._before or need  # the first change is the original model
         return JudgedChange(change, self._before, need, proof, monotonic() - begin)
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What was found for this question."""
+        """Return the answer of an earlier run, if any."""
         return None if self._memory is None else self._memory.get(self._key(what))
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer."""
+        """Keep an answer for later runs."""
         if self._memory is not None:
             self._memory.put(self._key(what), found)
 
@@ -138,7 +146,7 @@ class CaseBench:
 
 
 def _kept_proof(values: Mapping[str, Any] | None) -> Proof | None:
-    """A proof that was kept; None where a file holds something else."""
+    """Return a kept proof; None if the file is not valid."""
     if values is None or not isinstance(values.get("differing"), list):
         return None
     try:
@@ -148,7 +156,7 @@ def _kept_proof(values: Mapping[str, Any] | None) -> Proof | None:
 
 
 def _kept_levels(values: Mapping[str, Any] | None) -> tuple[LevelGap, ...] | None:
-    """Levels that were kept; None where a file holds something else."""
+    """Return kept levels; None if the file is not valid."""
     try:
         rows = (values or {})["levels"]
         found = tuple(LevelGap(str(a), bool(b), float(c), float(d)) for a, b, c, d in rows)
@@ -158,7 +166,7 @@ def _kept_levels(values: Mapping[str, Any] | None) -> tuple[LevelGap, ...] | Non
 
 
 def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
-    """The models that a change consists of, in the order they run."""
+    """Return the models of a change in the order they run."""
     if change.parts is None:
         return (self_contained(change.model),)
     import onnx
@@ -170,7 +178,7 @@ def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
 
 @cache
 def _version() -> str:
-    """Ours, and the code itself: what other code found is no answer of this one."""
+    """Return our version with a digest of the code: other code may give other answers."""
     total = hashlib.sha256(__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(path.read_bytes())
@@ -179,7 +187,7 @@ def _version() -> str:
 
 @cache
 def runtime_words() -> tuple[str, ...]:
-    """What compared results depend on besides the models: who runs them, on which processor."""
+    """Return the runtime and processor, on which compared results depend."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -199,3 +207,81 @@ def _digest_of(model: onnx.ModelProto) -> str:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class TimeLimitedBench:
+    """Wrapper with a shorter time limit, which leaves time for later remedies."""
+
+    def __init__(self, bench: FixBench, seconds: float) -> None:
+        self._bench = bench
+        self.inner: FixBench = getattr(bench, "inner", bench)  # that of the backend
+        self.case: FixCase = replace(bench.case, ends_at=monotonic() + seconds)
+
+    def judge(self, change: Change) -> Need:
+        """Return the memory that the change needs."""
+        return self._bench.judge(change)
+
+    def prove(self, change: Change) -> Proof:
+        """Compare the results of the change."""
+        return self._bench.prove(change)
+
+    def judged(self, change: Change) -> JudgedChange:
+        """Return need and proof of the change."""
+        return self._bench.judged(change)
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the answer of an earlier run, if any."""
+        return self._bench.remembered(what)
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer for later runs."""
+        self._bench.remember(what, found)
+
+
+class LossyBench(TimeLimitedBench):
+    """Wrapper with a lossy change as the baseline: further changes must lose nothing more."""
+
+    def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
+        super().__init__(bench, seconds)
+        self._base = base
+        self.case = replace(self.case, model=base.change.model, options=base.change.options)
+
+    def prove(self, change: Change) -> Proof:
+        """Compare with the lossy baseline by digests of all results."""
+        found = self._bench.prove(change)
+        if self._is_same(found):
+            return replace(found, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
+        every = tuple(item.name for item in self.case.model.scope.graph.output)
+        return replace(found, differing=found.differing or every)
+
+    def _is_same(self, found: Proof) -> bool:
+        return self._base.proof is not None and found.digest == self._base.proof.digest
+
+    def judged(self, change: Change) -> JudgedChange:
+        """Return the need of the change, and its difference from the user's model."""
+        base = self._base
+        if change.model is base.change.model and change.parts is None:
+            return replace(base, change=change, need=self.judge(change), seconds=0.0)
+        return self.checked(self._bench.judged(change))
+
+    def checked(self, judged: JudgedChange) -> JudgedChange:
+        """Return the change; mark it as failed if its results differ from the baseline.
+
+        A change that brings floats back into an integer model fails too: LPAI cannot run it.
+        """
+        same = judged.proof is None or self._is_same(judged.proof)
+        now, before = judged.need.plan, self._base.need.plan
+        if same and not (has_floats(now) and not has_floats(before)):
+            return judged
+        return replace(judged, change=replace(judged.change, is_lossy=False))
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the answer of an earlier run about this change, if any."""
+        return super().remembered(self._about(what))
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer for later runs."""
+        super().remember(self._about(what), found)
+
+    def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
+        return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}

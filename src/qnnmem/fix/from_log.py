@@ -16,7 +16,7 @@ from qnnmem.units import Bytes
 
 _HEAP_POOLS = ("scratch", "persistent", "io")  # that the application allocates for LPAI
 _LPAI_CAUSES = frozenset({"mem_tcm_pool", "mem_system_ram", "mem_unknown", "mem_activation"})
-# Causes on HTP, the limit that their lines print, and what to begin with.
+# Causes on HTP, the limit that their log lines print, and the remedies to try first.
 _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_graph_limit": ("compile", ("partition",)),
     "mem_vtcm": ("vtcm", ("settings",)),
@@ -27,14 +27,14 @@ _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_multi_context": ("", ("placement",)),
     "mem_unknown": ("", ()),
 }
-# Where the lines do not name the cause: contexts that were not freed show before any graph does.
+# Without a named cause: contexts that were not freed fail before any graph is created.
 _BY_STAGE = {"init": ("placement", "settings")}
 _LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # which is not scratch
 
 
 @dataclass(frozen=True, slots=True)
 class LogWish:
-    """What a failure asks for, and the line that says so."""
+    """Budget and remedies that follow from a failure, with its log line."""
 
     file: str
     line: int
@@ -44,20 +44,20 @@ class LogWish:
     meaning: str
     entry: str | None
     shortage: int | None  # bytes
-    backend: str  # empty where the lines do not tell
+    backend: str  # empty if the log does not name it
     budget: tuple[tuple[str, Bytes], ...] = ()  # pools and bytes
-    first: tuple[str, ...] = ()  # remedies to begin with
-    model: str | None = None  # a file that a line names
+    first: tuple[str, ...] = ()  # remedies to try first
+    model: str | None = None  # model file named in the log
     soc: str | None = None
     is_given: bool = False  # whether the budget is the user's
 
     def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogWish:
-        """With what the user says, which goes before."""
+        """Return a copy in which the user's budget takes precedence."""
         known = budget or (self.budget if backend == self.backend else ())
         return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
 
     def sentences(self) -> tuple[str, ...]:
-        """The way from the line to what is wanted."""
+        """Return sentences that lead from the log line to the budget."""
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"
         limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
@@ -73,7 +73,7 @@ class LogWish:
 
 
 def wish_of(incident: Incident) -> LogWish | None:
-    """What an incident asks for; None where no change of a model helps."""
+    """Return budget and remedies for an incident; None if no change of a model helps."""
     backend = backend_of(incident)
     if incident.is_memory is not True or incident.verdict == "undecided":
         return None
@@ -103,7 +103,7 @@ def wish_of(incident: Incident) -> LogWish | None:
 
 
 def _lpai_budget(incident: Incident) -> tuple[tuple[str, Bytes], ...]:
-    """The whole pool for TCM, what is free of a heap for a buffer in it."""
+    """Return the whole pool for TCM, or the free bytes of the heap for a buffer in it."""
     values = incident.quantities
     size, taken = values.get("size_bytes"), values.get("in_use_bytes")
     if not isinstance(size, int) or size <= 0:
@@ -129,6 +129,6 @@ def _named_model(values: Mapping[str, int | str]) -> str | None:
 
 
 def ordered(remedies: Sequence[ModelRemedy], first: Sequence[str]) -> tuple[ModelRemedy, ...]:
-    """Remedies with those that a cause asks for in front; else as they were."""
+    """Return the remedies with those for the cause first."""
     places = {name: at for at, name in enumerate(first)}
     return tuple(sorted(remedies, key=lambda one: places.get(one.name, len(places))))

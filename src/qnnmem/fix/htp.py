@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
-from qnnmem.fix.library.bench import HtpBench
-from qnnmem.fix.library.judge import CompileJudge
-from qnnmem.fix.library.others import read_others
-from qnnmem.fix.library.placement import PlacementRemedy
+from qnnmem.fix.library.judge import CompileJudge, HtpBench
+from qnnmem.fix.library.resident_contexts import PlacementRemedy, read_resident_contexts
 from qnnmem.fix.library.settings import HtpSettingsRemedy
 from qnnmem.fix.library.trials import LibraryTrials
 from qnnmem.fix.lossy.remedies import judged_steps, with_lossy
@@ -22,7 +21,6 @@ from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.htp.compile import CompileOptions, Progress, given_or_own, no_progress
 from qnnmem.htp.worker import Worker
-from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 from qnnmem.text import quote
@@ -33,7 +31,7 @@ Repeat = Callable[[FixCase], Change]
 
 @dataclass(frozen=True)
 class FixTarget:
-    """What a model is to fit, and what finds that out."""
+    """The SoC, limits and library that a model is fixed for."""
 
     soc: Soc
     folder: Path  # of the caller's, for binaries
@@ -46,7 +44,7 @@ class FixTarget:
 
 @dataclass(frozen=True)
 class HtpFixResult(FixResult):
-    """With the context binaries of the best, where it fits and is a change."""
+    """A result with the context binaries of the best change, if it fits."""
 
     soc: Soc | None = None
     binaries: tuple[Path, ...] = ()  # in the folder of the caller, one for each part
@@ -63,7 +61,7 @@ def fix_for_htp(
     watch: Watcher | None = None,
     remedies: Sequence[ModelRemedy] = REMEDIES,
 ) -> HtpFixResult:
-    """Try remedies until the library compiles and loads what they bring, within every limit."""
+    """Try remedies until the library compiles and loads a change within every limit."""
     with _bench(case, target) as bench:
         required = (operator_remedy(target.soc, case),)
         tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, required)
@@ -71,7 +69,7 @@ def fix_for_htp(
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
-    """Replaces what the library refuses: not for memory, so whatever it needs."""
+    """Return the remedy that replaces refused operators; it applies whatever memory it needs."""
     options = case.options
     if not isinstance(options, CompileOptions):
         raise TypeError("this remedy is for HTP")
@@ -79,7 +77,7 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
 
 
 def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixResult:
-    """What a recipe brings for this model."""
+    """Apply a recipe to this model and judge it."""
     change = repeat(case)
     with _bench(case, target) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
@@ -93,7 +91,7 @@ def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixRe
 
 
 def _check_rounds(bench: HtpBench, change: Change) -> None:
-    """Refuse a recipe that loads other contexts than there are."""
+    """Raise UsageError if a recipe loads unknown contexts."""
     if not change.rounds:
         return
     said = {name for names in change.rounds for name in names}
@@ -110,7 +108,7 @@ def _bench(case: FixCase, target: FixTarget) -> Iterator[HtpBench]:
         trials = LibraryTrials(
             target.soc, worker, target.folder, target.budgets, target.memory, target.progress
         )
-        others = read_others(target.beside, target.soc, worker)
+        others = read_resident_contexts(target.beside, target.soc, worker)
         with HtpBench(case, CompileJudge(case, trials, others), target.memory) as bench:
             yield bench
 

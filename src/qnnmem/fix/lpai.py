@@ -1,30 +1,119 @@
-"""Makes a model fit the memory of LPAI: its remedies, and what stands in the way of more."""
+"""Make a model fit the memory of LPAI: the planner as judge, the remedies, and the obstacles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from qnnmem.cache import ResultCache
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.graph.fusion import FusionRemedy
 from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
-from qnnmem.fix.graph.recompute import RecomputeRemedy
-from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.graph.plan_settings import PlanRemedy
+from qnnmem.fix.graph.rematerialise import RecomputeRemedy
 from qnnmem.fix.lossy.precision import without_layout
 from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
+from qnnmem.fix.parts.deployment import Deployment, chosen, deployments
+from qnnmem.fix.parts.part_needs import limits_of, planned_need, state_names
+from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.fix.parts.remedy import PlannedPartsRemedy
-from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.proven import add_proven
-from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy, has_floats
+from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy, Need, has_floats
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.search import RegionSearch
-from qnnmem.kept_results import ResultCache
-from qnnmem.planner.pools import Budget
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.planner.layout import constant_bytes
+from qnnmem.planner.model_plan import plan_model
+from qnnmem.planner.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
 from qnnmem.text import quote
 
-# The mildest first; tiling is the only one that costs more than a little work.
+
+@dataclass(frozen=True)
+class PlanJudge:
+    """Plan a changed model, or all of its parts together.
+
+    The effort does not depend on the time left, so that a later plan of the result, or one on
+    an idle machine, finds the same.
+    """
+
+    budget: Budget | None = None
+    seed: int = 0
+
+    @property
+    def limit(self) -> int | None:
+        """Limit of scratch in bytes; None for as few as possible."""
+        return as_limits(self.budget).pools.get(Pool.SCRATCH)
+
+    def __call__(self, change: Change) -> Need:
+        """Return the memory that the change needs."""
+        options = change.pool_options
+        if change.parts is not None:
+            return self._of_parts(change.parts, options)
+        plan = plan_model(build(change.model), options, budget=self.budget, seed=self.seed)
+        return self._need(plan)
+
+    def _of_parts(self, parts: Partition, options: PoolOptions) -> Need:
+        """Return the most bytes in memory while the parts run, in the best arrangement."""
+        plans = [plan_part(part, options, seed=self.seed) for part in parts.parts]
+        found = deployed(parts, plans, options)
+        limits = limits_of(self.budget)
+        best = chosen(found, limits)
+        over = best.over(limits)
+        return Need(
+            best.pools["scratch"],
+            not over if limits else None,
+            sum(over.values()),
+            tuple(over),
+            self.limit,
+            plan=plans[best.worst("scratch")],
+            total=best.total,
+            pools={pool: (best.pools[pool], most) for pool, most in limits.items()},
+            deployment=best,
+        )
+
+    def _need(self, plan: MemoryPlan) -> Need:
+        over = [one for one in plan.budgets if one.fits is False]
+        answers = {one.fits for one in plan.budgets}
+        missing = sum(max(0, one.need - one.have) for one in plan.budgets)
+        pools = [one.pool.value for one in over]
+        sizes: dict[str, tuple[int, int]] = {
+            one.pool.value: (one.need, one.have) for one in plan.budgets
+        }
+        if plan.tcm is not None:
+            answers.add(plan.tcm.fits)
+            sizes["tcm"] = (plan.tcm.need, plan.tcm.limit.value)
+            if not plan.tcm.fits:
+                pools.append("tcm")
+                missing += max(1, plan.tcm.missing)
+        fits = False if False in answers else None if None in answers or not answers else True
+        return Need(
+            plan.scratch_bytes,
+            fits,
+            missing,
+            tuple(pools),
+            self.limit,
+            plan=plan,
+            total=sum(plan.pool_bytes(pool) for pool in Pool),
+            pools=sizes,
+        )
+
+
+def deployed(
+    parts: Partition, plans: Sequence[MemoryPlan], options: PoolOptions
+) -> tuple[Deployment, ...]:
+    """Return every arrangement of planned parts."""
+    sequence, state = parts.sequence, state_names(parts.parts, options.states)
+    needs = [
+        planned_need(sequence, part, plan, state)
+        for part, plan in zip(parts.parts, plans, strict=True)
+    ]
+    plain = constant_bytes(sequence.model, options.bits)
+    return deployments(sequence, parts.parts, needs, plain, options.bits)
+
+
+# The mildest first; only tiling adds much work.
 REMEDIES: tuple[ModelRemedy, ...] = (
     PlanRemedy(),
     FusionRemedy(),
@@ -33,7 +122,7 @@ REMEDIES: tuple[ModelRemedy, ...] = (
     PlannedPartsRemedy(),
 )
 _CHANGED = ("fusion", "recompute", "tiling", "partition")
-# Not for memory: what is replaced stays so, whatever it needs.
+# Not for memory: replaced operators stay replaced, whatever memory they need.
 REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 
 
@@ -45,7 +134,7 @@ def fix_for_lpai(
     remedies: Sequence[ModelRemedy] = REMEDIES,
     memory: ResultCache | None = None,
 ) -> FixResult:
-    """Try remedies until one makes the model fit its budget; without one, all of them."""
+    """Try remedies until one makes the model fit its budget; without a budget, try all."""
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
@@ -64,7 +153,7 @@ def fix_for_lpai(
 
 
 def _planned_only(best: JudgedChange) -> Iterator[str]:
-    """What a plan does not know of a model whose graph was changed."""
+    """Return notes about what a plan cannot know of a changed graph."""
     change, plan = best.change, best.need.plan
     if plan is None or not any(step["remedy"] in _CHANGED for step in change.steps):
         return
@@ -88,7 +177,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
-    """What stands in the way of fewer bytes, in one sentence."""
+    """Return a sentence that names the obstacle to fewer bytes."""
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:

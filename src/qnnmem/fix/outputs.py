@@ -18,9 +18,9 @@ from qnnmem.results.schema import encode
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
-    """Contents by name, in the order in which they are told; nothing where nothing changed.
+    """Return the files of a result by name, in the order they are reported; none if unchanged.
 
-    With `always` a model that did not have to be changed is among them, its shapes fixed.
+    With `always`, an unchanged model is included with its shapes fixed.
     """
     best = result.best
     binaries = result.binaries if isinstance(result, HtpFixResult) else ()

@@ -22,7 +22,7 @@ _TRIES = 3  # changes that are planned again
 
 @dataclass(frozen=True, slots=True)
 class _Proven:
-    """A change by its steps: what it needed, and what it cost."""
+    """The steps, need and cost of a proven change."""
 
     scratch: int
     cost: tuple[float, ...]
@@ -33,7 +33,7 @@ class _Proven:
 def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
-    """All that was tried, and what an earlier run found if that is better; keeps both."""
+    """Return the tried changes plus a better one of an earlier run; keep both for later runs."""
     kept = _read(bench.remembered(_question(bench)))
     better = _better(bench, kept, best_of(tried), remedies)
     found = tuple(tried) if better is None else (*tried, better)
@@ -88,7 +88,7 @@ def _question(bench: FixBench) -> dict[str, Any]:
 
 
 def _values(found: Sequence[_Proven]) -> dict[str, Any]:
-    """Those that no other beats in bytes and in cost."""
+    """Return the changes that no other beats in both bytes and cost, for JSON."""
     best: list[_Proven] = []
     for one in sorted(found, key=lambda one: (one.scratch, one.cost)):
         if not best or one.cost < best[-1].cost:
@@ -100,7 +100,7 @@ def _values(found: Sequence[_Proven]) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any] | None) -> list[_Proven]:
-    """What was kept; a file that holds something else counts as missing."""
+    """Return kept changes; an invalid file counts as missing."""
     try:
         return [_row(*row) for row in (values or {"changes": []})["changes"]]
     except (KeyError, TypeError, ValueError):

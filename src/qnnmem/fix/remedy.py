@@ -37,58 +37,58 @@ Step = Mapping[str, Any]  # of a recipe: the remedy's name and its numbers, as J
 
 @dataclass(frozen=True)
 class FixCase:
-    """A model that is to need less, how it is planned or compiled, and what may be done to it."""
+    """A model to fix, the options it is planned or compiled with, and the allowed changes."""
 
     path: Path
     model: ShapedModel
     options: PoolOptions | CompileOptions
-    limit: int | None = None  # bytes that a remedy is to reach; None: as few as possible
+    limit: int | None = None  # goal in bytes; None: as few as possible
     budget: Budget | None = None  # of the pools of LPAI
     allow: frozenset[str] = frozenset()  # remedies that change results
-    keep: frozenset[str] = frozenset()  # what is not to be touched
+    keep: frozenset[str] = frozenset()  # properties that must stay unchanged
     samples: Sequence[Sample] = ()
     seed: int = 0
     ends_at: float = field(default_factory=lambda: monotonic() + 120.0)
 
     @property
     def seconds_left(self) -> float:
-        """Until the work is to end."""
+        """Seconds until the time limit."""
         return max(0.0, self.ends_at - monotonic())
 
 
 @dataclass(frozen=True)
 class Change:
-    """A model that was changed, or is planned or compiled otherwise; nobody has judged it yet."""
+    """A changed model, or other options for the same model; not judged yet."""
 
     remedy: str
     what: str
     model: ShapedModel
     options: PoolOptions | CompileOptions
-    steps: tuple[Step, ...] = ()  # from the model as it was, in order
-    of: Change | None = None  # what the last step was done to
+    steps: tuple[Step, ...] = ()  # from the original model, in order
+    of: Change | None = None  # the change before the last step
     parts: Partition | None = None  # where it is cut
     rounds: tuple[tuple[str, ...], ...] = ()  # contexts that are loaded at the same time, in order
-    macs: int = 0  # multiply-adds of the model as it was, where they are known
+    macs: int = 0  # multiply-adds of the original model, if known
     extra_macs: int = 0
-    is_lossy: bool = False  # results are others, how far is measured
+    is_lossy: bool = False  # results differ; the proof measures how far
     notes: tuple[str, ...] = ()  # what the user must know
 
     def then(self, remedy: str, what: str, step: Step, **changed: Any) -> Change:
-        """The same with another step on top of it."""
+        """Return the change with one more step."""
         words = what if self.remedy == "none" else f"{self.what}, {what}"
         steps = (*self.steps, {"remedy": remedy, **step})
         return replace(self, remedy=remedy, what=words, steps=steps, of=self, **changed)
 
     @property
     def pool_options(self) -> PoolOptions:
-        """How LPAI plans it."""
+        """Options with which LPAI plans it."""
         if not isinstance(self.options, PoolOptions):
             raise TypeError("only what is planned for LPAI has these")
         return self.options
 
     @property
     def compile_options(self) -> CompileOptions:
-        """How HTP compiles it."""
+        """Options with which HTP compiles it."""
         if isinstance(self.options, PoolOptions):
             raise TypeError("only what is compiled for HTP has these")
         return self.options
@@ -96,10 +96,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Need:
-    """What a change needs by the word of a judge, and whether that is there."""
+    """Memory that a change needs according to a judge, compared with the limits."""
 
-    size: int | None  # bytes that are to become fewer; None: the judge could not say
-    fits: bool | None  # all limits; None: there is none, or that cannot be told
+    size: int | None  # bytes to reduce; None: unknown to the judge
+    fits: bool | None  # within all limits; None: no limits, or unknown
     missing: int = 0  # bytes over limits, all together
     over: tuple[str, ...] = ()  # pools
     limit: int | None = None  # of `size`
@@ -118,32 +118,32 @@ class Need:
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """A change, what it needs, and how far results differ."""
+    """A change with its need and the proof of its results."""
 
     change: Change
     before: Need
     need: Need
-    proof: Proof | None = None  # None where nothing is computed otherwise
+    proof: Proof | None = None  # None if the computation is unchanged
     seconds: float = 0.0
 
     @property
     def holds(self) -> bool:
-        """Whether the results are the same bit by bit, or may differ."""
+        """True if results are equal bit by bit, or are allowed to differ."""
         return self.proof is None or self.proof.identical or self.change.is_lossy
 
     @property
     def fits(self) -> bool | None:
-        """Whether every limit holds; None where there is none, or that cannot be told."""
+        """True if every limit holds; None without limits or if unknown."""
         return self.need.fits
 
     @property
     def is_enough(self) -> bool:
-        """Whether the search can end with it."""
+        """True if the search can end with this change."""
         return bool(self.need.fits) and self.holds
 
     @property
     def plan(self) -> MemoryPlan:
-        """How LPAI plans it."""
+        """Plan of the change for LPAI."""
         if self.need.plan is None:
             raise TypeError("only what is planned for LPAI has a plan")
         return self.need.plan
@@ -151,38 +151,38 @@ class JudgedChange:
 
 @dataclass(frozen=True, slots=True)
 class LossyHint:
-    """What would fit if it were allowed, by the plan of a model that was not made yet."""
+    """A lossy remedy that would fit if allowed, judged by a plan alone."""
 
     allow: str
     need: Need
 
 
 class FixBench(Protocol):
-    """Where changes of one case are judged."""
+    """Judge and prover for changes of one case."""
 
     @property
     def case(self) -> FixCase:
-        """What is to be fixed."""
+        """The case to fix."""
         ...
 
     def judge(self, change: Change) -> Need:
-        """Plan or compile a change, whatever it computes."""
+        """Plan or compile a change without comparing results."""
         ...
 
     def prove(self, change: Change) -> Proof:
-        """Compare what it computes with what the model computes as it is."""
+        """Compare the results of a change with those of the original model."""
         ...
 
     def judged(self, change: Change) -> JudgedChange:
-        """Both; results are not compared where the model is that of the case."""
+        """Return need and proof; results of an unchanged model are not compared."""
         ...
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What an earlier run found for this question about this model."""
+        """Return the answer of an earlier run about this model, if any."""
         ...
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer for later runs, values as JSON has them."""
+        """Keep an answer for later runs, as JSON values."""
         ...
 
 
@@ -191,15 +191,15 @@ class ModelRemedy(Protocol):
 
     @property
     def name(self) -> str:
-        """How reports and recipes call it."""
+        """Name in reports and recipes."""
         ...
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """What it brings on top of a change, the mildest first; each is judged when it comes."""
+        """Yield judged changes on top of a base change, the mildest first."""
         ...
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Do again what a recipe says; UsageError where the model is another one.
+        """Repeat a step of a recipe; raise UsageError if the model differs.
 
         A step with something missing or wrong in it may raise KeyError, TypeError or ValueError.
         """
@@ -207,7 +207,7 @@ class ModelRemedy(Protocol):
 
 
 def has_floats(plan: MemoryPlan | None) -> bool:
-    """Whether an op that is planned for LPAI makes floats."""
+    """True if an op planned for LPAI outputs floats."""
     if plan is None:
         return False
     tensors = plan.model.tensors
@@ -216,14 +216,14 @@ def has_floats(plan: MemoryPlan | None) -> bool:
 
 
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
-    """The model as a message that holds all its data."""
+    """Return the model as one message with all data embedded."""
     from qnnmem.loader.onnx.passes.shape import write_typed
 
     return with_data(write_typed(model), model.resolved.path)
 
 
 def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """The same message, which now holds what lies in files beside the model's own."""
+    """Embed external data files into a message and return it."""
     from qnnmem.loader.onnx.tensor import EXTERNAL, embed, stored_bytes, tensors
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
@@ -235,11 +235,11 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 
 def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
-    """A model that another tool made, with a type for every tensor; its data must be inside."""
+    """Return a model made by another tool with every tensor typed; its data must be embedded."""
     from qnnmem.loader.onnx import read_shaped
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         path = Path(folder, "changed.onnx")
         path.write_bytes(model.SerializeToString())
         return read_shaped(path, time_limit_s=time_limit_s)

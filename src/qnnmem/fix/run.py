@@ -12,8 +12,7 @@ from typing import Literal
 
 from qnnmem.deadline import Deadline
 from qnnmem.errors import ChildFailed, NotInTime
-from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.bench_around import LossyBench
+from qnnmem.fix.bench import CaseBench, LossyBench
 from qnnmem.fix.remedy import (
     MAY_LOSE,
     Change,

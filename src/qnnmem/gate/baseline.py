@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from qnnmem.atomic_file import write_whole
 from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.errors import LoadError
 from qnnmem.gate.checked import BudgetRun, CheckedModel
@@ -16,7 +17,6 @@ from qnnmem.gate.tolerance import Tolerance, WhatCounts
 from qnnmem.results.check import AcceptedModel, Baseline
 from qnnmem.results.read import read_as
 from qnnmem.results.schema import encode, schema_name
-from qnnmem.whole_file import write_whole
 
 _LARGEST = 64 << 20  # bytes
 

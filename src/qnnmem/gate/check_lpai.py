@@ -78,7 +78,7 @@ def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> Memo
 
 def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
     from qnnmem.planner import Pool
-    from qnnmem.planner.memory import judge_plan
+    from qnnmem.planner.model_plan import judge_plan
 
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
@@ -91,7 +91,7 @@ def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[PoolCheck]:
     from qnnmem.planner import Pool
-    from qnnmem.planner.memory import alike, judge_plan
+    from qnnmem.planner.model_plan import alike, judge_plan
     from qnnmem.planner.pools import BudgetVerdict
 
     said = {verdict.pool.value: verdict for verdict in plan.budgets}

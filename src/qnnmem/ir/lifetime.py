@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from qnnmem.ir.model import Effect, Model, Op
+from qnnmem.ir.model import Effect, Model, Op, Tensor
 from qnnmem.ir.span import Span
-from qnnmem.ir.tensor import Tensor
 from qnnmem.units import Bytes, Step
 
 

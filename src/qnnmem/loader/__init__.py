@@ -21,7 +21,7 @@ _FORMATS = {
     **{".eaix": "eaix", ".csv": "csv"},
 }
 _READERS = frozenset(_FORMATS.values())
-_LEFT_OPEN = frozenset({"binary", "json", "text"})  # kinds that say little
+_LEFT_OPEN = frozenset({"binary", "json", "text"})  # too general: the suffix decides
 # First bytes of an ONNX file that no text begins with: IR version, or producer name and version.
 _PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
 # For completing shapes by running the model, where inference stops short.
@@ -35,11 +35,11 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, InputValue] | None = None,
 ) -> Model:
-    """Read the model in a file, its kind told by content first and file name second.
+    """Read the model in a file; the content decides the format before the file name does.
 
-    `dims` gives named free dimensions a size, `shapes` gives whole inputs theirs; both are for
-    formats that leave sizes open. `values` makes inputs of an ONNX model constants, so that
-    branches which cannot be taken then are left out: a number, several, an array, or the path of
+    `dims` fixes named free dimensions and `shapes` fixes the shapes of whole inputs, both for
+    formats that leave sizes open. `values` turns inputs of an ONNX model into constants, so
+    that branches never taken are left out: a number, several, an array, or the path of
     a .npy or .raw file.
     """
     expect(path, (str, Path), "a model is given by the path of its file")
@@ -74,14 +74,14 @@ def load(
 
 
 def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
-    """Sizes of dimensions as a caller writes them."""
+    """Return checked sizes of named dimensions."""
     what = 'dims are a mapping from dimensions to sizes, such as {"batch": 1}'
     found = expect_mapping(dims, what)
     return {name: as_whole(size, what) for name, size in found.items()}
 
 
 def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-    """Shapes of inputs as a caller writes them."""
+    """Return checked shapes of inputs."""
     what = 'shapes are a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
     found = expect_mapping(shapes, what)
     return {
@@ -113,15 +113,15 @@ def _load_onnx(
 
 
 def kind_of(path: Path) -> str:
-    """Which reader a file is for: onnx, tflite, dlc, eaix or csv."""
+    """Return the format of a model file: onnx, tflite, dlc, eaix or csv."""
     from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 
     found = kind_of_file(path)
     if found.name in _READERS:
         return found.name
     if found.name == "graphs":
-        return "eaix"  # if it is none, its reader says so
-    # What is a model by its name alone is refused by the reader, who can say what is wrong with it.
+        return "eaix"  # the eaix reader explains what is wrong with any other file
+    # A file that is a model by suffix alone goes to the reader, which explains what is wrong.
     by_name = _FORMATS.get(path.suffix.lower())
     if found.name in _LEFT_OPEN and by_name:
         return by_name

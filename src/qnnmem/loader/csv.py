@@ -20,12 +20,12 @@ from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
-# A row takes up to a kilobyte while it is read, and one odd character makes all others four bytes.
+# Reading a row takes up to a kilobyte, and one non-Latin character makes all others four bytes.
 _MAX_FILE = 1 << 26
 _MAX_ROWS = 1_000_000
 _LIMIT = 1 << 60
 _MAX_DIGITS = 20
-# What no name needs: quotes mean nothing here, the others would reach a terminal as they are.
+# Refused in names: quotes have no meaning here, control characters would reach a terminal.
 _MARKS = re.compile(r'["\x00-\x08\x0b-\x1f\x7f-\x9f]')
 
 # Other writers' names for the same columns; `end` is the last step, not one past it.

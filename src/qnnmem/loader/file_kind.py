@@ -33,7 +33,7 @@ _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 @dataclass(frozen=True, slots=True)
 class KindOfFile:
-    """A kind of file in words, the verbs that read it, and what to do where none does."""
+    """A kind of file: its name, the verbs that read it, and the advice where no verb does."""
 
     name: str
     words: str
@@ -42,7 +42,7 @@ class KindOfFile:
 
     @property
     def readers(self) -> str:
-        """Who reads it, or what to do instead; a clause."""
+        """Return a clause that names the verbs that read it, or the advice."""
         if not self.verbs:
             return f"no verb reads it: {self.cure}"
         *others, last = (f"qnnmem {verb}" for verb in self.verbs)
@@ -126,8 +126,8 @@ _GRAPHDEF = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f]\n[\x01-\x7f][\x20-\x7e]+\x
 _PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.|.{0,64}torch)", re.S)
 _SAFETENSORS = re.compile(rb"\{\s*\"")
 _MEMBER = b"PK\x03\x04"  # before each member of a zip archive
-_PADDED = 64  # bytes that may stand before the first, so that what is inside is aligned
-# Names inside zip archives, most telling first.
+_PADDED = 64  # bytes of padding allowed before the first member, for alignment
+# Names inside zip archives, most specific first.
 _MEMBERS = (
     (re.compile(rb"dlc\.metadata|model\.params"), "dlc"),
     (re.compile(rb"model\.weights\.h5"), "keras"),
@@ -141,18 +141,18 @@ _EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
 _CONTENTS = re.compile(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
 _GRAPHS = re.compile(r'"graphs"\s*:\s*\[')
 _TRACE = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
-# What `inspect` says of a binary has the nesting of the vendor's tool, and our part last.
+# The JSON of `inspect` nests as the vendor's tool does, with our part last.
 _RESULT = re.compile(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_TEXT = 4096  # bytes in which text is told from binary data
+_TEXT = 4096  # bytes that decide between text and binary data
 _CONTROLS = bytes({*range(32), 127} - {7, 8, 9, 10, 11, 12, 13, 27})
 _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 
 
 def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
-    """Refuse a file of a kind that a verb does not read; says what it is and who reads it.
+    """Raise LoadError for a kind of file that a verb does not read, naming the kind and its verbs.
 
-    `takes` are the kinds where they are other than the table says, `said` is the verb in words.
+    `takes` overrides the kinds of the table, `said` is the verb in words.
     """
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
@@ -168,19 +168,19 @@ def is_kind(path: Path, kinds: Collection[str]) -> bool:
 
 
 def kinds_for(verb: str) -> tuple[str, ...]:
-    """The kinds that a verb reads."""
+    """Return the kinds that a verb reads."""
     return tuple(kind.name for kind in KINDS.values() if verb in kind.verbs)
 
 
 def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
-    """The refusal of a file by whoever does not read its kind; `why` is a clause."""
+    """Return the error about a file of the wrong kind; `why` is a clause."""
     if kind.name == "empty":
         return LoadError(path, "is empty")
     return LoadError(path, f"is {kind.words}, {why}", cure=kind.readers)
 
 
 def is_library(path: Path, *, trust: bool) -> bool:
-    """Whether a file is native code, which is executed to see its graphs: not unless trusted."""
+    """True if a file is native code, which must be trusted: reading its graphs executes it."""
     kind = kind_of_file(path)
     if kind.name != "elf":
         return False
@@ -191,13 +191,13 @@ def is_library(path: Path, *, trust: bool) -> bool:
 
 
 def kind_of_file(path: Path) -> KindOfFile:
-    """The kind of an ordinary file."""
+    """Return the kind of a regular file."""
     regular_size(path)
     return kind_of_bytes(read_head(path, HEAD))
 
 
 def kind_of_bytes(head: bytes) -> KindOfFile:
-    """The kind of a file that begins so."""
+    """Return the kind of a file from its first bytes."""
     return KINDS[_by_start(head) or _by_structure(head) or _by_protobuf(head) or _by_text(head)]
 
 
@@ -208,7 +208,7 @@ def _by_start(head: bytes) -> str:
 
 
 def _by_structure(head: bytes) -> str:
-    """Formats that are told by more than a fixed beginning."""
+    """Detect formats that need more than a fixed prefix."""
     if head[4:8] in _IDENTIFIERS:
         return _IDENTIFIERS[head[4:8]]
     if head.startswith(_MEMBER):
@@ -224,7 +224,7 @@ def _by_structure(head: bytes) -> str:
 
 
 def _archive(head: bytes) -> str:
-    """What a zip archive holds, by the names in it; they stand before each member."""
+    """Return the kind of a zip archive from the names of its members."""
     names = []
     place = 0
     while 0 <= place < len(head) - 30:
@@ -240,7 +240,7 @@ def _archive(head: bytes) -> str:
 def _by_protobuf(head: bytes) -> str:
     if _SAVED_MODEL.match(head):
         return "saved_model"
-    if _COREML.match(head):  # where ONNX has the name of a producer, which begins with a letter
+    if _COREML.match(head):  # ONNX has the producer's name here, which begins with a letter
         return "coreml"
     if _ONNX.match(head):
         compiled = b"EPContext" in head and b"ep_cache_context" in head
@@ -249,7 +249,7 @@ def _by_protobuf(head: bytes) -> str:
 
 
 def _by_text(head: bytes) -> str:
-    """What text is; binary data is told by what text has none of."""
+    """Return the kind of a text; control characters mean binary data."""
     if head.startswith(_UTF16):
         return "text"
     if not _is_text(head):
@@ -264,7 +264,7 @@ def _by_text(head: bytes) -> str:
     if text.startswith("{"):
         return _object(text)
     first = text.split("\n", 1)[0]
-    if first.count(",") < _COMMAS:  # as in most logs, for which no model is to be imported
+    if first.count(",") < _COMMAS:  # most logs: skip the import of a reader
         return "text"
     from qnnmem.loader.csv import is_header
 
@@ -290,9 +290,9 @@ def _is_text(head: bytes) -> bool:
     if 10 * _count(head, _CONTROLS) > len(head):
         return False
     try:
-        getincrementaldecoder("utf-8-sig")().decode(head)  # the last letter may be cut
+        getincrementaldecoder("utf-8-sig")().decode(head)  # the last character may be truncated
     except UnicodeDecodeError:
-        # Other code pages have as few controls; NUL is what a crash leaves. Noise has more.
+        # Other code pages have few control characters, a crash leaves NULs; noise has more.
         controls = _count(head, _CONTROLS.replace(b"\0", b""))
         return 10 * _count(head, _PRINTABLE) > 3 * len(head) and 50 * controls <= len(head)
     return True

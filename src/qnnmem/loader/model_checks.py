@@ -24,7 +24,7 @@ _SHOWN = 5
 
 
 def unknown_inside(names: Iterable[str]) -> str:
-    """What a plan of a model with these operators has to say first; nothing if there are none."""
+    """Return the warning that a plan lacks the memory inside these custom operators, or ""."""
     found = list(dict.fromkeys(names))
     if not found:
         return ""
@@ -38,6 +38,6 @@ def unknown_inside(names: Iterable[str]) -> str:
 
 
 def custom_note(names: Iterable[str]) -> str:
-    """The same for whoever reads notes only."""
+    """Return a short note that counts and names the custom operators."""
     found = list(dict.fromkeys(names))
     return f"custom operators: {len(found)} ({', '.join(map(quote, found[:_SHOWN]))})"

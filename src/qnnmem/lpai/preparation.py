@@ -39,9 +39,9 @@ from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
-from qnnmem.planner.planner import Watcher
+from qnnmem.planner.problem_plan import Watcher
 from qnnmem.results.inspect import FrameWindow
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _prepare(
     block = ConstantBlock()
     deadline = Deadline.after(options.time_limit_s, ROOM_S)
     for name, load in loads.items():
-        with deadline.enforced(), scratch_folder() as folder:
+        with deadline.enforced(), temporary_folder() as folder:
             loaded, notes = load(Path(folder), deadline)
             warnings += notes
             errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]

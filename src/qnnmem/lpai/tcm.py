@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.profiles import ALIGNMENTS
-from qnnmem.planner.memory import judge_plan
+from qnnmem.planner.model_plan import judge_plan
 from qnnmem.planner.tcm import (
     BINARY,
     TcmAlignment,

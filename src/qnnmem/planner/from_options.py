@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import UsageError
-from qnnmem.planner.memory import plan_model
+from qnnmem.planner.model_plan import plan_model
 from qnnmem.planner.pools import TCM, Limits, MemoryPlan, Pool, PoolOptions
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
     from qnnmem.ir import Model
     from qnnmem.options.plan import PlanOptions
-    from qnnmem.planner.planner import Watcher
+    from qnnmem.planner.problem_plan import Watcher
 
 
 def plan_with(

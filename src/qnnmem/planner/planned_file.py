@@ -9,9 +9,9 @@ from typing import Literal
 
 from qnnmem.errors import Setting
 from qnnmem.flags import flag, with_flags
-from qnnmem.planner.memory import judge_plan, pool_sizes
-from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S
+from qnnmem.planner.model_plan import judge_plan, pool_sizes
 from qnnmem.planner.pools import TCM, BudgetVerdict, MemoryPlan, PlacedBuffer, held_types
+from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.remedies import Remedies, Remedy
 from qnnmem.planner.tcm import TcmVerdict
 from qnnmem.results.plan import (

@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
-from qnnmem.ir.model import Model
+from qnnmem.ir.model import DType, Model
 from qnnmem.ir.span import Span
-from qnnmem.ir.tensor import DType
 from qnnmem.planner.problem import Peak, Plan
 from qnnmem.planner.states import StatePair
 from qnnmem.planner.tcm import TcmVerdict

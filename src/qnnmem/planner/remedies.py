@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from qnnmem.errors import Setting
 from qnnmem.ir.model import Model
-from qnnmem.planner.memory import plan_model
-from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S
+from qnnmem.planner.model_plan import plan_model
 from qnnmem.planner.pools import Io, MemoryPlan, Pool, PoolOptions
+from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.units import Bytes
 
 # For one option: whether it helps shows early, and there are several.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from qnnmem.qnn.codes import code_of, codes
+from qnnmem.qnn.codes import Code, code_of, codes
 
 # Who prints the numbers of a family.
 COMPONENTS = MappingProxyType(
@@ -44,15 +44,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """One meaning of a number."""
+class Number(Code):
+    """One meaning of a number: a code of QNN or of the software around it."""
 
-    family: str
-    code: int
-    name: str
-    component: str
-    meaning: str
-    aliases: tuple[str, ...] = ()
+    family: str = "qnn"
     note: Note = Note()
 
 
@@ -147,16 +142,21 @@ def _by_name() -> Mapping[str, tuple[Number, ...]]:
 def _every() -> tuple[Number, ...]:
     notes = _notes()
     ours = [
-        Number("qnn", c.code, c.name, f"QNN {c.component}", c.meaning, c.aliases)
-        for c in codes().values()
+        Number(c.code, c.name, f"QNN {c.component}", c.meaning, c.aliases) for c in codes().values()
     ]
     text = files(__package__).joinpath("other_codes.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
         family = row["family"]
         ours.append(
-            Number(family, int(row["code"], 0), row["name"], COMPONENTS[family], row["meaning"])
+            Number(
+                int(row["code"], 0),
+                row["name"],
+                COMPONENTS[family],
+                row["meaning"],
+                family=family,
+            )
         )
-    return tuple(_with(one, notes.get((one.family, one.code), Note())) for one in ours)
+    return tuple(replace(one, note=notes.get((one.family, one.code), Note())) for one in ours)
 
 
 @cache
@@ -176,19 +176,12 @@ def _notes() -> Mapping[tuple[str, int], Note]:
     return MappingProxyType(found)
 
 
-def _with(one: Number, note: Note) -> Number:
-    return Number(one.family, one.code, one.name, one.component, one.meaning, one.aliases, note)
-
-
 def _on_dsp(one: Number) -> Number:
     if one.family != "fastrpc" or one.name == "AEE_ECONNRESET":  # that one has no DSP side
         return one
-    return Number(
-        "fastrpc-dsp",
-        one.code + DSP_OFFSET,
-        one.name,
-        COMPONENTS["fastrpc-dsp"],
-        one.meaning,
-        one.aliases,
-        one.note,
+    return replace(
+        one,
+        family="fastrpc-dsp",
+        code=one.code + DSP_OFFSET,
+        component=COMPONENTS["fastrpc-dsp"],
     )

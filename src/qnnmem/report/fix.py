@@ -10,7 +10,7 @@ from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.judge import MODEL, NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
 from qnnmem.fix.parts.deployment import Arrangement
-from qnnmem.fix.parts.line import Stretch
+from qnnmem.fix.parts.op_sequence import Stretch
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
 from qnnmem.fix.run import FixResult
 from qnnmem.flags import with_flags

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from qnnmem.flags import flag, flag_word, with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.planner import Io, PlacedBuffer, Pool
-from qnnmem.planner.memory import alike, pool_sizes
+from qnnmem.planner.model_plan import alike, pool_sizes
 from qnnmem.planner.planned_file import PlannedFile, op_at_peak
 from qnnmem.planner.pools import TCM
 from qnnmem.planner.remedies import Remedy

@@ -14,11 +14,11 @@ from qnnmem.units import Bytes
 from qnnmem.verbs.fix_htp import find_target, htp_compile
 
 if TYPE_CHECKING:
+    from qnnmem.cache import ResultCache
     from qnnmem.calibration import Sample
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.kept_results import ResultCache
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix import Command
     from qnnmem.results.fix import FixedModel, FixRecipe, Validation
@@ -88,7 +88,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     from qnnmem.fix.outputs import outputs_of
     from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
     from qnnmem.report.fix import next_commands
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
     from qnnmem.verbs.fix_folder import FixFolder, fix_folder
 
     path = Path(task.place or task.model)
@@ -97,7 +97,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     names = [f"{stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
     names += [f"{stem}.bin"] if task.options.is_htp else []
     _keep_source(path, [place.folder / name for name in names])
-    with fix_folder(place, names), scratch_folder() as scratch:
+    with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
         found = _validated(result, call.listener) if task.options.validate else None
         if found is not None and not found.holds:
@@ -160,8 +160,7 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
 
 def memory_of(cache: str | None) -> ResultCache | None:
     """Where what was found is kept; nowhere for a user who has no home."""
-    from qnnmem.cache_folder import NOWHERE, cache_folder
-    from qnnmem.kept_results import ResultCache
+    from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 
     folder = cache_folder() if cache is None else Path(cache)
     return None if folder == NOWHERE else ResultCache(folder, "fix", must_keep=cache is not None)
@@ -173,8 +172,7 @@ def _repeated(
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
     from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps
-    from qnnmem.fix.lpai import REMEDIES, REQUIRED
-    from qnnmem.fix.planned import PlanJudge
+    from qnnmem.fix.lpai import REMEDIES, REQUIRED, PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult

@@ -41,7 +41,7 @@ class FixFolder:
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:
         """Write files in this order, all or none, but for those that are there already."""
-        from qnnmem.whole_file import write_together
+        from qnnmem.atomic_file import write_together
 
         named = {self.folder / name: content for name, content in contents.items()}
         goes_on = self.is_unfinished
@@ -78,7 +78,7 @@ def _is_same(path: Path, content: bytes) -> bool:
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
     """Make the folder for the time of the work; what could not be written after it is refused."""
-    from qnnmem.whole_file import check_replaceable, folder_for_output
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
 
     with folder_for_output(place.folder):
         if not place.is_unfinished:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qnnmem.errors import MissingSoc, UsageError
 
 if TYPE_CHECKING:
+    from qnnmem.cache import ResultCache
     from qnnmem.fix.htp import HtpFixResult
     from qnnmem.fix.remedy import FixCase
     from qnnmem.fix.run import Watcher
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.kept_results import ResultCache
     from qnnmem.options.fix import FixOptions
     from qnnmem.results.fix import FixRecipe
     from qnnmem.targets.socs import Soc

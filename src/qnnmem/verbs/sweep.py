@@ -117,9 +117,9 @@ def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
     """Compile every point; Ctrl-C keeps the rows so far."""
     from contextlib import ExitStack
 
+    from qnnmem.cache import ResultCache
     from qnnmem.htp.kept import default_folder, model_digest, settings_of
     from qnnmem.htp.sweep import Identity, Sweep
-    from qnnmem.kept_results import ResultCache
     from qnnmem.verbs.refusal import explained_largest
 
     path, soc, folder = task.path, task.soc, task.places.kept

@@ -12,7 +12,7 @@ from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.report.page.sections import sections_of
 from qnnmem.results.read import schema_in
-from qnnmem.scratch_folder import is_scratch_name, lock_folder
+from qnnmem.temporary_folder import is_temporary_name, lock_folder
 from qnnmem.workbench.history import History, KeptFile, KeptResult
 from qnnmem.workbench.job import key_of
 from qnnmem.workbench.job_folder import MadeFiles
@@ -42,7 +42,7 @@ class Bench:
             raise UsageError("another workbench uses the same folder; give this one its own")
         work = private_part(folder / WORK)
         for left in work.iterdir():  # of jobs that were killed
-            if is_scratch_name(left.name):
+            if is_temporary_name(left.name):
                 shutil.rmtree(left, ignore_errors=True)
         self.history = History(folder / HISTORY)
         self.uploads = Uploads(private_part(folder / FILES), self.history)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.workbench.history import KeptFile, MadeFile
 from qnnmem.workbench.limits import MAX_MADE
 from qnnmem.workbench.private_folder import is_result_name
@@ -33,7 +33,7 @@ class JobFolder:
     """A folder of one job, gone when it is closed."""
 
     def __init__(self, inside: Path, file: KeptFile, source: Path) -> None:
-        self._scratch = scratch_folder(inside)
+        self._scratch = temporary_folder(inside)
         self.path = Path(self._scratch.name)
         self._token = file.id
         self.name = f"{self._token}{_SUFFIXES.get(file.kind, '')}"

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from qnnmem.cache_folder import make_closed
+from qnnmem.cache import make_closed
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.scratch_folder import is_scratch_name
+from qnnmem.temporary_folder import is_temporary_name
 
 HISTORY, FILES, WORK, MADE = "history.sqlite", "files", "work", "made"
 DAMAGED = "damaged"  # histories that could not be read, as they were
@@ -93,7 +93,7 @@ def _is_of_earlier_version(folder: Path, names: set[str]) -> bool:
     """Whether it has a history of ours and nothing that is not; the marker came later."""
     if HISTORY not in names or not names <= _OURS:
         return False
-    known = {FILES: is_file_name, WORK: is_scratch_name, MADE: is_result_name}
+    known = {FILES: is_file_name, WORK: is_temporary_name, MADE: is_result_name}
     for part in names.intersection(known):
         if not all(known[part](path.name) for path in (folder / part).iterdir()):
             return False

@@ -10,7 +10,7 @@ import zlib
 
 import msgspec
 
-from qnnmem.cache_folder import digest
+from qnnmem.cache import digest
 from qnnmem.doctor.kb.knowledge import Knowledge, unpack
 from qnnmem.doctor.logs.kept_engines import KeptEngines
 from qnnmem.doctor.logs.pieces import LOOK

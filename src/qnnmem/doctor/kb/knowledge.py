@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from qnnmem.cache_folder import digest
+from qnnmem.cache import digest
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files

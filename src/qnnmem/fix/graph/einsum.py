@@ -26,7 +26,7 @@ _AXES_AS_INPUT = 13  # operator set from which ReduceSum takes axes so
 
 
 def without_einsum(model: ShapedModel) -> ShapedModel:
-    """The model with other ops in the place of every Einsum that is understood."""
+    """Return the model with every supported Einsum replaced by other ops."""
     graph = TiledGraph.of(model)
     writer = _EinsumWriter(graph)
     for node in graph.nodes:
@@ -36,7 +36,7 @@ def without_einsum(model: ShapedModel) -> ShapedModel:
 
 
 class _EinsumWriter:
-    """Nodes that say the same, with the types of all between."""
+    """Writes equivalent nodes and the types of their intermediate tensors."""
 
     def __init__(self, graph: TiledGraph) -> None:
         self.graph = graph
@@ -47,7 +47,7 @@ class _EinsumWriter:
         self._base, self._elem = "", 0
 
     def write(self, node: onnx.NodeProto) -> bool:
-        """Whether a node was understood, and is written by others."""
+        """Replace a node if supported; return whether it was."""
         parts = _parts(node)
         if parts is None or self.graph.opset < _AXES_AS_INPUT:
             return False
@@ -76,7 +76,7 @@ class _EinsumWriter:
     def _summed(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
-        """An operand without the letters that nobody else has."""
+        """Return an operand summed over the letters that occur in no other."""
         axes = [at for at, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters
@@ -112,7 +112,7 @@ class _EinsumWriter:
     def _arranged(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int], output: str = ""
     ) -> str:
-        """A tensor with its axes in another order."""
+        """Return a transposed tensor."""
         if letters == wanted and not output:
             return name
         shape = [sizes[one] for one in wanted]
@@ -149,7 +149,7 @@ class _EinsumWriter:
 
 
 def _parts(node: onnx.NodeProto) -> list[str] | None:
-    """Letters of each operand and of the result; None where one stands twice in them."""
+    """Return the letters of operands and result; None if one repeats a letter."""
     found = attribute(node, "equation")
     text = "" if found is None else found.s.decode("utf-8", "replace").replace(" ", "")
     match = _EQUATION.fullmatch(text)

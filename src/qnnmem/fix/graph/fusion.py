@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import UsageError
+from qnnmem.fix.graph.plan_settings import PlanRemedy, unplanned
 from qnnmem.fix.graph.rework import Reworker, optimised, taken_over
-from qnnmem.fix.graph.settings import PlanRemedy, unplanned
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, self_contained
 from qnnmem.fix.tiling.remedy import count
 from qnnmem.text import counted, quote
@@ -26,8 +26,8 @@ from qnnmem.text import counted, quote
 if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-ROUNDING = "rounding"  # what must be allowed where last bits change
-# As part of the largest value of an output; what differs more was not only rounded otherwise.
+ROUNDING = "rounding"  # name to allow if last bits change
+# Relative to the largest value of an output; a larger difference is more than rounding.
 MOST_ROUNDING = 1e-4
 # Rules of onnxruntime's optimiser that compute other weights, sum up in another order, or drop what
 # seems to do nothing: adding zero turns a zero below zero into one above.
@@ -42,12 +42,12 @@ _NAMED = 2  # kinds of nodes in a line of the table
 
 @dataclass(frozen=True, slots=True)
 class FusionRemedy:
-    """Fewer nodes that compute the same."""
+    """Remedy that fuses nodes."""
 
     name: str = "fusion"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """What rounds nothing otherwise, then all that is known."""
+        """Yield fusions that keep rounding, then all fusions."""
         start, case = unplanned(base.change), bench.case
         seen, before = _kinds(start.model), self_contained(start.model)
         with Reworker() as child:
@@ -62,7 +62,7 @@ class FusionRemedy:
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The same rules on the same nodes."""
+        """Apply the rules of a recipe."""
         nodes, level = count(step["nodes"]), str(step["level"])
         found = len(base.model.scope.graph.node)
         if nodes != found:
@@ -79,7 +79,7 @@ class FusionRemedy:
 
 
 def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
-    """A change whose last bits differ, as one that counts where that is allowed."""
+    """Return a change with different last bits as lossy, if that is allowed."""
     proof = judged.proof
     if proof is None or proof.identical or not proof.relative <= MOST_ROUNDING:
         return judged
@@ -100,19 +100,19 @@ def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
 
 
 def flagged(step: Step) -> bool:
-    """Whether a step of a recipe changed last bits, and was allowed to."""
+    """True if a step of a recipe was allowed to change last bits."""
     return step.get("lossy") is True
 
 
 def _kinds(model: ShapedModel) -> Counter[str]:
-    """Operators of a model that run, and how often; constants are free."""
+    """Count the operators of a model that run; constants cost nothing."""
     scope = model.scope
     running = (node for node in scope.graph.node if not scope.are_const(node.output))
     return Counter(node.op_type for node in running)
 
 
 def _words(gone: Counter[str]) -> str:
-    """What is there no more, in a few words."""
+    """Describe the removed nodes in a few words."""
     if not gone:
         return "nodes fused"
     named = ", ".join(f"{number} {quote(kind)[1:-1]}" for kind, number in gone.most_common(_NAMED))

@@ -29,7 +29,7 @@ OPERATORS = "operators"  # what must be allowed
 _NAMED = 4
 _MOST_KINDS = 20
 
-# Each alone as a model of its own, SM8650, onnxruntime-qnn 2.7.0; 30 others were taken.
+# Tested one by one on SM8650 with onnxruntime-qnn 2.7.0; 30 others compile.
 _REFUSED_BY_HTP = frozenset(
     (
         *("Celu", "Einsum", "Erf", "GlobalLpPool", "Hardmax", "MeanVarianceNormalization"),
@@ -37,12 +37,12 @@ _REFUSED_BY_HTP = frozenset(
     )
 )
 
-Refused = Callable[[ShapedModel], Collection[str]]  # kinds of operators that are not taken
-Takes = Callable[[str], bool]  # whether an operator of a kind is worth coming in
+Refused = Callable[[ShapedModel], Collection[str]]  # kinds of unsupported operators
+Takes = Callable[[str], bool]  # whether a kind of operator is acceptable as a replacement
 
 
 def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
-    """Operators that nothing public names for LPAI."""
+    """Return operators that no public source lists for LPAI."""
     from qnnmem.lpai.operators import unknown_operators
 
     scope = model.scope
@@ -52,19 +52,19 @@ def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
 
 
 def taken_by_lpai(kind: str) -> bool:
-    """Whether something public names an operator for LPAI."""
+    """True if a public source lists an operator for LPAI."""
     from qnnmem.lpai.operators import KNOWN
 
     return kind in KNOWN
 
 
 def taken_by_htp(kind: str) -> bool:
-    """Whether the library was not seen to refuse an operator."""
+    """True unless the library is known to refuse an operator."""
     return kind not in _REFUSED_BY_HTP
 
 
 def refused_by_htp(soc: Soc, options: CompileOptions) -> Refused:
-    """Asks the real library what it cannot take for a SoC."""
+    """Ask the real library which operators it refuses for a SoC."""
 
     def ask(model: ShapedModel) -> Collection[str]:
         from tempfile import TemporaryDirectory
@@ -84,14 +84,14 @@ def refused_by_htp(soc: Soc, options: CompileOptions) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRemedy:
-    """Operators that are not taken, by others of the standard."""
+    """Remedy that replaces unsupported operators by others of the ONNX standard."""
 
     refused: Refused = unknown_to_lpai
     takes: Takes = taken_by_lpai
     name: str = OPERATORS
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """All of them at once."""
+        """Yield one change that replaces all of them."""
         if self.name not in bench.case.allow:
             return
         kinds = self._kinds(bench.case, base.change.model)
@@ -100,7 +100,7 @@ class OperatorRemedy:
             yield allowed_to_round(may, bench.judged(self._change(bench.case, base.change, kinds)))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The same operators."""
+        """Replace the operators of a recipe."""
         kinds = [str(kind) for kind in step["operators"]][:_MOST_KINDS]
         if not replaceable(base.model, kinds):
             raise UsageError("the recipe replaces operators that this model does not have")
@@ -108,7 +108,7 @@ class OperatorRemedy:
         return replace(change, is_lossy=change.is_lossy or flagged(step))
 
     def _kinds(self, case: FixCase, model: ShapedModel) -> list[str]:
-        """Kinds to replace, so that nothing comes in that is not taken either."""
+        """Return the kinds to replace whose replacements are supported."""
         refused = self.refused(model)
         found: list[str] = []
         for kind in sorted(replaceable(model, refused))[:_MOST_KINDS]:
@@ -138,14 +138,14 @@ def _new_kinds(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> set[s
 
 
 def _apart(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
-    """The model with other operators in the place of these."""
+    """Return the model with operators of these kinds replaced."""
     model = without_einsum(model) if "Einsum" in kinds else model
     others = [kind for kind in kinds if kind != "Einsum"]
     return inlined(case, model, others) if others else model
 
 
 def count_kinds(model: ShapedModel) -> dict[str, int]:
-    """Operators that run, and how often."""
+    """Count the operators that run."""
     found: dict[str, int] = {}
     scope = model.scope
     for node in scope.graph.node:
@@ -155,7 +155,7 @@ def count_kinds(model: ShapedModel) -> dict[str, int]:
 
 
 def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
-    """Which of these operators the standard defines by others."""
+    """Return the operators that the standard defines by others."""
     found = set()
     for node in model.scope.graph.node:
         ours = node.op_type in kinds and node.domain in ONNX_DOMAINS
@@ -165,7 +165,7 @@ def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
 
 
 def has_definition(model: ShapedModel, kind: str) -> bool:
-    """Whether the standard says an operator by others, in the model's version of it."""
+    """True if the model's version of the standard defines an operator by others."""
     import onnx
 
     head = model.resolved.head
@@ -179,7 +179,7 @@ def has_definition(model: ShapedModel, kind: str) -> bool:
 
 
 def about_operators(model: ShapedModel) -> str:
-    """A sentence about operators that LPAI may not take; empty where there are none."""
+    """Return a sentence about operators that LPAI may not support, or ""."""
     found = unknown_to_lpai(model)
     if not found:
         return ""

@@ -27,21 +27,21 @@ _TIME_LIMIT_S = 300.0
 
 
 def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> ShapedModel:
-    """The model after the optimiser's first level, some of its rules left out."""
+    """Return the model after the optimiser's first level, without some of its rules."""
     before = self_contained(model)
     with Reworker() as child:
         return taken_over(case, before, child.optimised(before, without))
 
 
 def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
-    """The model with the standard's own words in the place of operators of these kinds."""
+    """Return the model with operators of these kinds replaced by their ONNX definition."""
     before = self_contained(model)
     with Reworker() as child:
         return taken_over(case, before, child.inlined(before, kinds))
 
 
 def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
-    """A rewritten model as one of ours, its nodes in the order they had."""
+    """Return a rewritten model with every tensor typed and nodes in their former order."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
         raise ChildFailed("operators were put in that are not of the standard")
@@ -54,13 +54,13 @@ def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -
 
 
 def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Put nodes in the order of those they came from, by what they make."""
+    """Sort nodes in the order of the nodes they came from, matched by outputs."""
     place = {name: at for at, node in enumerate(before.graph.node) for name in node.output if name}
     nodes = list(after.graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     needs = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
     ranks: list[int] = []
-    for node in nodes:  # makers come first in any order that works
+    for node in nodes:  # producers come first in every valid order
         own = [place[name] for name in node.output if name in place]
         sources = (
             ranks[maker[name]] for name in reads(node) if maker.get(name, len(ranks)) < len(ranks)
@@ -72,7 +72,7 @@ def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
 
 
 def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
-    """Positions so that each comes after those it needs, the lowest rank first."""
+    """Return a topological order of positions, the lowest rank first."""
     readers: dict[int, list[int]] = {}
     for at, sources in enumerate(needs):
         for source in sources:
@@ -92,21 +92,21 @@ def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
 
 
 class Reworker(ChildProcess):
-    """Optimiser and inliner at arm's length."""
+    """Child process with onnxruntime's optimiser and onnx's inliner."""
 
     def __init__(self, time_limit_s: float = _TIME_LIMIT_S) -> None:
         super().__init__("qnnmem.fix.graph.rework_program", time_limit_s)
 
     def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
-        """What onnxruntime's optimiser makes of a model without some of its rules."""
+        """Return the model from onnxruntime's optimiser without some of its rules."""
         return self._asked(Optimise(list(without)), model)
 
     def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
-        """What onnx's inliner makes of a model with operators of these kinds."""
+        """Return the model from onnx's inliner for operators of these kinds."""
         return self._asked(InlineOps(list(kinds)), model)
 
     def _asked(self, request: WireMessage, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The model that comes back."""
+        """Return the rewritten model."""
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

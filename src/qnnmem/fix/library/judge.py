@@ -1,7 +1,7 @@
-"""The judge for HTP: the real library compiles and loads a change, every limit is held against it.
+"""Judge and bench for HTP: the real library compiles and loads a change; every limit is checked.
 
-With other contexts beside it, the change has to find room in the process domains of one process as
-well: first-fit in load order, as the library places them.
+With other contexts beside it, the change must also find room in the process domains of one
+process: first-fit in load order, as the library places them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, Words
-from qnnmem.fix.library.trial import LibraryTrial
-from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.library.trials import HtpSource, LibraryTrial, LibraryTrials
 from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
-from qnnmem.fix.parts.library_need import library_need
-from qnnmem.fix.parts.partition_htp import LibraryJudge
-from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
+from qnnmem.fix.parts.part_needs import library_need
+from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge
+from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
 from qnnmem.htp.fit import Fit
 from qnnmem.htp.place import Resident, place
 from qnnmem.results.fit import FitCheck
@@ -23,7 +24,7 @@ from qnnmem.results.place import DOMAINS, Placement
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 
-MODEL = "model"  # how rounds call the context of a model in one piece
+MODEL = "model"  # name of an undivided model's context in rounds
 TOGETHER = "all process domains"
 IN_TURN = Arrangement.IN_TURN
 # What bytes are of.
@@ -40,7 +41,7 @@ NOUNS = {
 
 
 class CompileJudge:
-    """Says of every change what the pool needs that decided about the model as it is."""
+    """Return the need of every change in the pool that decided about the original model."""
 
     def __init__(
         self, case: FixCase, trials: LibraryTrials, others: Sequence[Resident] = ()
@@ -49,7 +50,7 @@ class CompileJudge:
         self._pool = ""  # that decides
 
     def __call__(self, change: Change) -> Need:
-        """What it needs."""
+        """Return the memory that the change needs."""
         found = self.trials_of(change)
         needs = [self._need(trial) for trial in found]
         worst = max(needs, key=lambda need: need.rank)
@@ -64,13 +65,13 @@ class CompileJudge:
         return self._together(change, need) if need.fits and self.others else need
 
     def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
-        """All parts together, as the rounds of the change load them."""
+        """Return the need of all parts together, loaded in the rounds of the change."""
         parts = change.parts
         if parts is None:
             return worst
         pairs = zip(parts.parts, found, strict=True)
-        needs = [library_need(parts.line, part, trial) for part, trial in pairs]
-        ways = deployments(parts.line, parts.parts, needs, self._plain_weights(change))
+        needs = [library_need(parts.sequence, part, trial) for part, trial in pairs]
+        ways = deployments(parts.sequence, parts.parts, needs, self._plain_weights(change))
         if change.rounds:
             in_turn = sum(name.startswith("part") for name in change.rounds[0]) < len(found)
             ways = tuple(one for one in ways if (one.arrangement is IN_TURN) is in_turn)
@@ -96,28 +97,28 @@ class CompileJudge:
         )
 
     def _plain_weights(self, change: Change) -> int | None:
-        """Of the model before it was cut; None where it does not compile."""
+        """Return the weight bytes of the undivided model; None if it does not compile."""
         if change.of is None:
             return None
         trial = self.trials.trial(self.source(change.of), change.of.compile_options)
         return trial.needs.get("weights")
 
     def trials_of(self, change: Change) -> tuple[LibraryTrial, ...]:
-        """What the library says of the model, or of each part."""
+        """Return the library's trial of the model or of each part."""
         options = change.compile_options
         if change.parts is None:
             return (self.trials.trial(self.source(change), options),)
         judge = LibraryJudge(self.trials, options)
-        return tuple(judge.trial(change.parts.line, part) for part in change.parts.parts)
+        return tuple(judge.trial(change.parts.sequence, part) for part in change.parts.parts)
 
     def source(self, change: Change) -> HtpSource:
-        """What is compiled for a change that is in one piece."""
+        """Return the model to compile for an undivided change."""
         content = self_contained(change.model).SerializeToString(deterministic=True)
         path = self.case.path if change.model is self.case.model else None
         return HtpSource(content, path)
 
     def fixed_bytes(self, change: Change) -> int:
-        """Weights in 16 bits and IO of a model that has no bill: settings do not change them."""
+        """Return bytes of 16-bit weights and IO of a model without a bill."""
         from qnnmem.loader.onnx.passes.build import build
 
         model = build(change.model)
@@ -126,14 +127,14 @@ class CompileJudge:
         return weights // 2 + io
 
     def residents(self, change: Change) -> dict[str, Resident]:
-        """All contexts by name: others, and the model or its parts."""
+        """Return all contexts by name: resident ones, and the model or its parts."""
         found = self.trials_of(change)
         names = [MODEL] if change.parts is None else [f"part{n + 1}" for n in range(len(found))]
         own = (trial.resident(name) for name, trial in zip(names, found, strict=True))
         return {one.name: one for one in (*self.others, *own) if one is not None}
 
     def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
-        """Names that are loaded at the same time, and where each goes, for every round."""
+        """Return the contexts loaded together and their placement, for every round."""
         known = self.residents(change)
         rounds = change.rounds or (tuple(known),)
         return tuple(
@@ -143,7 +144,7 @@ class CompileJudge:
 
     @property
     def domain_bytes(self) -> int:
-        """What a process domain holds."""
+        """Capacity of a process domain in bytes."""
         return self.trials.budgets.get("pd", pd_budget()).value
 
     def _need(self, trial: LibraryTrial) -> Need:
@@ -175,7 +176,7 @@ class CompileJudge:
         return mine or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Whether it finds room beside the others, in each round."""
+        """Check that the contexts of each round find room together."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
         worst = max(needs, key=lambda need: need.rank)
@@ -207,7 +208,7 @@ class CompileJudge:
 
 
 def _said_here(why: Words, allowed: frozenset[str]) -> Words:
-    """Why it does not fit; what the compiler could leave to the CPU, a fix says by others."""
+    """Return why it does not fit; a fix replaces operators instead of leaving them to the CPU."""
     parts = (why,) if isinstance(why, str) else tuple(why)
     at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
     if at is None:
@@ -216,3 +217,26 @@ def _said_here(why: Words, allowed: frozenset[str]) -> Words:
         return (*parts[:at], "the standard does not define it by others")
     rest = " says by others those operators that the standard defines so"
     return (*parts[:at], Setting("allow", "operators"), rest)
+
+
+class HtpBench(CaseBench):
+    """Bench with the real library."""
+
+    def __init__(
+        self, case: FixCase, judge: CompileJudge, memory: ResultCache | None = None
+    ) -> None:
+        super().__init__(case, judge, memory)
+        self.library = judge
+        self.obstacles: list[str] = []  # why a remedy found nothing; the last one is reported
+        self.loaded: dict[int, HtpParts] = {}  # by the identity of a partition
+
+    def __enter__(self) -> HtpBench:
+        return self
+
+
+def htp_bench(bench: FixBench) -> HtpBench:
+    """Return the HTP bench inside any wrappers, for remedies of HTP alone."""
+    inner = getattr(bench, "inner", bench)
+    if not isinstance(inner, HtpBench):
+        raise TypeError("this remedy is for HTP")
+    return inner

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qnnmem.fix.library.bench import HtpBench, htp_bench
-from qnnmem.fix.library.judge import MODEL, TOGETHER
-from qnnmem.fix.library.trial import LibraryTrial
+from qnnmem.fix.library.judge import MODEL, TOGETHER, HtpBench, htp_bench
+from qnnmem.fix.library.trials import LibraryTrial
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.htp.place import place
 from qnnmem.targets.socs import MIB
 
 _LEVELS = (1, 2, 3)
-_LEVEL_MATTERS = 0.05  # of the bytes: a level changes the ops, which are little of it
+_LEVEL_MATTERS = 0.05  # share of the bytes: a level changes only the ops, a small part
 _HOLD_VTCM = ("pd", "ram")
 _HOLD_SPILLS = ("compile", "pd", "ram", "spill-fill")
 _SLOWER = "a graph with less VTCM may run slower, which only a device shows"
@@ -28,12 +27,12 @@ _WORDS = {"vtcm_mb": "VTCM {} MiB", "opt_level": "optimisation level {}"}
 
 @dataclass(frozen=True, slots=True)
 class HtpSettingsRemedy:
-    """VTCM size, then optimisation level."""
+    """Remedy that changes the VTCM size, then the optimisation level."""
 
     name: str = "settings"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Sizes of VTCM that may do, the largest first; then levels on top of the best."""
+        """Yield promising VTCM sizes, the largest first; then levels on top of the best."""
         own = htp_bench(bench)
         if "settings" in own.case.keep or base.change.parts is not None:
             return
@@ -48,7 +47,7 @@ class HtpSettingsRemedy:
                 best = min(best, judged, key=lambda one: one.need.rank)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The settings of a recipe."""
+        """Apply the settings of a recipe."""
         wish = {name: step[name] for name in _WORDS if name in step}
         for name, most in (("vtcm_mb", 64), ("opt_level", _LEVELS[-1])):
             if name in wish and (type(wish[name]) is not int or not 1 <= wish[name] <= most):
@@ -89,7 +88,7 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
 
 
 def _may_do(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """Whether so many bytes less may be enough: what is not VTCM grows rather than shrinks."""
+    """True if so many bytes less may be enough; other memory grows rather than shrinks."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     known = bench.library.residents(base.change)
@@ -104,7 +103,7 @@ def _halves(size: int) -> Iterator[int]:
 
 
 def _may_help(bench: HtpBench, base: JudgedChange, pools: tuple[str, ...]) -> bool:
-    """Whether what a setting changes decides: not where weights and IO alone are too many."""
+    """True unless weights and IO alone exceed the limit, which no setting changes."""
     if not set(base.need.over).intersection(pools):
         return False
     fixed = _trial(bench, base).fixed or bench.library.fixed_bytes(base.change)
@@ -118,7 +117,7 @@ def _levels(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]:
     is_near = need.missing <= _LEVEL_MATTERS * (need.size or 0)
     if not is_near and not {"vtcm", "spill-fill", "host-ram"}.intersection(need.over):
         return
-    now = base.change.compile_options.opt_level or 2  # the library's own
+    now = base.change.compile_options.opt_level or 2  # the library's default
     for level in _LEVELS:
         if level != now:
             yield {"opt_level": level}

@@ -21,7 +21,7 @@ _WIDEST = 8  # bytes of one element, whatever its type
 def run_in_batches(
     model: Path, inputs: Mapping[str, NDArray[Any]], *, time_limit_s: float = TIME_LIMIT_S
 ) -> dict[str, NDArray[Any]]:
-    """What a model of a small batch makes of a large one, by name of output.
+    """Run a model with a small batch on a large one; return arrays by name of output.
 
     onnxruntime runs it on the CPU in a limited child; ChildFailed if it cannot. An input that has
     the model's own shape is given to every run.
@@ -45,7 +45,7 @@ def run_in_batches(
 
 
 def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[str], int]:
-    """Element types and shapes of inputs, names of outputs, and the bytes that those may take."""
+    """Return types and shapes of inputs, names of outputs, and the most bytes of outputs."""
     from onnx import helper
 
     from qnnmem.loader.onnx import read_guarded

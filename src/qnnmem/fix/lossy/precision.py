@@ -1,10 +1,11 @@
-"""The remedy that computes in fewer bits: a model that is really quantized, and measured.
+"""Remedy that computes in fewer bits: the model is really quantized, and measured.
 
-    LPAI   int16, w8a16, int8   as preparation quantizes for LPAI: integers at the border, too
+    LPAI   int16, w8a16, int8   as `prepare` quantizes for LPAI, integers at the border, too
     HTP    fp16, w8a16, int8    as a compile quantizes for HTP, integers at the border, too
 
-What the judge is shown is the quantized model itself, and its results are those that are compared:
-nothing is quantized after the proof. So other remedies, bands or parts, can come on top of it.
+The judge gets the quantized model itself, and the proof compares its results: nothing is quantized
+afterwards. So other remedies, such as bands or parts, can follow. Ranges come from the user's
+samples, cut or resized for the model.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
-from qnnmem.fix.lossy.calibrate import calibration_folder
+from qnnmem.fix.proof.border import ModelBorder
+from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -28,6 +30,7 @@ from qnnmem.fix.remedy import (
     read_again,
     self_contained,
 )
+from qnnmem.lpai.quantize import RANDOM_SAMPLES
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import quote
 
@@ -36,6 +39,42 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
+
+_MOST = 256  # samples; ranges hardly change with more
+
+
+def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path | None:
+    """Write the samples of a case, one file each, cut or resized for the model.
+
+    Return None without samples if the inputs are unchanged: the quantizer and the proof then
+    make the same random data.
+    """
+    import zipfile
+
+    from numpy.lib import format as npy
+
+    from qnnmem.calibration import random_sample, read_sample
+    from qnnmem.loader.onnx.passes.shape import write_typed
+
+    inputs = inputs_of(write_typed(case.model))
+    taken = {item.name: (item.dtype, item.shape) for item in inputs_of(write_typed(model))}
+    if not case.samples and taken == {item.name: (item.dtype, item.shape) for item in inputs}:
+        return None
+    folder.mkdir()
+    border = ModelBorder(taken, {})
+    given = (read_sample(sample, inputs) for sample in case.samples[:_MOST])
+    made_up = (random_sample(inputs, case.seed, number) for number in range(RANDOM_SAMPLES))
+    number = 0
+    for whole in given if case.samples else made_up:
+        for feed in border.feeds(whole):
+            # Not numpy's own writer: it cannot take an input that is called `file`.
+            with zipfile.ZipFile(folder / f"{number:06}.npz", "w") as archive:
+                for name, value in feed.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                        npy.write_array(file, value, allow_pickle=False)
+            number += 1
+    return folder
+
 
 _QUANTIZE_S = 600.0
 # By word: bits of activations and of weights; those that lose least come first.
@@ -51,13 +90,13 @@ _LAYOUT = ("plan", "tiling", "placement")  # found anew for a quantized model
 
 @dataclass(frozen=True, slots=True)
 class PrecisionRemedy:
-    """Fewer bits for each number; `words` are those that may be tried."""
+    """Remedy that quantizes; `words` are the precisions to try."""
 
     words: tuple[str, ...] = ()
     name: str = "precision"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Those that lose least first, without those that do not fit by a plan of the best."""
+        """Yield precisions, the least lossy first, skipping those whose plan does not fit."""
         start = without_layout(base.change)
         words = [word for word in precisions_for(bench.case) if word in self.words]
         likely = _likely(bench, base.change, words)
@@ -65,7 +104,7 @@ class PrecisionRemedy:
         notes = tuple(f"{word} loses less and by its plan does not fit" for word in skipped)
         last: tuple[int, Need] | None = None
         for word in likely:
-            width = 0  # of no interest for HTP: weights are part of all that it limits
+            width = 0  # not for HTP: weights count in all of its limits
             if isinstance(start.options, PoolOptions):
                 width = LPAI_WIDTHS[word][0]
             if last is not None and width and last[0] == width and not _weights_matter(last[1]):
@@ -86,7 +125,7 @@ class PrecisionRemedy:
         return replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Quantize in the same way, with the samples of this run."""
+        """Quantize as in the recipe, with the samples of this run."""
         word = str(step["to"])
         if word not in precisions_for(case):
             raise UsageError(f"the recipe quantizes to {quote(word)}, not for this backend")
@@ -117,19 +156,19 @@ class PrecisionRemedy:
 
 
 def precisions_for(case: FixCase) -> tuple[str, ...]:
-    """What the backend can compute in, what loses least first."""
+    """Return the precisions of a backend, the least lossy first."""
     return tuple(LPAI_WIDTHS) if isinstance(case.options, PoolOptions) else HTP_WORDS
 
 
 def without_layout(change: Change) -> Change:
-    """The change before what is found anew for every model: bands, order, parts."""
+    """Return the change without bands, order and parts, which depend on the model."""
     while change.of is not None and (change.remedy in _LAYOUT or change.parts is not None):
         change = change.of
     return change
 
 
 def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
-    """A change with fewer bits on top, where what was done before has them."""
+    """Return the change with the precision of an earlier change on top."""
     for step in done.steps:
         if step["remedy"] == "precision":
             change = PrecisionRemedy().again(case, change, step)
@@ -137,9 +176,9 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
 
 
 def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
-    """Words from the first on that fits by a plan; the last one where none does.
+    """Return precisions from the first that fits by a plan; the last one if none does.
 
-    A plan of the best so far with shorter numbers costs next to nothing, quantizing takes long.
+    Planning the best change so far with fewer bits is cheap; quantizing takes long.
     """
     options = best.options
     if not isinstance(options, PoolOptions):
@@ -158,12 +197,12 @@ def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
 
 
 def _weights_matter(need: Need) -> bool:
-    """Whether something is over its limit that weights are part of."""
+    """True if a pool that includes weights exceeds its limit."""
     return bool(_WEIGHTS & set(need.over))
 
 
 def _quantized(case: FixCase, base: Change, word: str) -> tuple[ShapedModel, tuple[str, ...]]:
-    """The quantized model, and what to know about it."""
+    """Return the quantized model and notes about it."""
     import onnx
 
     if word == "fp16":
@@ -199,7 +238,7 @@ def _for_lpai(case: FixCase, options: PoolOptions, word: str, files: _Files) -> 
         states=options.states,
         time_limit_s=_QUANTIZE_S,
     )
-    # The first tells of made-up samples, the last of the difference: both are told here.
+    # The first note is about random samples, the last about the difference; both appear here.
     return result.notes[result.seeded_random : -1 if result.worst_error is not None else None]
 
 
@@ -221,13 +260,13 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
     if not outcome.is_done:
         raise ChildFailed(f"{word}: {outcome.sentence}")
     made = onnx.load(target)
-    integer_io(made)  # else inputs and outputs stay as large as they were
+    integer_io(made)  # otherwise inputs and outputs keep their size
     onnx.save(made, target)
     return ()
 
 
 def _halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with floats of 16 bits in the place of 32."""
+    """Return the model in 16-bit floats."""
     import warnings
 
     from qnnmem.quiet_onnxruntime import import_onnxruntime

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from qnnmem.errors import ChildFailed
-from qnnmem.fix.bench_around import HurriedBench, LossyBench
+from qnnmem.fix.bench import LossyBench, TimeLimitedBench
 from qnnmem.fix.graph.fusion import ROUNDING
 from qnnmem.fix.graph.operators import OPERATORS
-from qnnmem.fix.lossy.batch import BatchRemedy, batch_of
 from qnnmem.fix.lossy.precision import (
     HTP_WORDS,
     LPAI_WIDTHS,
@@ -24,7 +23,12 @@ from qnnmem.fix.lossy.precision import (
     precisions_for,
     without_layout,
 )
-from qnnmem.fix.lossy.resolution import ResolutionRemedy, smaller_pictures
+from qnnmem.fix.lossy.smaller_inputs import (
+    BatchRemedy,
+    ResolutionRemedy,
+    batch_of,
+    smaller_pictures,
+)
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -46,39 +50,39 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 
 @dataclass(frozen=True, slots=True)
-class HurriedRemedy:
-    """A remedy that leaves time to those after it."""
+class TimeLimitedRemedy:
+    """Wrapper that gives a remedy half of the remaining time."""
 
     first: ModelRemedy
 
     @property
     def name(self) -> str:
-        """That of the remedy."""
+        """Name of the wrapped remedy."""
         return self.first.name
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """What it brings in half of the time."""
-        return self.first.changes(HurriedBench(bench, bench.case.seconds_left / 2), base)
+        """Yield the changes found in half of the time."""
+        return self.first.changes(TimeLimitedBench(bench, bench.case.seconds_left / 2), base)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """As the remedy does it."""
+        """Repeat a step as the wrapped remedy does."""
         return self.first.again(case, base, step)
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedRemedy:
-    """A remedy that loses, and after each of its changes those that lose nothing more."""
+    """A lossy remedy, with lossless remedies tried after each of its changes."""
 
     first: ModelRemedy
     then: tuple[ModelRemedy, ...] = ()
 
     @property
     def name(self) -> str:
-        """That of the remedy that loses."""
+        """Name of the lossy remedy."""
         return self.first.name
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Each change, then what the others bring on top of it; making it takes no search time."""
+        """Yield each lossy change, then lossless changes on top; making it takes no search time."""
         failure: ChildFailed | None = None
         left = whole = bench.case.seconds_left
         for made in self.first.changes(bench, base):
@@ -87,7 +91,7 @@ class FollowedRemedy:
                 begin = monotonic()
                 try:
                     yield from self._on_top(LossyBench(bench, made, max(left, whole / 4)), made)
-                except ChildFailed as exc:  # another change may do all the same
+                except ChildFailed as exc:  # another change may still work
                     failure = exc
                 left = max(0.0, left - (monotonic() - begin))
         if failure is not None:
@@ -104,12 +108,12 @@ class FollowedRemedy:
                     return
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """As the remedy that loses does it."""
+        """Repeat a step as the lossy remedy does."""
         return self.first.again(case, base, step)
 
 
 def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRemedy, ...]:
-    """Remedies that lose nothing, then what the user allows, in the order they are tried."""
+    """Return lossless remedies, then allowed lossy ones, in the order they are tried."""
     words = tuple(word for word in precisions_for(case) if word in case.allow)
     lossy: list[ModelRemedy] = []
     if "batch" in case.allow:
@@ -121,17 +125,17 @@ def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRem
     if not lossy:
         return tuple(remedies)
     followed = (FollowedRemedy(one, tuple(remedies)) for one in lossy)
-    return (*map(HurriedRemedy, remedies), *followed)
+    return (*map(TimeLimitedRemedy, remedies), *followed)
 
 
 def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
-    """What must be allowed for the steps of a recipe."""
+    """Return the names that must be allowed for the steps of a recipe."""
     found = [str(step.get("to", step["remedy"])) for step in steps if step["remedy"] in _NAMES]
     return tuple(dict.fromkeys(found))
 
 
 def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
-    """A change judged as a whole; steps on top of those that lose may lose nothing more."""
+    """Judge all steps together; steps after lossy ones must lose nothing more."""
     lossy: Change | None = change
     while lossy is not None and lossy.remedy not in _NAMES:
         lossy = lossy.of
@@ -141,7 +145,7 @@ def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
 
 
 def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
-    """What else would make the model fit, those that lose least first; only planned."""
+    """Return lossy remedies that would fit by a plan, the least lossy first."""
     case = bench.case
     found = []
     for word, change in _planned(case, best.change):
@@ -152,22 +156,22 @@ def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
 
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
-    """Changes that lose, as far as the planner needs them."""
+    """Yield lossy changes as far as the planner needs them."""
     options, base = best.options, without_layout(best)
     if not isinstance(options, PoolOptions):
         return
-    with suppress(ChildFailed):  # the model takes no other batch
+    with suppress(ChildFailed):  # the model accepts no other batch
         if batch_of(case) > 1:
             yield "batch", BatchRemedy().again(case, base, {"size": 1})
     for word, (bits, _) in LPAI_WIDTHS.items():
         if options.bits is None and word != "w8a16":
             yield word, replace(best, options=replace(options, bits=bits))
-    with suppress(ChildFailed):  # or no other pictures
+    with suppress(ChildFailed):  # or no other picture size
         if sizes := smaller_pictures(case, 0.5):
             yield "resolution", ResolutionRemedy().again(case, base, {"shapes": sizes})
 
 
 def lossy_words(backend: str) -> tuple[str, ...]:
-    """What can be allowed, by name."""
+    """Return the names of lossy remedies that can be allowed."""
     precisions = tuple(LPAI_WIDTHS) if backend == "lpai" else HTP_WORDS
     return (ROUNDING, OPERATORS, "batch", *precisions, "resolution")

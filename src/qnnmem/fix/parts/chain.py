@@ -21,8 +21,8 @@ from qnnmem.fix.parts.chain_program import (
     RunChain,
     arrays_of,
 )
-from qnnmem.fix.parts.line import OpLine
 from qnnmem.fix.parts.manifest import part_models, read_chain
+from qnnmem.fix.parts.op_sequence import OpSequence
 from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.proof.prove import Proof, prove
 from qnnmem.text import quote
@@ -112,11 +112,11 @@ def prove_partition(
     import onnx
 
     parts = (onnx.ModelProto.FromString(blob) for blob in part_models(found))
-    whole = whole_model(found.line)
+    whole = whole_model(found.sequence)
     return prove(whole, *parts, samples=samples, seed=seed, time_limit_s=time_limit_s)
 
 
-def whole_model(line: OpLine) -> onnx.ModelProto:
+def whole_model(sequence: OpSequence) -> onnx.ModelProto:
     """The model of the file itself, with the shapes of its inputs fixed and its data inside.
 
     Where inputs were given values it is the model in which they are constants.
@@ -124,17 +124,17 @@ def whole_model(line: OpLine) -> onnx.ModelProto:
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.tensor import embed, tensors
 
-    fixed = {item.name: item for item in line.proto.graph.input}
-    whole = read_guarded(line.path).proto
+    fixed = {item.name: item for item in sequence.proto.graph.input}
+    whole = read_guarded(sequence.path).proto
     stored = {tensor.name for tensor in whole.graph.initializer}
     wanted = [item.name for item in whole.graph.input if item.name not in stored]
     if set(wanted) != set(fixed):
-        whole.CopyFrom(line.proto)
+        whole.CopyFrom(sequence.proto)
     else:
         del whole.graph.input[:]
         whole.graph.input.extend(fixed[name] for name in wanted)
         # Before that version initializers have to be among the inputs.
-        whole.ir_version = max(whole.ir_version, line.proto.ir_version)
+        whole.ir_version = max(whole.ir_version, sequence.proto.ir_version)
     for tensor in tensors(whole):
-        embed(line.path, tensor)
+        embed(sequence.path, tensor)
     return whole

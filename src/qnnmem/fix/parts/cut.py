@@ -1,4 +1,4 @@
-"""Where to cut a line of ops: fewest parts that fit, then fewest bytes that cross.
+"""Where to cut a sequence of ops: fewest parts that fit, then fewest bytes that cross.
 
 Whether a part fits may take a compiler to say, so it is asked as seldom as possible:
 
@@ -73,7 +73,7 @@ def least_cuts(
     """Cut so that every part fits: fewest parts first, then fewest bytes that cross.
 
     `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
-    for the ends of the line. `places` are those where a cut is allowed, by default all. `rows`
+    for the ends of the sequence. `places` are those where a cut is allowed, by default all. `rows`
     tells without asking what cannot fit: `rows(first)[last]`. No more is asked when it `is_over`.
     """
     last = len(crossing) - 1

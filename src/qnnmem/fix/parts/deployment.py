@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
 from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.results.fix import FixDeployment
 from qnnmem.units import MAX_BYTES
@@ -118,7 +118,7 @@ class Deployment:
 
 
 def deployments(
-    line: OpLine,
+    sequence: OpSequence,
     parts: Sequence[Stretch],
     needs: Sequence[PartNeed],
     plain_weights: int | None,
@@ -133,7 +133,7 @@ def deployments(
         kinds.insert(1, Arrangement.SHARED)
     made = {name for part in parts for name in part.outputs}
     between = made.intersection(name for part in parts for name in part.inputs)
-    moved = sum(stored_bytes(line.model.tensors[name], bits) for name in between)
+    moved = sum(stored_bytes(sequence.model.tensors[name], bits) for name in between)
     return tuple(_deployed(kind, needs, plain_weights, moved) for kind in kinds)
 
 
@@ -180,18 +180,18 @@ def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int
     return None
 
 
-def held_over(line: OpLine, stretch: Stretch, *, copies: bool) -> tuple[str, ...]:
+def held_over(sequence: OpSequence, stretch: Stretch, *, copies: bool) -> tuple[str, ...]:
     """Tensors that exist before a stretch runs and are needed after it.
 
     With `copies` its own inputs count too: where IO lies in scratch, a part may overwrite them.
     """
     own = {*stretch.outputs, *(() if copies else stretch.inputs)}
-    wanted = set(line.model.outputs)
+    wanted = set(sequence.model.outputs)
     return tuple(
         name
-        for name, made in line.maker.items()
+        for name, made in sequence.maker.items()
         if made < stretch.first
         and name not in own
-        and name not in line.fixed
-        and (name in wanted or line.readers.get(name, (-1,))[-1] >= stretch.last)
+        and name not in sequence.fixed
+        and (name in wanted or sequence.readers.get(name, (-1,))[-1] >= stretch.last)
     )

@@ -12,17 +12,16 @@ from typing import Literal
 
 import msgspec
 
+from qnnmem.atomic_file import folder_for_output, write_together
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
-from qnnmem.fix.parts.line import lives
-from qnnmem.fix.parts.model import write_part
+from qnnmem.fix.parts.op_sequence import lives, write_part
 from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.planner import Io, PoolOptions
 from qnnmem.results.chain import Chain, ChainPart, ChainPeak, ChainTensor
 from qnnmem.results.schema import encode
 from qnnmem.text import quote
 from qnnmem.units import round_up
-from qnnmem.whole_file import folder_for_output, write_together
 
 SCHEMA = "qnnmem.chain/1"
 MANIFEST = "chain.json"
@@ -59,19 +58,19 @@ def write_files(
 def part_models(found: Partition) -> tuple[bytes, ...]:
     """Every part as an ONNX model."""
     return tuple(
-        write_part(found.line, part, number) for number, part in enumerate(found.parts, start=1)
+        write_part(found.sequence, part, number) for number, part in enumerate(found.parts, start=1)
     )
 
 
 def describe_chain(found: Partition, blobs: Sequence[bytes]) -> Chain:
     """What a manifest says about parts."""
-    line = found.line
-    alive = lives(line, found.parts)
+    sequence = found.sequence
+    alive = lives(sequence, found.parts)
     parts = tuple(_part(found, alive, at, blob) for at, blob in enumerate(blobs))
     return Chain(
-        model=line.path.name,
-        inputs=line.model.inputs,
-        outputs=line.model.outputs,
+        model=sequence.path.name,
+        inputs=sequence.model.inputs,
+        outputs=sequence.model.outputs,
         parts=parts,
         tensors=tuple(_tensor(found, name, ends) for name, ends in alive.items()),
         crossing_bytes=found.crossing_bytes,
@@ -100,14 +99,14 @@ def _part(
 def _held(found: Partition, alive: Mapping[str, tuple[int, int]], number: int) -> int:
     """Bytes outside of parts while one runs; inputs of the model count until their last reader."""
     return sum(
-        round_up(found.line.model.tensors[name].nbytes, _ALIGN)
+        round_up(found.sequence.model.tensors[name].nbytes, _ALIGN)
         for name, (first, last) in alive.items()
         if first <= number <= last
     )
 
 
 def _tensor(found: Partition, name: str, ends: tuple[int, int]) -> ChainTensor:
-    model = found.line.model
+    model = found.sequence.model
     tensor = model.tensors[name]
     readers = (n for n, part in enumerate(found.parts, start=1) if name in part.inputs)
     role: Literal["input", "output", "boundary"] = "boundary"
@@ -128,11 +127,11 @@ def _tensor(found: Partition, name: str, ends: tuple[int, int]) -> ChainTensor:
 
 
 def _peak(found: Partition, parts: tuple[ChainPart, ...]) -> ChainPeak:
-    line = found.line
-    whole = plan_part(line.stretch(0, len(line)), PoolOptions(io=Io.OUTSIDE))
+    sequence = found.sequence
+    whole = plan_part(sequence.stretch(0, len(sequence)), PoolOptions(io=Io.OUTSIDE))
     around = sum(
-        round_up(line.model.tensors[name].nbytes, _ALIGN)
-        for name in {*line.model.inputs, *line.model.outputs}
+        round_up(sequence.model.tensors[name].nbytes, _ALIGN)
+        for name in {*sequence.model.inputs, *sequence.model.outputs}
     )
     weights = sum(part.weights_bytes for part in parts)
     fullest = max(part.held_bytes for part in parts)

@@ -1,7 +1,7 @@
 """Partition: a model cut into the fewest parts that fit, where the fewest bytes cross.
 
-    line = read_line(path)                              its ops in a row
-    found = partition(line, PlannedParts("256K"))      or a judge of your own
+    sequence = read_sequence(path)                              its ops in a row
+    found = partition(sequence, PlannedParts("256K"))      or a judge of your own
     chain = write_chain(found, folder)                  part1.onnx, part2.onnx ..., chain.json
 
 A judge says whether a stretch of ops fits as a model of its own: the planner for LPAI, the real
@@ -18,8 +18,8 @@ from typing import Protocol
 from qnnmem.errors import Words, chain_words
 from qnnmem.fix.parts.cut import Cuts, PartFit, Rows, Stuck, Undecided, least_cuts, narrow_places
 from qnnmem.fix.parts.deployment import first_over
-from qnnmem.fix.parts.line import OpLine, Stretch
-from qnnmem.fix.parts.planned_need import limits_of, planned_need
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
+from qnnmem.fix.parts.part_needs import limits_of, planned_need
 from qnnmem.planner import Io, MemoryPlan, Pool, PoolOptions, plan_model
 from qnnmem.planner.pools import Budget, as_limits
 from qnnmem.text import counted, quote
@@ -40,13 +40,13 @@ class PartVerdict:
 
 
 class PartJudge(Protocol):
-    """Says whether stretches of a line fit as models of their own."""
+    """Says whether stretches of a sequence fit as models of their own."""
 
-    def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
         """Look at one stretch, however long that takes."""
         ...
 
-    def rows(self, line: OpLine) -> Rows | None:
+    def rows(self, sequence: OpSequence) -> Rows | None:
         """A rule that tells at once of many stretches that they cannot fit, if there is one."""
         ...
 
@@ -55,7 +55,7 @@ class PartJudge(Protocol):
 class Partition:
     """A model in parts that all fit."""
 
-    line: OpLine
+    sequence: OpSequence
     parts: tuple[Stretch, ...]
     verdicts: tuple[PartVerdict, ...]
     crossing_bytes: int
@@ -73,47 +73,50 @@ class NoPartition:
 
 
 def partition(
-    line: OpLine,
+    sequence: OpSequence,
     judge: PartJudge,
     *,
     places: Sequence[int] | None = None,
     most_trials: int | None = MOST_TRIALS,
     is_over: Callable[[], bool] | None = None,
 ) -> Partition | NoPartition:
-    """Cut a line into the fewest parts that a judge passes, then where fewest bytes cross.
+    """Cut a sequence into the fewest parts that a judge passes, then where fewest bytes cross.
 
     `is_over` says that no more may be tried, because time is up.
     """
     said: dict[tuple[int, int], PartVerdict] = {}
 
     def fits(first: int, last: int) -> PartFit:
-        said[first, last] = judge(line, line.stretch(first, last))
+        said[first, last] = judge(sequence, sequence.stretch(first, last))
         return said[first, last].fit
 
-    if places is None and len(line) > MOST_PLACES:
-        places = narrow_places(line.crossing, line.work, MOST_PLACES)
-    rows = judge.rows(line)
+    if places is None and len(sequence) > MOST_PLACES:
+        places = narrow_places(sequence.crossing, sequence.work, MOST_PLACES)
+    rows = judge.rows(sequence)
     found = least_cuts(
-        line.crossing, fits, places=places, rows=rows, most_trials=most_trials, is_over=is_over
+        sequence.crossing, fits, places=places, rows=rows, most_trials=most_trials, is_over=is_over
     )
     if isinstance(found, Cuts):
-        parts = tuple(line.stretch(*ends) for ends in found.parts)
+        parts = tuple(sequence.stretch(*ends) for ends in found.parts)
         verdicts = tuple(said[ends] for ends in found.parts)
         cost = found.crossing_bytes
-        return Partition(line, parts, verdicts, cost, found.trials, found.is_cheapest)
+        return Partition(sequence, parts, verdicts, cost, found.trials, found.is_cheapest)
     if isinstance(found, Undecided):
         what = f"no cuts were found with {counted(found.trials, 'trial')}"
         return NoPartition(what, found.trials)
-    return _stuck(line, judge, found, said)
+    return _stuck(sequence, judge, found, said)
 
 
 def _stuck(
-    line: OpLine, judge: PartJudge, found: Stuck, said: Mapping[tuple[int, int], PartVerdict]
+    sequence: OpSequence,
+    judge: PartJudge,
+    found: Stuck,
+    said: Mapping[tuple[int, int], PartVerdict],
 ) -> NoPartition:
-    ops = line.model.ops[found.first : found.last]
+    ops = sequence.model.ops[found.first : found.last]
     verdict = said.get((found.first, found.last))
     if verdict is None:  # the rule excluded it
-        verdict = judge(line, line.stretch(found.first, found.last))
+        verdict = judge(sequence, sequence.stretch(found.first, found.last))
     reason = verdict.why
     if len(ops) == 1:
         what = f"parts that fit lead only up to {ops[0].type} {quote(ops[0].name)}; alone"
@@ -132,11 +135,11 @@ class PlannedParts:
     time_limit_s: float = PLANNING_S
     seed: int = 0
 
-    def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
         """Plan one stretch; tensors that wait for other parts meanwhile count as well."""
         plan = plan_part(stretch, self.options, time_limit_s=self.time_limit_s, seed=self.seed)
         state = {name for pair in self.options.states for name in pair}
-        need = planned_need(line, stretch, plan, state)
+        need = planned_need(sequence, stretch, plan, state)
         broken = first_over(need, limits_of(self.budget))
         if broken is None:
             return PartVerdict(PartFit.YES, need_bytes=need.in_turn("scratch"))
@@ -147,7 +150,7 @@ class PlannedParts:
         never = inner.get(pool, 0) > most
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
 
-    def rows(self, line: OpLine) -> Rows | None:
+    def rows(self, sequence: OpSequence) -> Rows | None:
         """Constants and IO must fit tcm together, and a budget of each alone."""
         if self.options.bits is not None or self.options.states:
             return None  # sizes are others then
@@ -162,7 +165,7 @@ class PlannedParts:
         def row(first: int) -> list[bool]:
             return [
                 stored <= constants and given <= io and stored + given <= tcm
-                for stored, given in zip(*line.around(first, constants), strict=True)
+                for stored, given in zip(*sequence.around(first, constants), strict=True)
             ]
 
         return row

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.errors import CannotTell, UsageError
-from qnnmem.fix.library.trial import LibraryTrial
-from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.library.trials import HtpSource, LibraryTrial, LibraryTrials
 from qnnmem.fix.parts.cut import PartFit, Rows, narrow_places
 from qnnmem.fix.parts.deployment import first_over
-from qnnmem.fix.parts.library_need import library_need
-from qnnmem.fix.parts.line import OpLine, Stretch
-from qnnmem.fix.parts.model import write_part
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
+from qnnmem.fix.parts.part_needs import library_need
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, partition
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
@@ -74,23 +72,23 @@ class _Guess:
 
 @dataclass(frozen=True)
 class LibraryJudge:
-    """Compiles and loads stretches of a line.
+    """Compiles and loads stretches of a sequence.
 
-    One judge is for one line: it remembers what the library said.
+    One judge is for one sequence: it remembers what the library said.
     """
 
     trials: LibraryTrials
     options: CompileOptions = field(default_factory=CompileOptions)
     found: dict[tuple[int, int], LibraryTrial] = field(default_factory=dict)
 
-    def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
         """Whether a stretch compiles, loads and stays within every limit."""
-        trial = self.trial(line, stretch)
+        trial = self.trial(sequence, stretch)
         fit, worst = trial.fit, trial.fit.worst
         need = None if worst is None or worst.need is None else worst.need.low.value
         if fit.fits:
             limits = {pool: limit.value for pool, limit in self.trials.budgets.items()}
-            broken = first_over(library_need(line, stretch, trial), limits)
+            broken = first_over(library_need(sequence, stretch, trial), limits)
             if broken is None:
                 return PartVerdict(PartFit.YES, "", need)
             pool, size, most = broken
@@ -99,39 +97,39 @@ class LibraryJudge:
         never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
 
-    def trial(self, line: OpLine, stretch: Stretch) -> LibraryTrial:
+    def trial(self, sequence: OpSequence, stretch: Stretch) -> LibraryTrial:
         """What the library says of a stretch."""
         key = (stretch.first, stretch.last)
         if key not in self.found:
             ops = counted(stretch.last - stretch.first, "op")
             self.trials.progress(f"compiling {ops} from {stretch.first}")
-            self.found[key] = self.trials.trial(_source(line, stretch), self.options)
+            self.found[key] = self.trials.trial(_source(sequence, stretch), self.options)
         # An op that is not taken in the whole is no matter of size. In a part it may be one that
         # only stays at a cut, such as a Dropout whose result the part gives.
         found = self.found[key]
-        if not found.is_taken and stretch.last - stretch.first == len(line):
+        if not found.is_taken and stretch.last - stretch.first == len(sequence):
             raise CannotTell(found.fit.why)
         return found
 
-    def binary(self, line: OpLine, stretch: Stretch) -> Path:
+    def binary(self, sequence: OpSequence, stretch: Stretch) -> Path:
         """Where the context binary of a stretch is."""
-        return self.trials.binary(_source(line, stretch), self.options)
+        return self.trials.binary(_source(sequence, stretch), self.options)
 
-    def rows(self, line: OpLine) -> Rows | None:
+    def rows(self, sequence: OpSequence) -> Rows | None:
         """Rule out what the bill, or the refusal, of the whole lets expect to be far too large."""
-        guesses = tuple(self._guesses(line))
+        guesses = tuple(self._guesses(sequence))
         if not guesses:
             return None
 
         def row(first: int) -> list[bool]:
-            around = zip(*line.around(first, MAX_BYTES), strict=True)
+            around = zip(*sequence.around(first, MAX_BYTES), strict=True)
             return [all(one.may_fit(*sizes) for one in guesses) for sizes in around]
 
         return row
 
-    def _guesses(self, line: OpLine) -> Iterator[_Guess]:
-        whole = self.found.get((0, len(line)))
-        weights, io = (sizes[-1] for sizes in line.around(0, MAX_BYTES))
+    def _guesses(self, sequence: OpSequence) -> Iterator[_Guess]:
+        whole = self.found.get((0, len(sequence)))
+        weights, io = (sizes[-1] for sizes in sequence.around(0, MAX_BYTES))
         for check in () if whole is None else whole.fit.checks:
             if check.fits is not False or check.pool not in _OF_SIZE:
                 continue
@@ -143,9 +141,9 @@ class LibraryJudge:
                 yield _Guess(check.limit.value, base, rate, counts_io)
 
 
-def _source(line: OpLine, stretch: Stretch) -> HtpSource:
+def _source(sequence: OpSequence, stretch: Stretch) -> HtpSource:
     """The same bytes, whichever part of a chain the stretch becomes."""
-    return HtpSource(write_part(line, stretch, 1))
+    return HtpSource(write_part(sequence, stretch, 1))
 
 
 def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
@@ -167,7 +165,7 @@ def io_bytes(stretch: Stretch) -> int:
 
 
 def partition_htp(
-    line: OpLine,
+    sequence: OpSequence,
     judge: LibraryJudge,
     *,
     most_trials: int = MOST_TRIALS,
@@ -180,25 +178,25 @@ def partition_htp(
     """
     if judge.options.precision is not HtpPrecision.FP16:
         raise UsageError("a model is quantized as a whole before it is cut")
-    judge(line, line.stretch(0, len(line)))  # what it needs tells where to look
-    places = narrow_places(line.crossing, line.work, PLACES)
-    found = partition(line, judge, places=places, most_trials=most_trials, is_over=is_over)
+    judge(sequence, sequence.stretch(0, len(sequence)))  # what it needs tells where to look
+    places = narrow_places(sequence.crossing, sequence.work, PLACES)
+    found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)
     left = most_trials - found.trials
-    if isinstance(found, NoPartition) and left > 0 and len(line) > len(places) + 1:
-        found = partition(line, judge, most_trials=left, is_over=is_over)
+    if isinstance(found, NoPartition) and left > 0 and len(sequence) > len(places) + 1:
+        found = partition(sequence, judge, most_trials=left, is_over=is_over)
     return found if isinstance(found, NoPartition) else loaded_parts(found, judge)
 
 
 def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
     """The parts, loaded together into the one process domain that the library has here."""
     trials, soc = judge.trials, judge.trials.soc
-    binaries = tuple(judge.binary(found.line, part) for part in found.parts)
+    binaries = tuple(judge.binary(found.sequence, part) for part in found.parts)
     trials.progress(f"loading {counted(len(binaries), 'part')} together")
     codes = load_binaries(trials.worker, binaries, soc.model_id).codes
     refused = next((n for n, code in enumerate(codes, start=1) if code), None)
     if refused is None and len(codes) < len(binaries):  # the library died at the next one
         refused = len(codes) + 1
-    parts = [judge.trial(found.line, part) for part in found.parts]
+    parts = [judge.trial(found.sequence, part) for part in found.parts]
     known = (part.resident(f"part{n}") for n, part in enumerate(parts, start=1))
     budget = trials.budgets.get("pd", pd_budget())
     residency = plan_residency([one for one in known if one is not None], budget)

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.parts.line import OpLine, line_of
+from qnnmem.fix.parts.op_sequence import OpSequence, sequence_of
 from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.planner import Io
@@ -38,13 +38,13 @@ class PlannedPartsRemedy:
             return
         begin = monotonic()
         try:
-            line = line_of(start.model)
+            sequence = sequence_of(start.model)
         except UsageError:  # whose parts could not be compared
             return
         if _cannot_help(base):
             return
         judge = PlannedParts(case.budget, start.pool_options, seed=case.seed)
-        found = partition(line, judge, is_over=lambda: not case.seconds_left)
+        found = partition(sequence, judge, is_over=lambda: not case.seconds_left)
         if not isinstance(found, Partition) or len(found.parts) < 2:
             return
         made = cut(start, found, counted(len(found.parts), "part"), ())
@@ -73,7 +73,7 @@ def _cannot_help(base: JudgedChange) -> bool:
 
 def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
     """The change that consists of parts."""
-    ops = found.line.model.ops
+    ops = found.sequence.model.ops
     step: dict[str, Any] = {
         "ops": len(ops),
         "cuts": [part.first for part in found.parts[1:]],
@@ -86,17 +86,19 @@ def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
 
 def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     """A model cut where a recipe says; refused where it is another one."""
-    line = line_of(base.model)
+    sequence = sequence_of(base.model)
     cuts = [*step["cuts"]]
-    if len(line) != step["ops"]:
-        raise UsageError(f"the recipe is for a model of {step['ops']} ops, this has {len(line)}")
+    if len(sequence) != step["ops"]:
+        raise UsageError(
+            f"the recipe is for a model of {step['ops']} ops, this has {len(sequence)}"
+        )
     if not 0 < len(cuts) < _MOST_PARTS or not all(type(at) is int for at in cuts):
         raise ValueError("cuts are positions of ops")
-    places = [0, *cuts, len(line)]
+    places = [0, *cuts, len(sequence)]
     if sorted({*places}) != places:
         raise ValueError("cuts are positions of ops that rise")
-    found = parts_at(line, places)
-    last = [line.model.ops[part.last - 1].outputs[0] for part in found.parts]
+    found = parts_at(sequence, places)
+    last = [sequence.model.ops[part.last - 1].outputs[0] for part in found.parts]
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
     if wrong:
         raise UsageError(
@@ -106,8 +108,8 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     return cut(base, found, words, rounds)
 
 
-def parts_at(line: OpLine, places: list[int]) -> Partition:
-    """The parts between places, whose first and last are the ends of the line."""
-    parts = tuple(line.stretch(first, last) for first, last in pairwise(places))
-    crossing = sum(line.crossing[at] for at in places[1:-1])
-    return Partition(line, parts, (), crossing, trials=0)
+def parts_at(sequence: OpSequence, places: list[int]) -> Partition:
+    """The parts between places, whose first and last are the ends of the sequence."""
+    parts = tuple(sequence.stretch(first, last) for first, last in pairwise(places))
+    crossing = sum(sequence.crossing[at] for at in places[1:-1])
+    return Partition(sequence, parts, (), crossing, trials=0)

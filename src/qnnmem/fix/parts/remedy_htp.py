@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from qnnmem.errors import CannotTell, UsageError, Words, join_words
-from qnnmem.fix.library.bench import HtpBench, htp_bench
-from qnnmem.fix.library.judge import NOUNS, TOGETHER
-from qnnmem.fix.library.placement import read_rounds
+from qnnmem.fix.library.judge import NOUNS, TOGETHER, HtpBench, htp_bench
+from qnnmem.fix.library.resident_contexts import read_rounds
 from qnnmem.fix.parts.deployment import Arrangement, Deployment
-from qnnmem.fix.parts.line import line_of
+from qnnmem.fix.parts.op_sequence import sequence_of
 from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.parts.remedy import KEEP, NAME, Rounds, cut, cut_again
@@ -64,13 +63,13 @@ class HtpPartsRemedy:
         if start.compile_options.precision is not HtpPrecision.FP16:
             return "a model that is quantized on the way cannot be cut; quantize it first"
         try:
-            line = line_of(start.model)
+            sequence = sequence_of(start.model)
             judge = LibraryJudge(bench.library.trials, start.compile_options)
             if base.need.what == TOGETHER:
                 judge = _beside_others(bench, judge)
             else:
-                judge.found[0, len(line)] = bench.library.trials_of(start)[0]
-            found = partition_htp(line, judge, is_over=lambda: not bench.case.seconds_left)
+                judge.found[0, len(sequence)] = bench.library.trials_of(start)[0]
+            found = partition_htp(sequence, judge, is_over=lambda: not bench.case.seconds_left)
         except (UsageError, CannotTell) as exc:
             return exc.what
         return found.why if isinstance(found, NoPartition) else found

@@ -18,7 +18,7 @@ from qnnmem.errors import ChildFailed, ChildLost, QnnMemError, join_words
 from qnnmem.fix.proof.program import OutputCheck, ProofData, Validate, Validated
 from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import Change, FixCase, self_contained
-from qnnmem.planner.memory import DEFAULT_ALIGN
+from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.results.fix import ValidatedOutput, Validation, finite
 

@@ -1,14 +1,12 @@
-"""Tiling: a region of a model is computed in bands of rows, each band from its input to its end.
+"""Tiling: compute a region of a model in bands of rows, each band from its input to its end.
 
-rows              ranges of rows
-graph             the model as tiling sees it: nodes in order, shapes, stored numbers
-facts             a node with what is known about it, and what it does for a band
-rules             what of its inputs a node reads for some rows of its outputs
-windows           the same for convolutions and pooling
-scaling           the same for what makes pictures larger or smaller
-bands             rows of every tensor for each band, from the last node back to the first
-rounding          where fewer rows would be summed in another order
-schedule          what is done band by band, in order
-liveness, cost    bytes that are alive meanwhile
-rewrite           the nodes that compute the bands
+graph         the model as tiling sees it: nodes in order, shapes, stored numbers
+band_steps    ranges of rows, and what a node does for a band
+needed_rows   input rows that a node needs for rows of its output
+bands         rows of every tensor for each band, from the last node back to the first
+schedule      the steps band by band, in order
+cost          bytes alive meanwhile
+search        regions worth computing in bands
+rewrite       the nodes that compute the bands
+remedy        all of it as a remedy
 """

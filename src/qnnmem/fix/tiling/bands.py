@@ -13,12 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from qnnmem.fix.tiling.facts import BandStep, NodeFacts, rows_of
+from qnnmem.fix.tiling.band_steps import BandStep, NodeFacts, Rows, rows_of, share
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.rounding import sums_alike
-from qnnmem.fix.tiling.rows import Rows, share
-from qnnmem.fix.tiling.rules import band_step
-from qnnmem.fix.tiling.windows import multiply_adds
+from qnnmem.fix.tiling.needed_rows import band_step, multiply_adds, sums_alike
 from qnnmem.loader.onnx.graph import bodies
 
 # Rows that the exits of a region may be cut into.

@@ -1,23 +1,68 @@
-"""The remedy that computes regions in bands: search, rewrite, plan, compare."""
+"""Remedy that computes regions in bands: search, rewrite, plan, compare.
+
+Covers of a model by regions are kept, so that a search that was killed goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from time import monotonic
 from typing import Any
 
 from qnnmem.errors import ChildFailed, UsageError
-from qnnmem.fix.graph.order import reordered
-from qnnmem.fix.graph.settings import flag, unplanned
+from qnnmem.fix.graph.plan_settings import flag, reordered, unplanned
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
-from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
-from qnnmem.fix.tiling.search import RegionSearch, TileCover
+from qnnmem.fix.tiling.search import KeptCover, RegionSearch, TileCover
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedCovers:
+    """The covers that a bench remembers for a change under some options."""
+
+    bench: FixBench
+    base: Change
+    options: PoolOptions
+
+    def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
+        """What was found for a limit; a file that holds something else counts as missing."""
+        kept = self.bench.remembered(self._question(limit, banned))
+        if kept is None or set(kept) != {"regions"}:
+            return None
+        if kept["regions"] is None:
+            return KeptCover(None)
+        if not isinstance(kept["regions"], list):
+            return None
+        regions = [_region(one) for one in kept["regions"]]
+        known = tuple(one for one in regions if one is not None)
+        return KeptCover(known) if len(known) == len(regions) else None
+
+    def keep(
+        self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
+    ) -> None:
+        """Keep what was found, or that nothing was."""
+        regions = None if found is None else [astuple(one.region) for one in found]
+        self.bench.remember(self._question(limit, banned), {"regions": regions})
+
+    def _question(self, limit: int, banned: Collection[TileRegion]) -> dict[str, Any]:
+        return {
+            "cover": limit,
+            "steps": [dict(step) for step in self.base.steps],
+            "options": {name: str(value) for name, value in asdict(self.options).items()},
+            "banned": sorted(map(astuple, banned)),
+        }
+
+
+def _region(value: object) -> TileRegion | None:
+    if isinstance(value, list) and [type(one) for one in value] == [int] * 4:
+        return TileRegion(*value)
+    return None
+
 
 _ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps
 _TIGHTER = 0.98  # of the limit, where a plan cannot be as small as what is alive

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.fix.tiling.band_steps import Rows
 from qnnmem.fix.tiling.bands import BandedRegion
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.rows import Rows
 from qnnmem.fix.tiling.schedule import WHOLE, Cut, Join, NodeRun, Part, schedule
 from qnnmem.loader.onnx.graph import all_names
 from qnnmem.loader.onnx.tensor import OnnxType

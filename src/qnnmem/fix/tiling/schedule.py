@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from qnnmem.fix.tiling.band_steps import BandStep, Rows, rows_of, share
 from qnnmem.fix.tiling.bands import BandedRegion
-from qnnmem.fix.tiling.facts import BandStep, rows_of
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.rows import Rows, share
 
 WHOLE = -1  # the band of what is not in bands
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
+from qnnmem.fix.tiling.band_steps import rows_of
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.facts import rows_of
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.planner.pools import PoolOptions
 

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from qnnmem.cache_folder import cache_folder
+from qnnmem.cache import ResultCache, cache_folder
 from qnnmem.errors import CannotTell, LoadError, MissingSoc
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import content_digest, read_context
 from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.log import CompileLog, PdEstimate
-from qnnmem.kept_results import ResultCache
 from qnnmem.results.footprint import Bill
 from qnnmem.targets.socs import Soc
 

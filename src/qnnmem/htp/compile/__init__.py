@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from qnnmem.atomic_file import put_in_place
 from qnnmem.deadline import Deadline
 from qnnmem.errors import LoadError, Setting, UsageError, Words, chain_words
 from qnnmem.htp.binary.context import HtpContext
@@ -51,7 +52,6 @@ from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.results.footprint import MissingOutput
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
-from qnnmem.whole_file import put_in_place
 
 __all__ = [
     "CompileFailure",

@@ -35,8 +35,8 @@ from qnnmem.qnn.graph_draft import GraphDraft
 from qnnmem.qnn.recorded import CallFile, recorded_calls
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.results.qmem import Inference
-from qnnmem.scratch_folder import scratch_folder
 from qnnmem.targets.socs import Soc, find_soc
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 from qnnmem.wire import write_frame
 
@@ -52,7 +52,7 @@ class HtpComposedContext(HtpClientContext):
         self, backend: HtpBackend, soc: Soc, options: CompileOptions, room: int | None
     ) -> None:
         self._soc, self._options = soc, options
-        self._folder = scratch_folder()
+        self._folder = temporary_folder()
         self._drafts: dict[str, HtpComposedGraph] = {}
         path = Path(self._folder.name, "composed.bin")
         super().__init__(backend, path, (), soc.model_id, room)

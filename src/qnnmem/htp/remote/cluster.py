@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.cache import NOWHERE, cache_folder
 from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
 from qnnmem.htp.remote.parcel import RequestFolder, pack, unpack
 from qnnmem.htp.remote.store import FileStore, IncomingFile
@@ -88,10 +88,10 @@ def _renamed(value: Any, there: str, here: str) -> Any:
 @contextmanager
 def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
     """On a worker of a cluster: the model as a file, or which files it lacks."""
-    from qnnmem.scratch_folder import scratch_folder
+    from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
-    with scratch_folder(store.folder) as work:
+    with temporary_folder(store.folder) as work:
         folder = RequestFolder(Path(work, "request"), Path(work, "held"))
         folder.held.mkdir()
         for digest, content in contents.items():

@@ -50,7 +50,7 @@ from qnnmem.htp.remote.parcel import RequestFolder, unpack
 from qnnmem.htp.remote.store import FileStore, IncomingFile, full_or
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker, default_memory_limit
 from qnnmem.htp.worker.remote import with_paths
-from qnnmem.scratch_folder import remove_abandoned_inside, scratch_folder
+from qnnmem.temporary_folder import remove_abandoned_inside, temporary_folder
 from qnnmem.text import sentence
 from qnnmem.version import __version__
 from qnnmem.wire import WireMessage, decode, encode, read_raw, write_frame
@@ -110,7 +110,7 @@ class Server:
 
     def serve(self) -> None:
         """Greet, then answer until the client is gone."""
-        with scratch_folder(self._store.folder) as work, suppress(_ClientGone):
+        with temporary_folder(self._store.folder) as work, suppress(_ClientGone):
             held = Path(work, "held")
             held.mkdir()
             self._replies.write(WORKER_LINE)

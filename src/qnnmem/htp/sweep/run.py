@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, UsageError, WorkerError
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.kept import key_of, to_kept
@@ -23,7 +24,6 @@ from qnnmem.htp.sweep.rows import (
 )
 from qnnmem.htp.sweep.search import last_that_meets
 from qnnmem.htp.worker.slots import Slots
-from qnnmem.kept_results import ResultCache
 
 
 class PointCompiler(Protocol):

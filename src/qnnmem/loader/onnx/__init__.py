@@ -58,7 +58,7 @@ def read(
     values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> Model:
-    """Model in an ONNX file, every shape fixed.
+    """Return the model in an ONNX file with every shape fixed.
 
     `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
     inside whose shape depends on data. `values` makes inputs constants: a number, several, an
@@ -78,7 +78,7 @@ def executable(
     values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> onnx.ModelProto:
-    """Graph whose node list `Op.sources` of `read` with the same options point into.
+    """Return the graph whose nodes `Op.sources` of `read` with the same options index.
 
     Its value infos carry the types of all tensors. External data stays where it is: locations
     were checked and are relative to the model's folder.
@@ -97,7 +97,7 @@ def read_with_graph(
     values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> tuple[Model, onnx.ModelProto]:
-    """What `read` and `executable` give, for the time of one."""
+    """Return the results of `read` and `executable` from one pass over the file."""
     from qnnmem.loader.onnx.passes.build import build
     from qnnmem.loader.onnx.passes.shape import write_typed
 
@@ -113,7 +113,7 @@ def read_shaped(
     values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> ShapedModel:
-    """Model in a file after all passes but the last."""
+    """Return the model after all passes but `build`."""
     from qnnmem.loader.onnx.passes.guard import guard
     from qnnmem.loader.onnx.passes.read import read
     from qnnmem.loader.onnx.passes.resolve import open_model
@@ -130,7 +130,7 @@ def read_shaped(
 
 
 def read_guarded(path: Path) -> GuardedModel:
-    """Model in a file as it is, checked: for questions that need no shapes inside."""
+    """Return the checked model without shapes, for questions that need none."""
     from qnnmem.loader.onnx.passes.guard import guard
     from qnnmem.loader.onnx.passes.read import read
 

@@ -16,7 +16,7 @@ _NAMES = {"lpai": "LPAI", "htp": "HTP"}
 
 
 def mark_backend(model: onnx.ModelProto, backend: str) -> None:
-    """Write the backend into a model."""
+    """Store the backend as a metadata property of a model."""
     for item in model.metadata_props:
         if item.key == KEY:
             item.value = backend
@@ -25,7 +25,7 @@ def mark_backend(model: onnx.ModelProto, backend: str) -> None:
 
 
 def other_backend_note(path: Path, backend: str) -> str:
-    """Warn that a model was fixed for another backend; empty where it was not, or is unreadable."""
+    """Return a warning if a model was fixed for another backend, else ""."""
     from qnnmem.loader.onnx import read_guarded
 
     if path.suffix.lower() != ".onnx":
@@ -33,7 +33,7 @@ def other_backend_note(path: Path, backend: str) -> str:
     try:
         properties = read_guarded(path).proto.metadata_props
     except QnnMemError:
-        return ""  # the verb itself says what is wrong
+        return ""  # the verb reports the error itself
     found = next((item.value for item in properties if item.key == KEY), "")
     if found not in _NAMES or found == backend:
         return ""

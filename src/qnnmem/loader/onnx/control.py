@@ -21,7 +21,7 @@ _MAX_UPDATES = 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 Result = OnnxType | str  # a type, or why there is none
-STEADY = "is the same in every run"  # no data decide: a trial run may measure it
+STEADY = "is the same in every run"  # independent of data: a trial run may measure it
 
 
 def check_form(trials: Trials, node: onnx.NodeProto) -> None:
@@ -119,7 +119,7 @@ def _trips(
     scope: Scope,
     found: Mapping[str, onnx.TensorProto],
 ) -> int | None:
-    """How often a Loop surely runs; None when data decide."""
+    """Return the number of iterations of a Loop; None if it depends on data."""
     limit, start = node.input[0], node.input[1] if len(node.input) > 1 else ""
     if limit not in found or (start and start not in found):
         return None
@@ -131,7 +131,7 @@ def _trips(
 
 
 def _goes_on(trials: Trials, scope: Scope) -> bool:
-    """Whether the body's condition is its incoming one, or constant and true."""
+    """True if the body's condition is its incoming one, or constant and true."""
     graph = scope.graph
     name = graph.output[0].name
     for node in reversed(graph.node):
@@ -149,12 +149,12 @@ def _goes_on(trials: Trials, scope: Scope) -> bool:
 
 
 def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.TensorProto]) -> bool:
-    """Whether constants alone decide how often a Loop runs, say a counter against a limit."""
+    """True if constants alone decide how often a Loop runs, such as a counter and a limit."""
     graph = scope.graph
     given = [name for name in node.input[:2] if name]
     if any(name not in found for name in given):
         return False
-    # Carried values that start constant, less those that an update makes depend on data.
+    # Carried values with a constant start, minus those whose update depends on data.
     fixed = {graph.input[0].name, graph.input[1].name}
     carried = list(zip(graph.input[2:], node.input[2:], graph.output[1:], strict=False))
     fixed |= {inner.name for inner, outer, _ in carried if outer in found}

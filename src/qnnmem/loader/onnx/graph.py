@@ -105,7 +105,7 @@ def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeP
 
 def reads(node: onnx.NodeProto) -> list[str]:
     """Every name a node reads: inputs, then names its bodies capture; each once."""
-    ask_deadline()  # here because every walk over the nodes of a file comes by
+    ask_deadline()  # here, because every walk over the nodes of a file calls it
     names = dict.fromkeys(node.input)
     names.pop("", None)
     for body in bodies(node):

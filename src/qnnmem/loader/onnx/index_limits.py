@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-# Ops whose first input is a table and whose second says where to look.
+# Ops whose first input is a table and whose second input holds indices into it.
 _LOOKUPS = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter")
 _BY_AXIS = ("Gather", "GatherElements", "ScatterElements", "Scatter")
-# Ops that hand integers on as they are.
+# Ops that pass integers on unchanged.
 _CARRIERS = (
     *("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"),
     *("Tile", "Slice", "Split", "Concat", "Clip", "Gather"),
@@ -23,9 +23,9 @@ _GRAPH = 5  # AttributeProto.GRAPH
 def index_limits(
     graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, int]:
-    """Inputs that are looked up, each with what its values have to stay below.
+    """Return the inputs that are indices, each with the number of rows of its table.
 
-    `shapes` are those of tables that the graph does not state itself.
+    `shapes` has the shapes of tables that the graph does not state.
     """
     known = {**_stated(graph), **(shapes or {})}
     origins: dict[str, set[str]] = {item.name: {item.name} for item in graph.input}
@@ -45,14 +45,14 @@ def index_limits(
 
 
 def limits_of_program(program: bytes, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The same of a prepared program, whose tables lie elsewhere."""
+    """Return the index limits of a prepared program, whose tables are stored elsewhere."""
     import onnx
 
     return index_limits(onnx.ModelProto.FromString(program).graph, shapes)
 
 
 def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
-    """How many places an index can have; 0 where that is not known."""
+    """Return the number of rows an index can select; 0 if unknown."""
     if not shape:
         return 0
     if node.op_type not in _BY_AXIS:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A number, true or false, several of them, an array, or a .npy or .raw file that holds them.
 InputValue: TypeAlias = "bool | int | float | Path | Sequence[Any] | NDArray[Any]"
 
-MAX_VALUE_BYTES = 256 << 20  # of one value: more is a model's weight, not its input
+MAX_VALUE_BYTES = 256 << 20  # of one value; anything larger is a weight, not an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Fixed:
 
 
 def settings_of(fixed: Fixed) -> tuple[Setting, ...]:
-    """What a caller gives, as settings."""
+    """Return the fixed sizes and values as settings."""
     return (
         *(Setting("dims", f"{name}={size}") for name, size in fixed.dims.items()),
         *(Setting("shapes", _assignment(name, shape)) for name, shape in fixed.shapes.items()),
@@ -53,7 +53,7 @@ def _assignment(name: str, shape: Sequence[int]) -> str:
 
 
 def value_text(value: object) -> str:
-    """A value as the command line takes it."""
+    """Return a value in the syntax of the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Path):
@@ -65,7 +65,7 @@ def value_text(value: object) -> str:
 
 
 def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorProto:
-    """Tensor in the place of an input.
+    """Return the constant tensor that replaces an input.
 
     One number fills a shape that is known and is one element where it is not; several numbers are
     the elements in order; a .npy file and an array bring their shape.
@@ -95,7 +95,7 @@ def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
 
 
 def _has_shape(value: InputValue) -> bool:
-    """Whether a value says itself what shape it has; a flat list does not."""
+    """True if a value has a shape of its own; a flat list has none."""
     if isinstance(value, Path):
         return value.suffix.lower() == ".npy"
     if isinstance(value, Sequence):
@@ -132,7 +132,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
 def _shaped(
     name: str, given: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
 ) -> NDArray[Any]:
-    """The elements in a shape that the input can have."""
+    """Return the elements in a shape that the input accepts."""
     import numpy
 
     if sizes is None:
@@ -165,7 +165,7 @@ def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
 
 
 def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
-    """The same numbers in the input's type; refused where they would not be the same."""
+    """Return the numbers in the input's type; refuse a lossy conversion."""
     import numpy
 
     kind, wanted = given.dtype.kind, _kind(dtype)
@@ -189,7 +189,7 @@ def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArr
 
 
 def _kind(dtype: numpy.dtype[Any]) -> str:
-    """Which numbers a type holds: bool, int or float; narrow floats have names of their own."""
+    """Return the kind of numbers a type holds: bool, int or float."""
     if dtype.kind == "b":
         return "bool"
     return "int" if "int" in dtype.name else "float"
@@ -199,14 +199,14 @@ _SHOWN = 12
 
 
 class FixedInputs(NamedTuple):
-    """Inputs with static shapes, and constants in the place of those with a given value."""
+    """Inputs with static shapes, and constants that replace inputs with a given value."""
 
     inputs: tuple[onnx.ValueInfoProto, ...]
     constants: tuple[onnx.TensorProto, ...]
 
 
 def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
-    """Inputs of a graph with nothing left open, or an error that says which dimensions are free."""
+    """Return the inputs with every size fixed; raise an error that names the free dimensions."""
     _check_settings(graph, fixed)
     open_ones = _sized(path, graph.input, fixed)
     valued = [item for item in open_ones if item.name in fixed.values]
@@ -228,7 +228,7 @@ def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
 def _sized(
     path: Path, items: Sequence[onnx.ValueInfoProto], fixed: Fixed
 ) -> tuple[onnx.ValueInfoProto, ...]:
-    """Copies of inputs with the sizes that are given for them, or follow from what is given."""
+    """Return copies of the inputs with the given and the implied sizes."""
     dims = _implied(items, fixed.shapes, fixed.dims)
     return tuple(_fixed(path, item, dims, fixed.shapes) for item in items)
 
@@ -238,7 +238,7 @@ def _implied(
     shapes: Mapping[str, tuple[int, ...]],
     given: Mapping[str, int],
 ) -> dict[str, int]:
-    """Sizes of named dimensions: those given, and those that the shape of an input tells."""
+    """Return sizes of named dimensions: given ones, and those that an input's shape implies."""
     found = dict(given)
     for item in items:
         shape = shapes.get(item.name, ())
@@ -259,7 +259,7 @@ def _fixed(
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> onnx.ValueInfoProto:
-    """Copy of an input with the sizes that are given for it."""
+    """Return a copy of an input with the sizes given for it."""
     if not item.type.HasField("tensor_type"):
         kind = item.type.WhichOneof("value") or "no"
         what = f"{kind.removesuffix('_type')} type"
@@ -295,7 +295,7 @@ def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
     for name in fixed.values:
         if name not in inputs:
             raise _unknown("input", name, inputs, "the inputs are")
-    # Only a first look: tensors that appear when branches are inlined are checked later.
+    # A first check only: inlining branches adds tensors, which are checked later.
     tensors = set(all_names(graph))
     for name, shape in fixed.shapes.items():
         if name not in tensors:

@@ -120,12 +120,12 @@ class _Folding:
             return False
         if maker in self.dequantize or is_op(self.nodes[maker], *CONTROL):
             return False
-        # One reader, and that one only once: scale and zero point are other tensors.
+        # A single read by a single node: scale and zero point are other tensors.
         return self.readers[name] == [index] and is_real(self.nodes[maker])
 
 
 def is_real(node: onnx.NodeProto) -> bool:
-    """Whether a node may take a quantize node over: it is not one itself."""
+    """True if a quantize node can be folded into this node: it is not one itself."""
     return not is_quant(node, "QuantizeLinear")
 
 

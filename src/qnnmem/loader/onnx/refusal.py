@@ -24,7 +24,7 @@ _BY_DATA = "depends on the data"
 
 
 def check_scope(trials: Trials, scope: Scope) -> None:
-    """Refuse what is known only by chance or by too large a number."""
+    """Raise LoadError for shapes that hold for one run only, or are too large."""
     refuse_dependent(trials, scope, [name for name in scope.measured if name not in trials.stated])
     for index in live(scope.graph):
         node = scope.graph.node[index]
@@ -69,13 +69,13 @@ def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DependentShape:
-    """A tensor whose shape data decide."""
+    """A tensor whose shape depends on data."""
 
     name: str
     operator: str
     why: str
-    largest: tuple[int, ...] | None  # None where the operator does not tell
-    by_value: Words  # the way out where an input of the model itself says the shape
+    largest: tuple[int, ...] | None  # None if the operator implies no bound
+    by_value: Words  # the cure if an input of the model gives the shape
 
     def __str__(self) -> str:
         why = "" if self.why == _BY_DATA else f", {self.why}"
@@ -83,7 +83,7 @@ class DependentShape:
 
 
 class DependentShapes(LoadError):
-    """Shapes that data decide; the cure is to state the largest ones."""
+    """Shapes depend on data; the cure is to state the largest ones."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class DependentShapes(LoadError):
         end: Words = "",
     ) -> None:
         self.shapes = tuple(shapes)
-        self.seen = seen  # with these in their place, what comes behind can be looked at
+        self.seen = seen  # placeholders, so that later ops can be examined
         first, is_one = self.shapes[0], len(self.shapes) == 1
         what = f"the shape of {quote(first.name)}, made by {quote(first.operator)}, {first.why}"
         if not is_one:
@@ -121,7 +121,7 @@ class DependentShapes(LoadError):
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
 
     def blocked(self, error: QnnMemError) -> DependentShapes:
-        """The same answer where stating the shapes leads to another error."""
+        """Return the error extended by the one that follows once the shapes are stated."""
         end = chain_words("; with these it ends in: ", error.what)
         return DependentShapes(self.path, self.shapes, self.seen, end)
 
@@ -132,7 +132,7 @@ def _setting(name: str, shape: tuple[int, ...] | None) -> Setting:
 
 
 def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None:
-    """Raise DependentShapes if data decide the shapes of some of these tensors."""
+    """Raise DependentShapes if the shapes of some of these tensors depend on data."""
     flow = scope.flow
     open_ones = [name for name in names if name in flow.culprit and name not in flow.pending]
     if open_ones:
@@ -140,9 +140,9 @@ def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None
 
 
 def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> DependentShapes:
-    """Error about tensors whose shapes data decide."""
+    """Return the error about tensors whose shapes depend on data."""
     makers = {name: node for node in scope.graph.node for name in node.output}
-    # What is made from other open ones may follow from their shapes.
+    # The shape of a tensor made from other unknown ones may follow from theirs.
     names = [
         name
         for name in names
@@ -164,7 +164,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
 
 
 def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes in a trial run, of as many tensors as made-up data reach."""
+    """Return the shapes seen in a trial run with random data."""
     if not names:
         return {}
     try:
@@ -176,7 +176,7 @@ def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple
 
 
 def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
-    """The largest shape of an op's first output, where the operator itself tells."""
+    """Return the largest possible shape of an op's first output, if the operator implies one."""
     kind = scope.types.get(node.input[0]) if node.input else None
     if kind is None or kind.shape is None:
         return None
@@ -189,7 +189,7 @@ def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:
-    """The way out where an input of the model itself says the shape."""
+    """Return the cure if an input of the model gives the shape."""
     if name not in scope.flow.culprit:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]

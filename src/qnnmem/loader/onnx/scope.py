@@ -69,8 +69,8 @@ SHAPING = {
 class Flow:
     """Constant tensors, and per tensor of data-dependent shape the node that made it so.
 
-    What follows from control flow whose bodies are not examined yet is `pending`: all else said
-    about it may still change. Only `analyse` fills the collections.
+    Results of control flow whose bodies are not examined yet are `pending`: facts about them
+    may still change. Only `analyse` fills the collections.
     """
 
     const: set[str] = field(default_factory=set)
@@ -120,7 +120,7 @@ def _is_pending(node: onnx.NodeProto, flow: Flow, examined: Collection[str]) -> 
 
 def _culprit(index: int, node: onnx.NodeProto, flow: Flow) -> int | None:
     if is_op(node, "Shape", "Size"):
-        return None  # its own shape is the rank, whatever the sizes
+        return None  # its shape is the rank, independent of sizes
     for name in reads(node):
         if name in flow.culprit:
             return flow.culprit[name]

@@ -63,7 +63,7 @@ UNKNOWN = OnnxType(0, None)
 
 def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
     """Type a value info states; None for sequences, maps and optionals."""
-    ask_deadline()  # here because every walk over the inputs of a file comes by
+    ask_deadline()  # here, because every walk over the inputs of a file calls it
     kind = info.type.WhichOneof("value")
     if kind is None:
         return UNKNOWN

@@ -35,9 +35,9 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
 
 
 def check_expansion(path: Path, model: onnx.ModelProto) -> None:
-    """Refuse functions that call each other so often that too many nodes come of them.
+    """Raise LoadError for functions that expand into too many nodes.
 
-    Counted, not expanded: thirty functions of two calls each stand for a billion nodes.
+    The nodes are counted, not expanded: thirty functions of two calls each give a billion.
     """
     functions = {_called(one): one for one in model.functions}
     sizes: dict[_Key, int] = {}
@@ -65,7 +65,7 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
-    """The function that a node calls, or that a function is."""
+    """Return the key of the function that a node calls or that a function defines."""
     name = entry.op_type if hasattr(entry, "op_type") else entry.name
     return entry.domain, name, entry.overload
 
@@ -78,7 +78,7 @@ def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
 
 
 def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
-    """How many nodes stand there once calls are replaced; one too many stands for any more."""
+    """Return the number of nodes after inlining, capped at one above the limit."""
     return min(MAX_NODES + 1, sum(sizes.get(called, 1) for called in _calls(nodes)))
 
 
@@ -126,7 +126,7 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
     """Bring nodes into execution order, stably and in place; cycles are refused."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
-    # They are refused by name of what they are, not as tensors that nothing produces.
+    # Sequences and maps get an error of their own, not one about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
     maker: dict[str, int] = {}
     for index, node in enumerate(graph.node):
@@ -177,7 +177,7 @@ def _order(
     return order
 
 
-# Of these onnx or onnxruntime know what shapes come out; windows of LPAI are rewritten as ONNX.
+# Domains whose output shapes onnx or onnxruntime infer; LPAI windows are rewritten as ONNX.
 _KNOWN = (*ONNX_DOMAINS, "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "qti_aisw")
 _WAYS_OUT = {
     "ZipMap": "leave it out when exporting, with the option zipmap=False of skl2onnx",
@@ -191,12 +191,12 @@ def is_foreign(node: onnx.NodeProto) -> bool:
 
 
 def first_foreign(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """The first operator of another maker."""
+    """Return the first operator outside the standard and onnxruntime."""
     return next((node for node in nodes if is_foreign(node)), None)
 
 
 def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
-    """Error about an operator whose results nothing is known of."""
+    """Return the error about an operator with unknown output shapes."""
     who = f"{quote(node.op_type)[1:-1]} {quote(node.name or next(iter(node.output), ''))}"
     return LoadError(
         path,
@@ -218,7 +218,7 @@ def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadErr
 
 
 def check_outputs(path: Path, graph: AnyGraph) -> None:
-    """Refuse outputs that are no tensors, before sizes are asked for in vain."""
+    """Raise LoadError for outputs that are not tensors, before asking for sizes."""
     for item in graph.output:
         kind = item.type.WhichOneof("value")
         made = next((node for node in graph.node if item.name in node.output), None)
@@ -228,7 +228,7 @@ def check_outputs(path: Path, graph: AnyGraph) -> None:
 
 
 def check_foreign(path: Path, graph: AnyGraph, declared: Collection[str]) -> None:
-    """Refuse operators of other makers whose results the file itself does not describe."""
+    """Raise LoadError for custom operators whose output types the file does not declare."""
     for at in live(graph):
         node = graph.node[at]
         if is_foreign(node) and not all(name in declared for name in node.output if name):

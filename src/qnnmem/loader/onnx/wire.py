@@ -66,8 +66,8 @@ class _Scan:
     def walk(self) -> None:
         """Visit every message with a stack of our own: depth is the file's choice.
 
-        Only the messages around the present one are held: a list of all those beside it would be
-        the very thing that is looked for.
+        Only enclosing messages are kept: a list of all siblings would be the unbounded memory
+        that this check prevents.
         """
         stack = [self._children("Model", 0, len(self.blob))]
         while stack:

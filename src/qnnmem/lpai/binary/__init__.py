@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qnnmem.atomic_file import write_pieces
 from qnnmem.bounded_file import regular_size
 from qnnmem.contract.rules import finding
 from qnnmem.errors import Damaged, LoadError, QnnError, UsageError, WrongVersion
+from qnnmem.loader.file_kind import kind_of_bytes
 from qnnmem.lpai.binary.check import HW_VERSION, check
-from qnnmem.lpai.binary.kind import guess_kind
 from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
 from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote
-from qnnmem.whole_file import write_pieces
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -136,3 +136,29 @@ def _about(exc: Damaged) -> str:
 
 def _refusal(code: int, rule: str, sentence: str, call: str = _CREATE, cure: str = "") -> QnnError:
     return qnn_error(code, finding(rule, sentence, call=call, buffer="context binary", cure=cure))
+
+
+_HEAD = 4096
+# A Qualcomm binary names the SDK build that made it.
+_SDK_BUILD = re.compile(rb"v[12]\.[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{6}|qti\.aisw|libQnn")
+_CHANGED = "a qnnmem context binary whose line ends were changed by a transfer as text"
+_CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.bin'"
+
+
+def guess_kind(file: memoryview) -> tuple[str, str]:
+    """A clause that says what the file seems to be, and what to do about it."""
+    head = bytes(file[:_HEAD])
+    if not head:
+        return "the context binary is empty", _CURE
+    seems, cure = _kind(head)
+    but = f" but seems to be {seems}" if seems else ""
+    return f"the file is not a context binary of qnnmem{but}", cure
+
+
+def _kind(head: bytes) -> tuple[str, str]:
+    kind = kind_of_bytes(head)
+    if kind.name == "binary":
+        return ("a context binary of Qualcomm's SDK" if _SDK_BUILD.search(head) else ""), _CURE
+    if kind.name == "lpai":
+        return _CHANGED, _CURE
+    return kind.words, f"{kind.readers}; {_CURE}"

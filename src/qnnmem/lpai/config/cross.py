@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.lpai.config.check import is_htp_library, setting
+from qnnmem.lpai.config.check import Finder, is_htp_library, setting
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, Position
 from qnnmem.lpai.config.schema import MEM_TYPE, UINT32, tcm_works_on
-from qnnmem.lpai.config.walk import Finder
 from qnnmem.results.lint import ConfigFinding
 from qnnmem.text import quote
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from qnnmem.bounded_file import is_there
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.loader.file_kind import check_kind
-from qnnmem.lpai.config.check import classify, is_htp_library
+from qnnmem.lpai.config.check import Finder, check_keys, classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
 from qnnmem.lpai.config.json_positions import Document, read_document
-from qnnmem.lpai.config.path import Located, locate
+from qnnmem.lpai.config.read import Located, locate
 from qnnmem.lpai.config.schema import FileKind
-from qnnmem.lpai.config.walk import Finder, check_keys
 from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
 from qnnmem.text import quote
 

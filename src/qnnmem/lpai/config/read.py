@@ -8,15 +8,39 @@ on the device.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from qnnmem.bounded_file import config_file
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.lpai.config.check import check_value, classify, is_htp_library
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, read_strictly
-from qnnmem.lpai.config.path import locate
 from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key
 from qnnmem.text import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A named file that was found."""
+
+    path: Path
+    in_place_of: bool = False  # the path itself is not there, a file of the same name is
+
+
+def locate(text: str, tool_file: Path) -> Located | None:
+    """Finds the LPAI file beside the tool file or from the current folder; None if in neither.
+
+    The tools know the current folder only; beside the tool file is where the files lie on a desk.
+    A path of the device, e.g. `/data/x.conf`, is also met by `x.conf` beside the tool file. Raise
+    Damaged if the file lies outside the tool file's folder.
+    """
+    found = config_file(tool_file, text)
+    if found is not None:
+        return Located(found)
+    name = PurePosixPath(text).name
+    beside = config_file(tool_file, name) if name and text.startswith("/") else None
+    return None if beside is None else Located(beside, in_place_of=True)
+
 
 _T = TypeVar("_T")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from qnnmem.atomic_file import folder_for_output
 from qnnmem.bounded_file import regular_size
 from qnnmem.contract.rules import finding
 from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, Words, WrongSize
@@ -48,7 +49,6 @@ from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
 from qnnmem.text import quote
 from qnnmem.units import format_size
-from qnnmem.whole_file import folder_for_output
 
 Progress = Callable[[str], None]
 

@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.atomic_file import folder_for_output, put_together, write_whole
 from qnnmem.bounded_file import read_head
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import UsageError
@@ -25,10 +26,9 @@ from qnnmem.lpai.net_run.inputs import InputList, is_convertible, sanitized
 from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs
 from qnnmem.lpai.net_run.outputs import OutputTree, file_stems
 from qnnmem.lpai.runtime.convert import to_float, to_native
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 from qnnmem.units import format_size
-from qnnmem.whole_file import folder_for_output, put_together, write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,7 +224,7 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
     """Write all files or none; what is there already with the same bytes stays as it is."""
     with ExitStack() as stack:
-        staging = Path(stack.enter_context(scratch_folder(folder)))
+        staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}
         for number, (path, content) in enumerate(contents.items()):
             made = content()

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.atomic_file import write_whole
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.net_run.inputs import is_convertible, sanitized
 from qnnmem.lpai.runtime.convert import to_float
 from qnnmem.lpai.runtime.graph_io import typed
 from qnnmem.text import quote
-from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.atomic_file import write_whole
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import Tensor
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies
@@ -20,7 +21,6 @@ from qnnmem.loader.onnx.tensor import (
     value_info,
 )
 from qnnmem.units import format_size
-from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:
     import onnx

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from qnnmem.atomic_file import write_whole
 from qnnmem.calibration import Input, Sample, absolute, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import LoadError, UsageError, chain_words
@@ -29,7 +30,6 @@ from qnnmem.lpai.quantize.precision import (
     float_tensors,
 )
 from qnnmem.text import quote
-from qnnmem.whole_file import write_whole
 from qnnmem.wire import ChildFailure, Frame
 
 if TYPE_CHECKING:

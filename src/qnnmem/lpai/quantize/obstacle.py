@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.errors import Setting, Words
 from qnnmem.loader.onnx.graph import QUANT_DOMAINS, OnnxGraph, is_op, live
-from qnnmem.loader.onnx.sizes.free_dimensions import find_openings
+from qnnmem.loader.onnx.sizes.free_dimensions import find_open_inputs
 from qnnmem.lpai.program.contents import may_hold
 from qnnmem.text import quote
 
@@ -108,7 +108,7 @@ def _left_control(
     if node is None:
         return ""
     what = f"{_who(node)} is left, and nothing inside of it is quantized; "
-    switches = find_openings(OnnxGraph.of(model.graph)).switches
+    switches = find_open_inputs(OnnxGraph.of(model.graph)).switches
     if is_op(node, "If") and switches:
         switch = switches[0]
         value = str(switch.value(switch.worth[0])).lower()

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 
 from qnnmem.ir.lifetime import reordered
 from qnnmem.ir.model import Model
-from qnnmem.planner.order.delay import delayed
-from qnnmem.planner.order.fuse import fuse
-from qnnmem.planner.order.graph import ScratchRule, build_graph
+from qnnmem.planner.order.graph import ScratchRule, build_graph, fuse
 from qnnmem.planner.order.search import NoOrder, Search, Work
-from qnnmem.planner.order.segment import Segment, split
+from qnnmem.planner.order.segment import Segment, delayed, split
 from qnnmem.units import Bytes
 
 # Counted in looks at one node, so that the answer is the same on every machine; the default keeps

@@ -29,7 +29,7 @@ from qnnmem.results.programs import (
     ClientResult,
     NotChecked,
 )
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import counted, shorten
 
 _LOOK_S = 0.5  # between two checks of the time limit of executions
@@ -54,7 +54,7 @@ def check_client(
 ) -> ClientResult:
     """Run a program and report it; `say` gets every finding at once."""
     program = check_program(options.command[0])
-    with scratch_folder() as name, separate() as made:
+    with temporary_folder() as name, separate() as made:
         folder = shim_folder(Path(name))
         symbols = Symbols(name)
         session = ClientSession(

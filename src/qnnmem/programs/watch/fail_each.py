@@ -23,7 +23,7 @@ from qnnmem.programs.watch.summary import summarize
 from qnnmem.programs.watch.trace import read_trace
 from qnnmem.programs.watch.watch_run import WatchOptions, record
 from qnnmem.results.programs import FailEachResult, FailedRun, LeakedHandle, WatchResult
-from qnnmem.scratch_folder import scratch_folder
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import counted, shorten
 
 NOT_WATCHED = "not watched"  # the outcome of a run of which calls were missed
@@ -88,9 +88,9 @@ def _check_usual(usual: WatchResult, options: WatchOptions, name: str, calls: in
 
 
 def _once(options: WatchOptions) -> tuple[WatchResult, str]:
-    with scratch_folder() as folder, tempfile.TemporaryFile() as printed:
+    with temporary_folder() as folder, tempfile.TemporaryFile() as printed:
         lines = record(replace(options, output=printed), Path(folder))
-        with scratch_folder() as own:  # unknown to the program
+        with temporary_folder() as own:  # unknown to the program
             trace = Path(own, "trace.jsonl")
             with trace.open("wb") as file:
                 file.writelines(lines)

@@ -13,7 +13,7 @@ _R = TypeVar("_R")
 
 
 def stage(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Mark a pass: a LoadError that leaves it carries its name as `stage`; the text stays."""
+    """Decorate a pass: a LoadError that leaves it gets the pass's name as `stage`."""
 
     def mark(run: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(run)

@@ -41,7 +41,7 @@ ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 
 @stage("build")
 def build(model: ShapedModel) -> Model:
-    """Model of the IR, named like its file."""
+    """Return the `ir.Model`, named after its file."""
     made = _build(model.resolved.path.stem, model.scope, _notes(model))
     check_model(model.resolved.path, made)
     given = model.resolved
@@ -50,7 +50,7 @@ def build(model: ShapedModel) -> Model:
 
 
 def _foreign(model: ShapedModel) -> list[str]:
-    """Operators of other makers that are executed."""
+    """Return the custom operators of a graph."""
     return [
         scope.graph.node[at].op_type
         for scope in model.scope.with_bodies()
@@ -74,14 +74,14 @@ def _notes(model: ShapedModel) -> Iterator[str]:
         )
     for name, declared_sizes in model.resolved.outputs.items():
         sizes = model.scope.types[name].shape or ()
-        # Inputs of other sizes than the file states give other outputs than it declares.
+        # With other input sizes than the file states, outputs differ from declared ones, too.
         if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
             said = by_sizes(size or "?" for size in declared_sizes)
             yield f"output {quote(name)} is declared as {said}, the model gives {by_sizes(sizes)}"
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
-    """Whether a declared shape, 0 where it is open, is not the one found."""
+    """True if a declared shape, with 0 for free sizes, differs from the inferred one."""
     if len(declared) != len(sizes):
         return True
     pairs = zip(declared, sizes, strict=True)
@@ -129,7 +129,7 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
 
 
 def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[str]:
-    """That constants take more bytes than the file stores, and which of them is computed."""
+    """Yield a note if computed constants take more bytes than the file stores."""
     stored = {item.name: stored_bytes(item) for item in graph.initializer}
     for node in graph.node:
         if is_op(node, "Constant"):
@@ -272,7 +272,7 @@ _BY_DATA = frozenset(
         *("ConvTransposeWithDynamicPads", "DynamicTimeWarping", "ExpandDims", "Unique"),
     )
 )
-_DECIDING = {"If": (0,), "Loop": (0, 1)}  # inputs that choose a branch or count the turns
+_DECIDING = {"If": (0,), "Loop": (0, 1)}  # inputs that choose a branch or the number of iterations
 
 
 def inputs_it_holds_for(
@@ -281,13 +281,13 @@ def inputs_it_holds_for(
     valued: Mapping[str, str],
     stated: Mapping[str, tuple[int, ...]],
 ) -> Iterator[str]:
-    """Sentences about what an input must have in common with the one that was planned.
+    """Yield sentences about the inputs for which the plan holds.
 
     `graph` is the model before constants are folded, `scope` the same with every shape found.
     """
     for name, text in valued.items():
         node = _decided(graph.node, {name})
-        if node is not None:  # a value that is only computed with changes no size
+        if node is not None:  # a value used only in arithmetic changes no size
             yield f"holds for {quote(name)} = {text} only: {_named(node)} depends on it"
     makers: dict[str, onnx.NodeProto] = {}
     measured: list[str] = []
@@ -305,7 +305,7 @@ def inputs_it_holds_for(
 
 
 def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto | None:
-    """The first node whose branch, turns or output shape follow from the values of `known`."""
+    """Return the first node whose branch, iterations or output shape depend on `known` values."""
     known = set(known)
     for node in nodes:
         deciding = _DECIDING.get(node.op_type, SHAPING.get(node.op_type, ()))
@@ -321,7 +321,7 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
 
 
 def _may_vary(node: onnx.NodeProto | None) -> bool:
-    """Whether nothing but a trial run says what shape a node gives."""
+    """True if only a trial run shows a node's output shape."""
     if node is None:
         return False
     return is_op(node, *CONTROL) or is_foreign(node) or node.op_type in _BY_DATA

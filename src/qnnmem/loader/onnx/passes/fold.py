@@ -42,7 +42,7 @@ def fold(model: ResolvedModel, child: TrialChild) -> FoldedModel:
 
 
 def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
-    """Questions about a model, put to a child."""
+    """Return the child's interface for questions about a model."""
     import onnx
 
     head = onnx.ModelProto(ir_version=model.head.ir_version, opset_import=model.head.opset_import)
@@ -64,7 +64,7 @@ def fold_branches(trials: Trials, scope: Scope) -> Scope:
         taken = _branches_taken(trials, scope)
         if not taken:
             return scope
-        # This ends: each round takes away an If, and branches bring only what was inside of it.
+        # Terminates: each round removes an If, and a branch adds only nodes from inside it.
         graph = inline_branches(scope.graph, taken, set(all_names(scope.graph)))
         scope = infer_scope(trials, replace(scope, graph=graph))
 
@@ -112,7 +112,7 @@ def infer_scope(trials: Trials, scope: Scope) -> Scope:
     declared = {name: trials.declared[name] for name in scope.declared}
     given = {**scope.bounded, **_stated(trials, scope, types), **declared}
     if given:
-        # What follows from a stated or declared shape is known, but not proven.
+        # Types that follow from a stated or declared shape are known, but not proven.
         types = infer_types(trials, scope.graph, {**scope.proven, **given})
         types.update({name: found[name] for name in settled})
     for name, kind in scope.measured.items():
@@ -140,7 +140,7 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
 def inline_branches(
     graph: OnnxGraph, taken: Mapping[int, onnx.GraphProto], used: set[str]
 ) -> OnnxGraph:
-    """Graph in which Ifs, named by their position, gave way to the branch taken; `used` grows."""
+    """Return the graph with the Ifs at these positions replaced by the branch; extends `used`."""
     nodes: list[onnx.NodeProto] = []
     stored = list(graph.initializer)
     for index, node in enumerate(graph.node):

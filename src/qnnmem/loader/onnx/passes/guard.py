@@ -44,7 +44,7 @@ def guard(model: ReadModel) -> GuardedModel:
 
 
 def decode(model: ReadModel) -> onnx.ModelProto:
-    """The message in bytes that were looked at; nothing in it is checked."""
+    """Return the decoded message without further checks."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

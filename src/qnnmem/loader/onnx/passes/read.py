@@ -15,7 +15,7 @@ MAX_FILE = (1 << 31) - 1  # protobuf's own limit
 
 @dataclass(frozen=True, slots=True)
 class ReadModel:
-    """Bytes that a protobuf library may be given."""
+    """Bytes that are safe to give to a protobuf library."""
 
     path: Path
     blob: bytes
@@ -23,18 +23,18 @@ class ReadModel:
 
 @stage("read")
 def read(path: Path) -> ReadModel:
-    """Read a file and look at its bytes."""
+    """Read a file and check that it unpacks into bounded memory."""
     return admit(path, read_bytes(path, MAX_FILE))
 
 
 @stage("read")
 def admit(path: Path, blob: bytes) -> ReadModel:
-    """Look at bytes that are in memory already; `path` is what errors call them."""
+    """Check bytes that are already in memory; errors name them `path`."""
     check_wire(path, blob)
     return ReadModel(path, blob)
 
 
 def mentions(path: Path, words: Iterable[str]) -> bool:
-    """Whether any of the words occurs in a file; it is not unpacked for that."""
+    """True if any of the words occurs in the raw bytes."""
     blob = read_bytes(path, MAX_FILE)
     return any(word.encode() in blob for word in words)

@@ -52,7 +52,7 @@ class OpenModel:
     path: Path
     head: onnx.ModelProto  # IR version, operator sets, metadata; of the graph only its name
     graph: OnnxGraph
-    declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
     outputs: Mapping[str, tuple[int, ...]]  # sizes the file declares for outputs, 0 where open
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
@@ -76,7 +76,7 @@ class ResolvedModel(OpenModel):
 
 @stage("resolve")
 def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
-    """Inline functions, drop what nothing reads and what the file only claims."""
+    """Inline functions; drop unread initializers and declared shapes."""
     head = copied_without(model.proto, "graph", "functions")
     head.graph.CopyFrom(copied_without(model.proto.graph, *_CONTENT))
     head.ir_version = max(head.ir_version, MIN_IR_VERSION)
@@ -101,7 +101,7 @@ def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
 
 @stage("resolve")
 def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
-    """Give every input a fixed shape, or the value that is given for it."""
+    """Give every input a fixed shape or its given value."""
     graph = model.graph
     inputs, constants = fix_inputs(model.path, graph, fixed)
     stored = (*graph.initializer, *constants)
@@ -196,12 +196,12 @@ _DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType({"STFT": {"oneside
 
 
 def lacks_defaults(node: onnx.NodeProto) -> bool:
-    """Whether a node, or one inside of it, leaves out what inference would get wrong."""
+    """True if a node or its bodies omit an attribute whose default inference gets wrong."""
     return bool(_missing(node)) or any(lacks_defaults(n) for b in bodies(node) for n in b.node)
 
 
 def write_defaults(node: onnx.NodeProto) -> None:
-    """Write what is left out into a node that only the caller holds, and into its bodies."""
+    """Write omitted defaults into a node and its bodies, in place; the caller owns the node."""
     for name, value in _missing(node).items():
         node.attribute.add(name=name, type=_INT, i=value)
     for body in bodies(node):

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from qnnmem.loader.onnx.trial.child import TrialChild
 
-# Each round settles a control-flow node or ends; the time limit strikes long before.
+# Each round settles a control-flow node or stops; the time limit applies long before.
 _MAX_ROUNDS = 100_000
 
 
@@ -60,7 +60,7 @@ class ShapedModel:
 
     resolved: ResolvedModel
     scope: Scope
-    notes: tuple[str, ...] = ()  # what trying the sizes showed
+    notes: tuple[str, ...] = ()  # notes from trying the sizes
 
 
 @stage("shape")
@@ -71,7 +71,7 @@ def shape(model: FoldedModel, child: TrialChild) -> ShapedModel:
 
 @stage("shape")
 def shape_graph(trials: Trials, scope: Scope) -> Scope:
-    """Folded scope with a type for every tensor, and numbers in the place of Shape nodes."""
+    """Return the folded scope with a type for every tensor; Shape nodes become constants."""
     for _ in range(_MAX_ROUNDS):
         scope, news = _examine_bodies(trials, scope)
         if news:
@@ -82,13 +82,13 @@ def shape_graph(trials: Trials, scope: Scope) -> Scope:
             check_scope(trials, scope)
             return _with_numbers(scope)
         scope, news = _measure(trials, scope, missing)
-        # Even without news the bodies examined above change what depends on data.
+        # Even without new types, the bodies examined above change what depends on data.
         scope = fold_branches(trials, infer_scope(trials, scope) if news else scope)
     raise LoadError(trials.path, "has more control flow than can be settled")
 
 
 def _with_numbers(scope: Scope) -> Scope:
-    """Scope with shapes as constants in the graph: what only serves to ask a shape is then dead."""
+    """Return the scope with shapes as constants; nodes that only feed Shape become dead."""
     nodes = []
     for node in scope.graph.node:
         number = None
@@ -99,7 +99,7 @@ def _with_numbers(scope: Scope) -> Scope:
 
 
 def _examine_bodies(trials: Trials, scope: Scope) -> tuple[Scope, bool]:
-    """Shape bodies that are ready; also whether that settled an output inference had left open."""
+    """Shape bodies that are ready; also return whether that settled an open output."""
     news = False
     for index, node in enumerate(scope.graph.node):
         if not is_op(node, *CONTROL) or not node.output or node.output[0] in scope.bodies:
@@ -138,7 +138,7 @@ def _examine_node(trials: Trials, scope: Scope, index: int) -> tuple[Scope, bool
 def _with_outcome(
     scope: Scope, node: onnx.NodeProto, results: Sequence[OnnxType | str]
 ) -> tuple[Scope, bool]:
-    """Scope that knows what control flow gives; also whether anything of it is settled."""
+    """Return the scope with output types of control flow, and whether any was settled."""
     given = {name: one for name, one in zip(node.output, results, strict=False) if name}
     kinds = {name: one for name, one in given.items() if isinstance(one, OnnxType)}
     words = {name: one for name, one in given.items() if isinstance(one, str)}
@@ -162,7 +162,7 @@ def _shape_body(
     typed: Mapping[str, OnnxType],
     found: Mapping[str, onnx.TensorProto],
 ) -> Scope:
-    """Scope of a body, shaped as a graph to which outer tensors are lent as inputs."""
+    """Return the scope of a body, shaped as a graph with captured tensors as inputs."""
     outer = captured(body)
     fixed = frozenset(name for name in outer if name in found)
     lent = [value_info(name, typed[name]) for name in outer if name not in fixed]
@@ -224,14 +224,14 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
 
 
 def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozenset[str]:
-    """Tensors that the file itself gives a type, if that brings us further; ops are unknown."""
+    """Return types that the file declares for outputs of custom ops."""
     made = {name for node in scope.graph.node for name in node.output}
     usable = frozenset(name for name in trials.declared if name in made) - scope.declared
     return usable if usable.intersection(missing) else frozenset()
 
 
 def find_type(trials: Trials, graph: AnyGraph, name: str) -> OnnxType:
-    """Type of a tensor after folding and shaping only what it is computed from."""
+    """Return a tensor's type after folding and shaping only the nodes it depends on."""
     import onnx
 
     output = onnx.ValueInfoProto(name=name)
@@ -244,7 +244,7 @@ def find_type(trials: Trials, graph: AnyGraph, name: str) -> OnnxType:
 
 
 def write_typed(model: ShapedModel) -> onnx.ModelProto:
-    """Message of its own with value infos for all tensors.
+    """Return a new ONNX model with value infos for all tensors.
 
     External data stays where it is: locations were checked and are relative to the model's folder.
     """

@@ -26,7 +26,7 @@ from qnnmem.loader.onnx.inputs import Fixed, dims_of, settings_of
 from qnnmem.loader.onnx.passes.resolve import OpenModel
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.sizes.attempts import Attempts, RunFailure, shape_model, with_all_dependent
-from qnnmem.loader.onnx.sizes.free_dimensions import Openings, OpenSize, Switch, find_openings
+from qnnmem.loader.onnx.sizes.free_dimensions import OpenInputs, OpenSize, Switch, find_open_inputs
 from qnnmem.loader.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
 from qnnmem.loader.onnx.trial.child import TrialChild
 from qnnmem.text import quote
@@ -37,7 +37,7 @@ _MOST_WATCHED = 10_000
 
 
 def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
-    """Shaped model whose sizes onnxruntime takes, or an error that says what it would take."""
+    """Return the shaped model; raise an error with sizes that onnxruntime accepts."""
     try:
         shaped = shape_model(model, fixed, child)
     except LoadError as exc:
@@ -53,7 +53,7 @@ def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> Shaped
 
 
 def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
-    """Tensors that inference alone has given a shape: a run shows whether it is right."""
+    """Return the tensors whose shape comes from inference alone; a run confirms it."""
     if not any(item.domain in ONNX_DOMAINS for item in model.head.opset_import):
         return ()
     made = (name for node in model.graph.node for name in node.output)
@@ -61,7 +61,7 @@ def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
 
 
 def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a model whose tensors have other shapes than inference says."""
+    """Raise LoadError if a run shows other shapes than inference."""
     for name, shape in seen.items():
         inferred = shaped.scope.types[name].shape
         if inferred != shape:
@@ -74,27 +74,27 @@ def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None
 
 
 class _Advisor:
-    """What can be said about one model and what a caller gives for it."""
+    """Advice about one model and the sizes and values given for it."""
 
     def __init__(self, model: OpenModel, given: Fixed, child: TrialChild) -> None:
         self._model, self._given = model, given
-        self._openings: Openings = find_openings(model.graph)
-        self._switches = [s for s in self._openings.switches if s.input not in given.values]
+        self._open_inputs: OpenInputs = find_open_inputs(model.graph)
+        self._switches = [s for s in self._open_inputs.switches if s.input not in given.values]
         self._child = child
 
     def advise(self, error: LoadError) -> LoadError:
-        """The error, of the same pass, with what would help."""
+        """Return the error of the same pass with a cure."""
         better = self._complete(error) if isinstance(error, FreeDimensions) else self._mend(error)
         better.stage = error.stage
         return better
 
     def _complete(self, error: FreeDimensions) -> FreeDimensions:
-        """The same error with sizes for all that is open."""
+        """Return the error with sizes for every free dimension."""
         sizes = tuple((o, o.worth[0]) for o in self._open_sizes() if self._size(o) is None)
         numbers = tuple((switch, switch.worth[0]) for switch in self._switches)
         attempts = Attempts(self._model, self._child)
-        found = search(attempts, self._openings, self._given, OpenChoice(sizes, numbers))
-        settings = settings_of(fixed_with(self._openings, self._given, found.candidate))
+        found = search(attempts, self._open_inputs, self._given, OpenChoice(sizes, numbers))
+        settings = settings_of(fixed_with(self._open_inputs, self._given, found.candidate))
         others = () if found.untried else self._at_other_rates(attempts, found.candidate, settings)
         return FreeDimensions(
             error.path, error.free, settings, untried=found.untried, others=others
@@ -103,7 +103,7 @@ class _Advisor:
     def _at_other_rates(
         self, attempts: Attempts, found: OpenChoice, settings: Sequence[Setting]
     ) -> tuple[Words, ...]:
-        """The same window at other sample rates, where it runs there, by what differs."""
+        """Yield the settings that differ for the same window at other sample rates that run."""
         choices = (
             found.switched({switch: rate})
             for switch, chosen in found.numbers
@@ -112,11 +112,11 @@ class _Advisor:
             if rate != chosen
         )
         fitting = (choice for choice in choices if self._fits(attempts, choice))
-        fixed = (fixed_with(self._openings, self._given, choice) for choice in fitting)
+        fixed = (fixed_with(self._open_inputs, self._given, choice) for choice in fitting)
         return tuple(spaced([s for s in settings_of(one) if s not in settings]) for one in fixed)
 
     def _mend(self, error: LoadError) -> LoadError:
-        """The same error with what would help; the error itself if nothing is known to."""
+        """Return the error with a cure, or unchanged if none is known."""
         sizes = tuple((o, size) for o in self._open_sizes() if (size := self._size(o)))
         if not (sizes or self._switches):
             return error
@@ -126,14 +126,14 @@ class _Advisor:
         for combination in self._combinations():
             if self._fits(attempts, OpenChoice(sizes, combination)):
                 return self._switched(error, combination)
-        if error.cure:  # data decide, not sizes
+        if error.cure:  # depends on data, not on sizes
             return error
         start = OpenChoice(sizes, tuple((s, s.worth[0]) for s in self._switches))
-        found = search(attempts, self._openings, self._given, start, grow=True)
+        found = search(attempts, self._open_inputs, self._given, start, grow=True)
         return error if found.untried else self._resized(error, attempts, start, found.candidate)
 
     def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
-        """Why onnxruntime does not run the model with the sizes given, or notes about that."""
+        """Return why onnxruntime does not run the model with these sizes, or notes."""
         attempts = Attempts(self._model, self._child, _watched(self._model, shaped))
         if attempts.barrier:
             return ()
@@ -141,7 +141,7 @@ class _Advisor:
         combinations = list(self._combinations()) or [()]
         for combination in combinations:
             candidate = OpenChoice((), combination)
-            fixed = fixed_with(self._openings, self._given, candidate)
+            fixed = fixed_with(self._open_inputs, self._given, candidate)
             failure = attempts.run(fixed, thorough=True)
             check_seen(shaped, attempts.seen)
             if failure is not None:
@@ -155,24 +155,24 @@ class _Advisor:
         return tuple(f"onnxruntime refuses these sizes when {w}: {f.text}" for w, f in failures)
 
     def _open_sizes(self) -> list[OpenSize]:
-        """Sizes that the file leaves open, but for those of inputs that are constants now."""
+        """Return the free sizes, except those of inputs that became constants."""
         return [
             size.at_rate(self._rate(size.rate)) if size.rate else size
-            for size in self._openings.sizes
+            for size in self._open_inputs.sizes
             if size.input not in self._given.values
         ]
 
     def _rate(self, name: str) -> int:
         """The sample rate that the caller gives, or that is tried first."""
         given = self._given.values.get(name)
-        likeliest = next(s.worth[0] for s in self._openings.switches if s.input == name)
+        likeliest = next(s.worth[0] for s in self._open_inputs.switches if s.input == name)
         return given if isinstance(given, int) and given > 0 else likeliest
 
     def _size(self, size: OpenSize) -> int | None:
-        """What the caller gives for an open size."""
+        """Return the size that the caller gives for a free one."""
         if size.dim in self._given.dims:
             return self._given.dims[size.dim]
-        for item in self._openings.inputs:
+        for item in self._open_inputs.inputs:
             shape = self._given.shapes.get(item.name)
             if shape is None:
                 continue
@@ -185,14 +185,14 @@ class _Advisor:
         return None
 
     def _combinations(self) -> Iterator[tuple[tuple[Switch, int], ...]]:
-        """Values of all switches together, the likeliest first."""
+        """Yield combinations of switch values, the likeliest first."""
         if not self._switches:
             return
         ways = [[(switch, number) for number in switch.worth] for switch in self._switches]
         yield from itertools.islice(itertools.product(*ways), _COMBINATIONS)
 
     def _fits(self, attempts: Attempts, candidate: OpenChoice) -> bool:
-        fixed = fixed_with(self._openings, self._given, candidate)
+        fixed = fixed_with(self._open_inputs, self._given, candidate)
         if attempts.run(fixed) is not None:
             return False
         try:
@@ -202,8 +202,8 @@ class _Advisor:
         return True
 
     def _switched(self, error: LoadError, combination: tuple[tuple[Switch, int], ...]) -> LoadError:
-        """The error with values of inputs that avoid the branch it comes from."""
-        fixed = fixed_with(self._openings, self._given, OpenChoice((), combination))
+        """Return the error with input values that avoid the branch it comes from."""
+        fixed = fixed_with(self._open_inputs, self._given, OpenChoice((), combination))
         names = ", ".join(quote(switch.input) for switch, _ in combination)
         settings = settings_of(fixed)
         verb = "decides" if len(combination) == 1 else "decide"
@@ -217,19 +217,19 @@ class _Advisor:
     def _resized(
         self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
     ) -> LoadError:
-        """The error with the size that does not fit and how large it must be."""
+        """Return the error with the size that does not fit and the size that does."""
         old = dict(start.sizes)
         changed = [(size, number) for size, number in found.sizes if old[size] != number]
         words = "these sizes do not fit together"
         if len(changed) == 1:
             size, _ = changed[0]
-            least = boundary(attempts, self._openings, self._given, found, size, old[size])
+            least = boundary(attempts, self._open_inputs, self._given, found, size, old[size])
             words = f"{size.words} is {old[size]}, which does not fit"
             if least is not None and self._fits(attempts, found.sized({size: least})):
                 found = found.sized({size: least})
                 most = "at least" if least > old[size] else "at most"
                 words = f"{size.words} is {old[size]} and must be {most} {least}"
-        fixed = fixed_with(self._openings, self._given, found)
+        fixed = fixed_with(self._open_inputs, self._given, found)
         if not changed:  # a name that stands for two sizes
             given = self._given.shapes
             odd = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")

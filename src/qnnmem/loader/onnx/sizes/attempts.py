@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, OutOfTime, UsageError
-from qnnmem.ir.tensor import DType, Tensor
+from qnnmem.ir.model import DType, Tensor
 from qnnmem.loader.onnx.inputs import Fixed, dims_of, fix_inputs
 from qnnmem.loader.onnx.passes.fold import fold
 from qnnmem.loader.onnx.passes.resolve import OpenModel, resolve
@@ -24,12 +24,12 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     import onnx
 
-# A model that is larger, or inputs that are, take too long to be sent to the child and run there.
+# A larger model or larger inputs take too long to send to the child and to run.
 MAX_TRIED_BYTES = 512 << 20
 _INT64 = 7
 _MOST = 80  # attempts
 _SECONDS = 12.0
-_ROUNDS = 32  # for tensors whose shapes data decide, each behind the ones before
+_ROUNDS = 32  # rounds for tensors whose shapes depend on data, each after the previous ones
 _LONGEST = 200  # characters of a reason
 _NODE = re.compile(r"while running (\S+) node\. Name:'(.*?)' Status Message: ", re.S)
 _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?")
@@ -37,14 +37,14 @@ _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why a model does not run: the same for all data, or different from data to data."""
+    """Why a model does not run, and whether the reason is the same for all data."""
 
     text: str
     is_steady: bool
 
     @property
     def numbers(self) -> list[int]:
-        """Numbers that the reason names; sizes that would fit are often among them."""
+        """Return the numbers in the reason; they often include a size that fits."""
         found = (int(word) for word in re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", self.text))
         return list(dict.fromkeys(number for number in found if number > 0))
 
@@ -57,12 +57,12 @@ def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedMode
 def with_all_dependent(
     model: OpenModel, fixed: Fixed, child: TrialChild, error: LoadError
 ) -> LoadError:
-    """The error with every shape that data decide, not only those that are met first."""
+    """Return the error with every data-dependent shape, not only the first ones."""
     if not isinstance(error, DependentShapes):
         return error
     found = error
     for _ in range(_ROUNDS):
-        # The largest shapes are not known yet: those of a trial run stand in for them.
+        # The largest shapes are not known yet; shapes of a trial run replace them.
         tried = replace(fixed, shapes={**fixed.shapes, **found.seen})
         try:
             shape_model(model, tried, child)
@@ -83,9 +83,9 @@ def with_all_dependent(
 
 @dataclass(slots=True)
 class Attempts:
-    """A model that is open in the child, and how often and how long it was tried.
+    """A model open in the child, with the count and time of attempts.
 
-    Only its counter changes, and what it has seen. What cannot be opened there can still be shaped.
+    Only the counter and the seen shapes change. A model that cannot run can still be shaped.
     """
 
     model: OpenModel
@@ -119,11 +119,11 @@ class Attempts:
 
     @property
     def is_over(self) -> bool:
-        """Whether enough was tried."""
+        """True if the attempts are used up."""
         return self._count >= _MOST or time.monotonic() > self._end
 
     def run(self, fixed: Fixed, *, thorough: bool = False) -> RunFailure | None:
-        """Run the model with these sizes; None if that works or nothing can be said.
+        """Run the model with these sizes; return None if it runs or cannot be judged.
 
         Only a `thorough` run, with several data, tells whether a failure is steady.
         """
@@ -167,7 +167,7 @@ class Attempts:
 
 
 def _cleaned(text: str) -> str:
-    """What onnxruntime says, without places in its own source code."""
+    """Return onnxruntime's message without positions in its source code."""
     nodes = list(_NODE.finditer(text))  # the innermost node is the last
     rest = text[nodes[-1].end() :] if nodes else text
     rest = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", rest)

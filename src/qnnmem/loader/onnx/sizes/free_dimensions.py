@@ -27,7 +27,7 @@ _SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
 _WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
 _RATE = 16000
 _RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})
-# A second of sound is a better guess than a few samples, which front ends cut off.
+# One second of sound is a better guess than a few samples, which front ends cut off.
 _SOUND = ("audio", "wave", "waveform", "waveforms", "speech", "pcm", "wav")
 _NAMED = {
     **dict.fromkeys(("height", "width", "h", "w", "rows", "cols"), _SIDES),
@@ -39,21 +39,21 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class OpenSize:
-    """A size that the file leaves open: a named dimension, or one axis of an input."""
+    """A free size: a named dimension, or one axis of an input."""
 
     dim: str  # empty: the axis has no name
     input: str
     axis: int
     worth: tuple[int, ...]  # sizes worth a try, the best first
-    rate: str = ""  # the input that tells the sample rate: the size is a time, and scales with it
+    rate: str = ""  # input that gives the sample rate: the size is a duration and scales with it
 
     def at_rate(self, rate: int) -> OpenSize:
-        """The same with sizes for this sample rate."""
+        """Return a copy with sizes for this sample rate."""
         return replace(self, worth=tuple(size * rate // _RATE for size in self.worth))
 
     @property
     def words(self) -> str:
-        """How a sentence calls it."""
+        """Return its name in a sentence."""
         name = plain_or_quoted(self.dim, 40) if self.dim else f"dimension {self.axis}"
         return f"{name} of input {quote(self.input)}"
 
@@ -77,16 +77,16 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class Openings:
-    """Everything a model leaves open, and its inputs as the file states them."""
+class OpenInputs:
+    """Everything that a model leaves open, and its inputs as the file states them."""
 
     inputs: tuple[onnx.ValueInfoProto, ...]
     sizes: tuple[OpenSize, ...]
     switches: tuple[Switch, ...]
 
 
-def find_openings(graph: OnnxGraph) -> Openings:
-    """What the file leaves open; nothing of what a caller gives is looked at."""
+def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
+    """Return what the file leaves open, before anything the caller gives."""
     hints = dict(_hints(graph))
     sizes: dict[object, OpenSize] = {}
     for item in graph.input:
@@ -101,11 +101,11 @@ def find_openings(graph: OnnxGraph) -> Openings:
     switches = tuple(_switches(graph))
     rate = next((switch.input for switch in switches if switch.is_rate), "")
     found = (_rated(size, rate) if rate else size for size in sizes.values())
-    return Openings(graph.input, tuple(found), switches)
+    return OpenInputs(graph.input, tuple(found), switches)
 
 
 def _rated(size: OpenSize, rate: str) -> OpenSize:
-    """A length as a time, where it is one of samples."""
+    """Return a length in samples as a duration."""
     windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.worth)
     return size if windows is None else replace(size, worth=windows, rate=rate)
 
@@ -121,7 +121,7 @@ def _worth(
     inner = rank == 3 and axis == 1 and all(d.dim_value > 0 for d in (dims[0], dims[2]))
     if "batch" in name:
         return (*first, *_ONES)
-    if named := _named(name):  # what it is called says more than where it stands
+    if named := _named(name):  # its name says more than its position
         plain = named is _CHANNELS and rank == 3 and axis == 1  # of sound, not of an image
         small = named is _SIDES and rank > 4  # a film takes long
         return (*first, *((1,) if plain else (64,) if small else ()), *named)
@@ -138,7 +138,7 @@ def _worth(
 
 
 def _named(name: str) -> tuple[int, ...]:
-    """Usual sizes of a dimension of this name; the last word of it tells most."""
+    """Return usual sizes of a dimension of this name; the last word counts most."""
     words = re.findall(r"[a-z]+", name)
     return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
 
@@ -150,7 +150,7 @@ def _is_sound(item: onnx.ValueInfoProto) -> bool:
 
 
 def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
-    """Sizes of input axes that the first weights they meet tell."""
+    """Return sizes of input axes that the first weights they reach imply."""
     stored = {item.name: tuple(item.dims) for item in graph.initializer}
     # Axes of tensors that are an input in another order.
     axes = {
@@ -199,7 +199,7 @@ def _switches(graph: OnnxGraph) -> Iterator[Switch]:
 def _steers(
     graph: AnyGraph, reached: set[str], known: dict[str, int], numbers: dict[int, None]
 ) -> bool:
-    """Whether a condition is computed from reached names; gathers what they are compared with."""
+    """True if a condition depends on the reached names; collects the values compared with."""
     known = known | dict(_constants(graph))
     found = False
     for node in graph.node:

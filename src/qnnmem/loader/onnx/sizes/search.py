@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from qnnmem.errors import LoadError, UsageError, Words, chain_words
 from qnnmem.loader.onnx.inputs import Fixed, dims_of, free_axes
 from qnnmem.loader.onnx.sizes.attempts import Attempts, RunFailure, with_all_dependent
-from qnnmem.loader.onnx.sizes.free_dimensions import Openings, OpenSize, Switch
+from qnnmem.loader.onnx.sizes.free_dimensions import OpenInputs, OpenSize, Switch
 
 _HINTS = 6  # numbers of one failure that are tried
-_UNSHAPED = 3  # sizes that run but cannot be shaped, until that is the answer
+_UNSHAPED = 3  # sizes that run but cannot be shaped, before that becomes the answer
 _LARGEST = 1 << 20
 _EARLY = 5  # usual sizes are tried with the likeliest switches before other ones are
 
@@ -26,11 +26,11 @@ class OpenChoice:
     numbers: tuple[tuple[Switch, int], ...] = ()
 
     def sized(self, changes: Mapping[OpenSize, int]) -> OpenChoice:
-        """The same with some sizes changed."""
+        """Return a copy with some sizes changed."""
         return OpenChoice(tuple((o, changes.get(o, s)) for o, s in self.sizes), self.numbers)
 
     def switched(self, changes: Mapping[Switch, int]) -> OpenChoice:
-        """The same with some switches set another way; a window lasts as long at another rate."""
+        """Return a copy with other switch values; a window keeps its duration at another rate."""
         rates = {o.input: (changes[o], n) for o, n in self.numbers if o in changes and o.is_rate}
         sizes = (
             (o, number * new // old)
@@ -42,19 +42,19 @@ class OpenChoice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best candidate, and why it could not be tried to the end; empty if it was."""
+    """The best candidate, and why its trial is incomplete, if it is."""
 
     candidate: OpenChoice
     untried: Words = ""
 
 
-def fixed_with(openings: Openings, given: Fixed, candidate: OpenChoice) -> Fixed:
-    """What a caller would give for a candidate, beside what is given already."""
+def fixed_with(open_inputs: OpenInputs, given: Fixed, candidate: OpenChoice) -> Fixed:
+    """Return the settings for a candidate in addition to the given ones."""
     by_dim = {size.dim: number for size, number in candidate.sizes if size.dim}
     by_axis = {(s.input, s.axis): number for s, number in candidate.sizes if not s.dim}
     dims, shapes = dict(given.dims), dict(given.shapes)
     values = {**given.values, **{s.input: s.value(number) for s, number in candidate.numbers}}
-    for item in openings.inputs:
+    for item in open_inputs.inputs:
         if item.name in values:
             continue
         sizes = dims_of(item)
@@ -75,7 +75,12 @@ def fixed_with(openings: Openings, given: Fixed, candidate: OpenChoice) -> Fixed
 
 
 def search(
-    attempts: Attempts, openings: Openings, given: Fixed, start: OpenChoice, *, grow: bool = False
+    attempts: Attempts,
+    open_inputs: OpenInputs,
+    given: Fixed,
+    start: OpenChoice,
+    *,
+    grow: bool = False,
 ) -> Found:
     """The first candidate that runs and can be shaped; `grow` looks near the start first."""
     near: deque[OpenChoice] = deque([start])
@@ -92,7 +97,7 @@ def search(
             if candidate in seen:
                 continue
             seen.add(candidate)
-            fixed = fixed_with(openings, given, candidate)
+            fixed = fixed_with(open_inputs, given, candidate)
             failure = attempts.run(fixed)
             if failure is not None:
                 near.extend(_hinted(candidate, failure))
@@ -116,7 +121,7 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
 
 
 def _others(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Other usual sizes: all that are no batch at once, switches, then one after the other."""
+    """Yield other usual sizes: all but batches at once, then switches, then one by one."""
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.worth) for size in long), default=0)
     for at in range(1, most):
@@ -137,7 +142,7 @@ def _switched(start: OpenChoice, at: int) -> Iterator[OpenChoice]:
 
 
 def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
-    """The same sizes, one of them doubled or halved again and again."""
+    """Yield the same sizes with one of them repeatedly doubled or halved."""
     for power in range(1, 12):
         for size, number in start.sizes:
             if number << power <= _LARGEST and number:
@@ -147,7 +152,7 @@ def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
 
 
 def _hinted(candidate: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
-    """Sizes that the reason of a failure names."""
+    """Yield sizes that the reason of a failure names."""
     known = {number for _, number in candidate.sizes}
     numbers = [number for number in failure.numbers if number <= _LARGEST]
     fresh = [number for number in numbers if number not in known]
@@ -159,17 +164,17 @@ def _hinted(candidate: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
 
 def boundary(
     attempts: Attempts,
-    openings: Openings,
+    open_inputs: OpenInputs,
     given: Fixed,
     found: OpenChoice,
     size: OpenSize,
     bad: int,
 ) -> int | None:
-    """The size nearest to a bad one that still runs, if all on its side seem to; else None."""
+    """Return the size nearest to a bad one that still runs, or None."""
     good = dict(found.sizes)[size]
 
     def runs(number: int) -> bool:
-        fixed = fixed_with(openings, given, found.sized({size: number}))
+        fixed = fixed_with(open_inputs, given, found.sized({size: number}))
         return attempts.run(fixed) is None
 
     step = 1 if good > bad else -1

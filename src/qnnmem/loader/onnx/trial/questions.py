@@ -38,7 +38,7 @@ class Trials:
     child: TrialChild
     head: onnx.ModelProto  # IR version and operator sets, no graph
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
-    declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
     inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
 
     @property

@@ -15,7 +15,6 @@ from qnnmem.planner.blockers import find_blockers
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.instance import arrange
 from qnnmem.planner.layout import Layout, constant_bytes
-from qnnmem.planner.planner import DEFAULT_TIME_LIMIT_S, Watcher, plan_within
 from qnnmem.planner.pools import (
     Budget,
     BudgetVerdict,
@@ -29,6 +28,7 @@ from qnnmem.planner.pools import (
     as_options,
 )
 from qnnmem.planner.problem import Buffer, Infeasible, Plan, Problem, find_peak
+from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Watcher, plan_within
 from qnnmem.planner.states import check_states, suggest_states
 from qnnmem.planner.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
 from qnnmem.provenance import Origin, Sourced

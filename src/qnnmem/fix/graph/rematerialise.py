@@ -1,39 +1,176 @@
-"""The remedy that computes a cheap tensor again instead of keeping it while the most is alive.
+"""Remedy that recomputes a cheap tensor before a late reader instead of keeping it.
 
-    at the fullest step    what is kept there and only read later
-    can it be made again   by a few cheap ops, from what is there anyway or is smaller
-    is less alive then     the same count as the planner's, over all steps; else the next
+    at the step with most bytes alive   tensors kept there and read only later
+    can a tensor be recomputed          by a few cheap ops, from inputs alive anyway or smaller
+    are fewer bytes alive then          counted as the planner counts, over all steps
 
-until nothing gets better. The planner is the judge of the whole, and results are compared.
+until nothing improves. The nodes are copied under other names, and readers from there on read the
+copies. Quantize and dequantize nodes go with their op. The planner judges the whole, and results
+are compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.graph.redo import Redo, SteppedGraph, redone
-from qnnmem.fix.graph.settings import flag
+from qnnmem.fix.graph.plan_settings import flag
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.tiling.band_steps import NodeFacts, rows_of
 from qnnmem.fix.tiling.bands import Bander
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.facts import NodeFacts, rows_of
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.needed_rows import multiply_adds
 from qnnmem.fix.tiling.remedy import count
-from qnnmem.fix.tiling.windows import multiply_adds
+from qnnmem.ir import Model, Op
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, bodies
-from qnnmem.loader.onnx.passes.build import ELEMENTWISE
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies
+from qnnmem.loader.onnx.passes.build import ELEMENTWISE, build
 from qnnmem.loader.onnx.scope import is_deterministic
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
 
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.loader.onnx.tensor import OnnxType
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """Positions of ops to recompute, and of the op before which they run again."""
+
+    ops: tuple[int, ...]
+    before: int
+
+
+@dataclass(frozen=True)
+class SteppedGraph:
+    """A graph with its nodes grouped into ops."""
+
+    graph: TiledGraph
+
+    @cached_property
+    def model(self) -> Model:
+        """Ops of the graph; their sources are positions of nodes."""
+        return build(self.graph.model)
+
+    @cached_property
+    def users(self) -> dict[int, list[int]]:
+        """Ops that each node belongs to."""
+        found: dict[int, list[int]] = {}
+        for at, op in enumerate(self.model.ops):
+            for source in op.sources:
+                found.setdefault(source, []).append(at)
+        return found
+
+    @property
+    def nodes(self) -> Sequence[onnx.NodeProto]:
+        """All nodes; the first ones compute constants."""
+        return self.graph.model.scope.graph.node
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every node that runs belongs to an op."""
+        return all(at in self.users for at in range(len(self.graph.fixed), len(self.nodes)))
+
+
+def redone(graph: SteppedGraph, redo: Redo) -> SteppedGraph:
+    """Return the graph with some ops recomputed."""
+    writer = _Redoing(graph, redo)
+    for at, op in enumerate(graph.model.ops):
+        if at == redo.before:
+            writer.repeat()
+        writer.emit(at, op)
+    made = graph.graph.with_nodes(tuple(writer.written), writer.types, ())
+    return SteppedGraph(TiledGraph.of(made))
+
+
+@dataclass
+class _Redoing:
+    """Writes the nodes of a graph op by op."""
+
+    graph: SteppedGraph
+    redo: Redo
+    written: list[onnx.NodeProto] = field(default_factory=list)
+    types: dict[str, OnnxType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._taken = set(all_names(self.graph.graph.model.scope.graph))
+        self._taken |= {node.name for node in self.graph.nodes}
+        self._fixed = len(self.graph.graph.fixed)
+        self._done: set[int] = set()
+        self._new: dict[str, str] = {}  # names of recomputed tensors
+        outputs = (self.graph.model.ops[at].outputs for at in self.redo.ops)
+        self._again = {name for names in outputs for name in names}
+
+    def repeat(self) -> None:
+        """Write copies of all recomputed ops in their order."""
+        sources = {at for op in self.redo.ops for at in self.graph.model.ops[op].sources}
+        for at in sorted(sources):
+            if at >= self._fixed:
+                self._copy(at, self._new)
+
+    def emit(self, at: int, op: Op) -> None:
+        """Write the remaining nodes of an op; late readers read the copies."""
+        if at < self.redo.before or self._again.isdisjoint(op.inputs):
+            for source in op.sources:
+                self._once(source)
+            return
+        # Only reads of this op change: other ops keep the names.
+        names = {name: self._new[name] for name in op.inputs if name in self._again}
+        for source in op.sources:
+            node = self.graph.nodes[source]
+            if source < self._fixed or names.keys().isdisjoint(node.input):
+                self._once(source)
+            elif len(self.graph.users[source]) > 1:
+                self._copy(source, names)  # other ops read the original node
+            else:
+                self._write(node, [names.get(name, name) for name in node.input], node.output)
+
+    def _once(self, source: int) -> None:
+        if source >= self._fixed and source not in self._done:
+            self._done.add(source)
+            self.written.append(self.graph.nodes[source])
+
+    def _copy(self, source: int, names: dict[str, str]) -> None:
+        """Return a copy of a node that reads by `names`; add its outputs to `names`."""
+        node = self.graph.nodes[source]
+        inputs = [names.get(name, name) for name in node.input]
+        outputs = [self._free(name) if name else "" for name in node.output]
+        names.update((old, new) for old, new in zip(node.output, outputs, strict=True) if old)
+        self._write(node, inputs, outputs, self._free(node.name) if node.name else "")
+
+    def _write(
+        self, node: onnx.NodeProto, inputs: Sequence[str], outputs: Sequence[str], name: str = ""
+    ) -> None:
+        import onnx
+
+        made = onnx.NodeProto()
+        made.CopyFrom(node)
+        made.name = name or node.name
+        del made.input[:], made.output[:]
+        made.input.extend(inputs)
+        made.output.extend(outputs)
+        self.written.append(made)
+
+    def _free(self, wish: str) -> str:
+        """Return an unused name and give it the type of the copied tensor."""
+        number = 1
+        while (name := f"{wish}/again{number}") in self._taken:
+            number += 1
+        self._taken.add(name)
+        if wish in self.graph.graph.types:
+            self.types[name] = self.graph.graph.types[wish]
+        return name
+
+
 _MOST_REDOS = 40  # in one model
-_MOST_OPS = 8  # that are done again for one tensor
+_MOST_OPS = 8  # recomputed for one tensor
 _MOST_TRIED = 8  # tensors at a step, the largest first
 _MOST_MACS = 0.01  # of the whole model, for an op that multiplies
 # Ops that move, copy, convert or look at each element a few times.
@@ -51,12 +188,12 @@ _MULTIPLYING = frozenset(("Conv", "ConvInteger", "QLinearConv", "ConvTranspose",
 
 @dataclass(frozen=True, slots=True)
 class RecomputeRemedy:
-    """Cheap tensors computed again."""
+    """Remedy that recomputes cheap tensors."""
 
     name: str = "recompute"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """As many as bring something, with the options of the best so far."""
+        """Yield one change that recomputes every tensor worth it."""
         start = base.change
         graph = SteppedGraph(TiledGraph.of(start.model))
         if not graph.is_whole:
@@ -78,7 +215,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, redos, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The same ops before the same readers."""
+        """Recompute the ops of a recipe."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:
@@ -114,7 +251,7 @@ class RecomputeRemedy:
 
 
 class _RedoSearch:
-    """Looks for what is worth being done again in one graph."""
+    """Search for tensors worth recomputing in one graph."""
 
     def __init__(self, graph: SteppedGraph, options: PoolOptions) -> None:
         self.graph, self.options = graph, options
@@ -123,19 +260,19 @@ class _RedoSearch:
 
     @cached_property
     def score(self) -> tuple[int, int]:
-        """Most bytes alive, and at how many steps; less is better."""
+        """Peak of live bytes and the number of steps at it; less is better."""
         alive = RegionCosts(self.graph.graph, self.options).at_step
         return max(alive), alive.count(max(alive))
 
     @cached_property
     def _lives(self) -> dict[str, Lifetime]:
-        """Stretches of memory by every name in them."""
+        """Lifetimes by the names of all tensors in them."""
         options = self.options
         found = lifetimes(self.model, bits=options.bits, inplace=options.inplace)
         return {name: life for life in found for name in (life.name, *life.aliases)}
 
     def best(self) -> Redo | None:
-        """What brings the most at the fullest step; None where nothing does."""
+        """Return the best recomputation at the peak step, or None."""
         least, found = self.score, None
         for redo in self._possible():
             score = _RedoSearch(redone(self.graph, redo), self.options).score
@@ -163,7 +300,7 @@ class _RedoSearch:
                 return
 
     def _redo(self, life: Lifetime, names: set[str], hot: int) -> Redo | None:
-        """How what lies in a stretch of memory is made again for all that read it later."""
+        """Return the recomputation of a tensor for all its later readers."""
         late = [
             (at, name)
             for at, op in enumerate(self.model.ops)
@@ -181,7 +318,7 @@ class _RedoSearch:
         return Redo(tuple(sorted(ops)), before)
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
-        """Bytes that must be kept at a step so that a tensor can be made again; adds the ops."""
+        """Return the bytes kept so that a tensor can be recomputed; collect the ops."""
         at = self._maker.get(name)
         if at is None or depth >= _MOST_OPS or not self.is_cheap(at):
             return math.inf
@@ -193,7 +330,7 @@ class _RedoSearch:
             if life is None:
                 continue  # a constant, or state
             if source not in own and life.live.covers(hot):
-                continue  # there anyway
+                continue  # alive anyway
             kept = math.inf if source in own else float(life.size)
             inner: set[int] = set()
             made = self._cost(source, hot, own, inner, depth + 1)
@@ -204,7 +341,7 @@ class _RedoSearch:
         return total
 
     def is_cheap(self, at: int) -> bool:
-        """Whether an op may be done again."""
+        """True if an op is cheap enough to recompute."""
         op = self.model.ops[at]
         nodes = [self.graph.nodes[source] for source in op.sources]
         if op.bodies or not op.inputs or not all(map(is_deterministic, nodes)):
@@ -221,7 +358,7 @@ class _RedoSearch:
         return Bander(self.graph.graph).macs()
 
     def work(self, at: int) -> int:
-        """Multiply-adds of an op; one for each element of an op that does not multiply."""
+        """Return the multiply-adds of an op; one for each element if it does not multiply."""
         return sum(self._node_work(source) for source in self.model.ops[at].sources)
 
     def _node_work(self, source: int) -> int:
@@ -231,13 +368,13 @@ class _RedoSearch:
 
 
 def _as_json(graph: SteppedGraph, redo: Redo) -> dict[str, Any]:
-    """Ops by what they make."""
+    """Return the recomputation for a recipe; ops are named by their outputs."""
     ops = graph.model.ops
     return {"ops": [ops[at].outputs[0] for at in redo.ops], "before": ops[redo.before].outputs[0]}
 
 
 def _read_redo(graph: SteppedGraph, values: Mapping[str, Any]) -> Redo:
-    """What a recipe says; refused where the model is another one."""
+    """Return the recomputation of a recipe; raise an error if the model differs."""
     place = {op.outputs[0]: at for at, op in enumerate(graph.model.ops) if op.outputs}
     names = [*map(str, values["ops"]), str(values["before"])]
     unknown = next((name for name in names if name not in place), None)

@@ -1,6 +1,6 @@
-"""Several shapes of one model: each becomes a model of its own, and together they are one binary.
+"""Several shapes of one model: one graph for each, together in one binary.
 
-On LPAI every shape is fixed when a model is prepared. A model that runs at two resolutions is two
+LPAI fixes every shape when a model is prepared. A model that runs at two resolutions is two
 graphs; in one binary they share their weights.
 """
 
@@ -16,7 +16,7 @@ _MOST_SETS = 16
 
 
 def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ...]:
-    """Shapes of all inputs for each graph: what is given once holds for all of them."""
+    """Return the input shapes of each graph; a shape given once holds for all graphs."""
     found: dict[str, list[Shape]] = {}
     for name, shape in given:
         found.setdefault(name, []).append(shape)
@@ -42,6 +42,6 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
 
 
 def set_names(sets: Sequence[Mapping[str, Shape]]) -> list[str]:
-    """A word for each set: the shapes that tell them apart."""
+    """Return a name for each set, made of the shapes that differ."""
     several = [name for name in sets[0] if len({one[name] for one in sets}) > 1]
     return ["_".join("x".join(map(str, one[name])) for name in several) for one in sets]

@@ -1,7 +1,7 @@
-"""Temporary folders that are gone when their work is.
+"""Temporary folders that are removed with the work they were made for.
 
-Whoever is killed cannot clean up. So a folder is locked as long as its process lives, and the next
-run removes those that nobody holds any more.
+A killed process cannot clean up. So a folder stays locked while its process lives, and the next run
+removes folders without a lock.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from qnnmem.atomic_file import shown
 from qnnmem.errors import OutputError
-from qnnmem.whole_file import shown
 
 _PREFIX = "qnnmem-"
-_ABANDONED_S = 10.0  # between a folder and its lock lies a moment
+_ABANDONED_S = 10.0  # a folder exists for a moment before its lock
 
 
-def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
-    """An empty folder of our own, to be used in a `with` block.
+def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Return an empty temporary folder for a `with` block.
 
-    It is hidden `inside` a folder where its files are to be renamed into that.
+    With `inside` it is a hidden subfolder, so that files can be renamed into that folder.
     """
     prefix = _PREFIX if inside is None else f".{_PREFIX}"
     try:
@@ -40,18 +40,18 @@ def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[st
     return made
 
 
-def is_scratch_name(name: str) -> bool:
-    """Whether a scratch folder `inside` of another can have this name."""
+def is_temporary_name(name: str) -> bool:
+    """True if a temporary folder inside another can have this name."""
     return name.startswith(f".{_PREFIX}")
 
 
 def remove_abandoned_inside(folder: Path) -> None:
-    """Remove scratch folders `inside` of a folder that processes left which were killed."""
+    """Remove temporary folders inside a folder that killed processes left."""
     _remove_abandoned.__wrapped__(folder, f".{_PREFIX}")  # however often
 
 
 class _HeldFolder(tempfile.TemporaryDirectory[str]):
-    """A folder that others can see is in use."""
+    """A temporary folder with a lock that shows it is in use."""
 
     def __init__(self, prefix: str, inside: Path | None) -> None:
         # What cannot be removed must not hide the result, or the error, of the work.
@@ -71,9 +71,9 @@ class _HeldFolder(tempfile.TemporaryDirectory[str]):
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Hold a folder until the descriptor is closed; None where another process does, or none can.
+    """Lock a folder until the descriptor is closed; None if it is locked or cannot be.
 
-    The lock goes with the process, however that ends.
+    The system releases the lock when the process ends.
     """
     try:
         import fcntl
@@ -93,7 +93,7 @@ def lock_folder(folder: Path) -> int | None:
 
 @cache  # once for each run
 def _remove_abandoned(place: Path, prefix: str) -> None:
-    """Remove folders of ours whose process was killed."""
+    """Remove our folders whose process was killed."""
     import shutil
 
     with suppress(OSError):

@@ -1,13 +1,42 @@
-"""The mildest remedy: the model as it is, planned in place or run in another order."""
+"""Mildest remedy: plan the unchanged model in place, or run its ops in another order.
+
+Another order is written into the model, so that everyone who reads the file runs it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from qnnmem.fix.graph.order import reordered
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.loader.onnx.passes.build import build
+from qnnmem.planner.model_plan import plan_model
+
+if TYPE_CHECKING:
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
+    from qnnmem.planner.pools import MemoryPlan, PoolOptions
+
+
+def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> ShapedModel | None:
+    """Return the model in an order that needs less memory; None if none is found."""
+    built = build(model)
+    found = plan_model(built, replace(options, reorder=True), seed=case.seed)
+    if [op.sources for op in found.model.ops] == [op.sources for op in built.ops]:
+        return None
+    return in_order(model, found)
+
+
+def in_order(model: ShapedModel, plan: MemoryPlan) -> ShapedModel:
+    """Return the model with nodes in the order of a plan; nodes of constants come first."""
+    graph = model.scope.graph
+    run = [at for op in plan.model.ops for at in op.sources]
+    ours = set(run)
+    first = [at for at in range(len(graph.node)) if at not in ours]
+    nodes = tuple(graph.node[at] for at in dict.fromkeys((*first, *run)))
+    return replace(model, scope=replace(model.scope, graph=replace(graph, node=nodes)))
+
 
 _WISHES = (
     ("in place", {"inplace": True}),
@@ -18,12 +47,12 @@ _WISHES = (
 
 @dataclass(frozen=True, slots=True)
 class PlanRemedy:
-    """Element-wise ops in place, and another order of ops."""
+    """Remedy that plans element-wise ops in place and changes the order of ops."""
 
     name: str = "plan"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Each alone, then both."""
+        """Yield each alone, then both."""
         start = base.change
         for words, wish in _WISHES:
             if "reorder" in wish and "order" in bench.case.keep:
@@ -33,12 +62,12 @@ class PlanRemedy:
                 yield bench.judged(found)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """In place and another order, where the recipe says so."""
+        """Apply in place and another order as the recipe says."""
         wish = {name: flag(step[name]) for name in ("inplace", "reorder") if name in step}
         return self._made(case, base, "as in the recipe", wish) or base
 
     def best(self, bench: FixBench, change: Change) -> Change:
-        """A change as it is, or planned otherwise where that needs less; nothing is compared."""
+        """Return the change with the plan settings that need least; results are not compared."""
         found, need = change, bench.judge(change)
         for words, wish in _WISHES:
             if need.fits or ("reorder" in wish and "order" in bench.case.keep):
@@ -51,7 +80,7 @@ class PlanRemedy:
     def _made(
         self, case: FixCase, base: Change, words: str, wish: dict[str, bool]
     ) -> Change | None:
-        """None where no other order is found."""
+        """Return the change, or None if no other order is found."""
         options = base.pool_options
         if wish.get("inplace"):
             options = replace(options, inplace=True)
@@ -64,13 +93,13 @@ class PlanRemedy:
 
 
 def unplanned(change: Change) -> Change:
-    """What was changed before it was planned otherwise: that is found out anew for the next."""
+    """Return the change without its plan settings, which the next remedy chooses anew."""
     last = change.steps[-1]["remedy"] if change.steps else ""
     return change.of if last == PlanRemedy().name and change.of is not None else change
 
 
 def flag(value: object) -> bool:
-    """A yes or no of a recipe."""
+    """Return a boolean of a recipe; raise ValueError otherwise."""
     if not isinstance(value, bool):
         raise ValueError("inplace and reorder are true or false")
     return value

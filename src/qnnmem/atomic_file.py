@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, and folders that no failure leaves behind empty.
+"""Write files that appear whole or not at all, and remove empty folders after a failure.
 
-Only ordinary files are ever replaced, and none where `force` is False: then the last step makes
-the name, so that of two writers exactly one succeeds. A new file has the mode that the umask
-leaves it, one that replaces another has the mode of that.
+Only regular files are ever replaced, and none without `force`: then the last step creates the name,
+so that exactly one of two writers succeeds. A new file gets the mode that the umask leaves; a file
+that replaces another keeps the mode of the old one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PERMISSIONS = 0o777  # what is kept of a mode: no set-user-id on a file of new 
 
 
 def write_whole(path: Path, *pieces: ReadableBuffer, force: bool = True) -> int:
-    """Write a file under a temporary name and rename that; gives its size in bytes."""
+    """Write a file under a temporary name and rename it; return its size in bytes."""
     return write_pieces(path, pieces, force=force)
 
 
 def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = True) -> int:
-    """Write what comes, piece by piece, under a temporary name and rename that."""
+    """Write pieces under a temporary name and rename it; return the size in bytes."""
     temporary = _beside(path)
     with _said(path), _removed(temporary):
         size = _fill(temporary, pieces)
@@ -50,9 +50,9 @@ def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = Tru
 
 
 def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
-    """Give finished files their names, all or none: when one is refused, the old ones come back.
+    """Rename finished files, all or none: if one fails, the old files come back.
 
-    `new` maps each name to the temporary one, on the same file system.
+    `new` maps each name to its temporary name on the same file system.
     """
     old = {path: _beside(path) for path in new}
     with _removed(*old.values()):
@@ -69,7 +69,7 @@ def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
 
 
 def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
-    """Give a finished file its name, on the same file system."""
+    """Rename a finished file on the same file system."""
     mode = _replaceable_mode(path)
     if force:
         if mode is not None:
@@ -80,17 +80,17 @@ def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
         raise _taken(path)
     try:
         _make_name(temporary, path)
-    except FileExistsError:  # made at this moment by somebody else
+    except FileExistsError:  # created at this moment by another process
         raise _taken(path) from None
 
 
 def check_replaceable(path: Path, *, force: bool) -> None:
-    """Refuse before the work what could not be written after it."""
+    """Raise OutputError before the work if a path cannot be written after it."""
     with _said(path):
         mode = _replaceable_mode(path)
         if mode is not None and not force:
             raise _taken(path)
-        # The folder has to take a new name, whether or not the file is there already.
+        # The folder must allow new names, even if the file exists.
         if not stat.S_ISDIR(path.parent.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -99,7 +99,7 @@ def check_replaceable(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def folder_for_output(folder: Path) -> Iterator[None]:
-    """Make a folder and its parents for the time of the work; what stays empty is removed."""
+    """Create a folder and its parents; remove those still empty when the block ends."""
     made: list[Path] = []
     try:
         try:
@@ -119,24 +119,24 @@ def folder_for_output(folder: Path) -> Iterator[None]:
 
 
 def shown(path: Path) -> str:
-    """A path as a sentence names it, whatever is in it."""
+    """Return a path for a sentence, quoted if it is not printable."""
     return plain_or_quoted(str(path), _SHOWN)
 
 
 def _beside(path: Path) -> Path:
-    """A hidden name in the same folder that nobody has."""
-    # Not with_name, which refuses paths that end in "..": opening them will say why.
+    """Return an unused hidden name in the same folder."""
+    # Not with_name, which rejects paths that end in ".."; opening them explains why.
     return path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}"
 
 
 def _fill(temporary: Path, pieces: Iterable[ReadableBuffer]) -> int:
-    # Not tempfile, whose files are for one user alone whatever the umask says.
+    # Not tempfile, whose files ignore the umask and are private.
     with temporary.open("xb") as file:
         return sum(file.write(piece) for piece in pieces)
 
 
 def _replaceable_mode(path: Path) -> int | None:
-    """Permissions of the file of that name; None where there is nothing.
+    """Return the permissions of a replaceable file; None if the name is free.
 
     Renaming replaces whatever has the name: `/dev/null` would be gone for the whole machine.
     """
@@ -150,7 +150,7 @@ def _replaceable_mode(path: Path) -> int | None:
 
 
 def _make_name(temporary: Path, path: Path) -> None:
-    """Give a file a name that must be new; FileExistsError where it is not."""
+    """Give a file a new name; raise FileExistsError if it is taken."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -169,7 +169,7 @@ def _make_name(temporary: Path, path: Path) -> None:
 
 
 def _set_aside(path: Path, backup: Path) -> None:
-    """Give what has a name a second one, from which it can come back."""
+    """Give an existing file a second name, from which it can be restored."""
     if _replaceable_mode(path) is None:
         return
     try:
@@ -200,7 +200,7 @@ def _taken(path: Path) -> OutputError:
 
 @contextmanager
 def _removed(*temporaries: Path) -> Iterator[None]:
-    """No temporary name is left, however the work ends."""
+    """Remove a temporary name however the block ends."""
     try:
         yield
     finally:
@@ -211,7 +211,7 @@ def _removed(*temporaries: Path) -> Iterator[None]:
 
 @contextmanager
 def _said(path: Path) -> Iterator[None]:
-    """What the system refuses, as a sentence about the file that was meant."""
+    """Turn system errors into an OutputError about the intended file."""
     try:
         yield
     except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name

@@ -1,16 +1,15 @@
-"""A node with what is known about its operands, and what it is asked to do for a band.
+"""Ranges of rows, and what one node does for a band of them.
 
-The axis that is cut is counted from the last, so that it means the same for operands of fewer
-dimensions: -2 are rows of a picture, -1 columns, or the time of a sound.
+The cut axis is counted from the last, so that it means the same for operands with fewer dimensions:
+-2 are rows of a picture, -1 columns, or the time of a sound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.fix.tiling.rows import Rows
 from qnnmem.loader.onnx.graph import attribute
 
 if TYPE_CHECKING:
@@ -18,6 +17,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qnnmem.fix.tiling.graph import TiledGraph
+
+
+class Rows(NamedTuple):
+    """Rows `first <= row < end` of a tensor along the axis that is cut."""
+
+    first: int
+    end: int
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.end - self.first
+
+    def hull(self, other: Rows | None) -> Rows:
+        """The smallest range that holds both."""
+        if other is None:
+            return self
+        return Rows(min(self.first, other.first), max(self.end, other.end))
+
+    def within(self, size: int) -> Rows:
+        """The part of it that a tensor of so many rows has."""
+        return Rows(max(self.first, 0), min(self.end, size))
+
+
+def share(size: int, band: int, bands: int) -> Rows:
+    """Rows of one of several bands that are as equal as they can be."""
+    return Rows(size * band // bands, size * (band + 1) // bands)
 
 
 @dataclass(frozen=True, slots=True)

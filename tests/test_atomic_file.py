@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem import whole_file
-from qnnmem.errors import OutputError
-from qnnmem.whole_file import (
+from qnnmem import atomic_file
+from qnnmem.atomic_file import (
     check_replaceable,
     folder_for_output,
     write_pieces,
     write_together,
     write_whole,
 )
+from qnnmem.errors import OutputError
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def test_of_many_processes_one_says_wrote(tmp_path: Path) -> None:
     """Exactly one of them, and the file is that one's."""
     script = (
         "import sys, pathlib\n"
-        "from qnnmem.whole_file import write_whole\n"
+        "from qnnmem.atomic_file import write_whole\n"
         "from qnnmem.errors import OutputError\n"
         "sys.stdin.read()\n"  # all start together, when the pipe closes
         "try: write_whole(pathlib.Path(sys.argv[1]), sys.argv[2].encode(), force=False)\n"
@@ -181,14 +181,14 @@ def test_all_files_appear_or_none(
 ) -> None:
     """Whatever ends the work, the old files are back and the new ones gone."""
     (tmp_path / "old").write_bytes(b"mine")
-    place, calls = whole_file.put_in_place, iter(range(9))
+    place, calls = atomic_file.put_in_place, iter(range(9))
 
     def fail(temporary: Path, path: Path, *, force: bool) -> None:
         if next(calls) == at:
             raise stopped_by
         place(temporary, path, force=force)
 
-    monkeypatch.setattr(whole_file, "put_in_place", fail)
+    monkeypatch.setattr(atomic_file, "put_in_place", fail)
     with pytest.raises((OutputError, KeyboardInterrupt, MemoryError)):
         write_together({tmp_path / "old": b"new", tmp_path / "new": b"new"})
     assert (names(tmp_path), (tmp_path / "old").read_bytes()) == (["old"], b"mine")
@@ -231,7 +231,7 @@ def test_a_name_taken_at_the_last_moment_is_not_replaced(
     """Whoever comes between the look and the making of the name has made it."""
     path = tmp_path / "file"
     path.write_bytes(b"theirs")
-    monkeypatch.setattr(whole_file, "_replaceable_mode", lambda _path: None)
+    monkeypatch.setattr(atomic_file, "_replaceable_mode", lambda _path: None)
     with pytest.raises(OutputError, match="exists already; force replaces it"):
         write_whole(path, b"ours", force=False)
     assert (path.read_bytes(), names(tmp_path)) == (b"theirs", ["file"])
@@ -286,8 +286,8 @@ def test_a_folder_that_somebody_else_makes_is_no_error(
 
 def test_a_long_path_is_cut_in_sentences() -> None:
     """From 201 characters on."""
-    assert whole_file.shown(Path("x" * 200)) == "x" * 200
-    assert len(whole_file.shown(Path("x" * 201))) == 80
+    assert atomic_file.shown(Path("x" * 200)) == "x" * 200
+    assert len(atomic_file.shown(Path("x" * 201))) == 80
 
 
 def test_a_size_is_that_of_all_pieces(tmp_path: Path) -> None:

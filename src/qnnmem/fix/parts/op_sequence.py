@@ -1,4 +1,8 @@
-"""A model as a line of ops that can be cut: what each stretch reads, gives and weighs."""
+"""A model as a sequence of ops that can be cut, and one part as an ONNX model of its own.
+
+A part has the nodes that its outputs depend on, back to its inputs. So it computes its outputs from
+its inputs as the whole model does.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
+from qnnmem.loader.onnx.graph import copied_without, reads
+from qnnmem.loader.onnx.passes.read import MAX_FILE
+from qnnmem.loader.onnx.tensor import embed
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ class _OpUse:
 
 
 @dataclass(frozen=True)
-class OpLine:
+class OpSequence:
     """The ops of a model in the order in which they run, and the graph that they stand for."""
 
     path: Path
@@ -149,7 +156,7 @@ class OpLine:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some ops of a line that follow each other, as a model of their own."""
+    """Some ops of a sequence that follow each other, as a model of their own."""
 
     first: int
     last: int
@@ -158,7 +165,7 @@ class Stretch:
     model: Model  # for the planner
 
 
-def read_line(
+def read_sequence(
     path: Path,
     *,
     dims: Mapping[str, int] = _NOTHING,
@@ -166,7 +173,7 @@ def read_line(
     values: Mapping[str, Any] = _NOTHING,
     reorder: bool = False,
     time_limit_s: float = 60.0,
-) -> OpLine:
+) -> OpSequence:
     """Read an ONNX model to be cut; LoadError or UsageError where that cannot be done soundly.
 
     With `reorder` its ops run in the order that keeps fewest bytes alive.
@@ -174,11 +181,11 @@ def read_line(
     from qnnmem.loader.onnx import read_shaped
 
     shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
-    return line_of(shaped, reorder=reorder)
+    return sequence_of(shaped, reorder=reorder)
 
 
-def line_of(model: ShapedModel, *, reorder: bool = False) -> OpLine:
-    """The line of a model that was read already."""
+def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
+    """The sequence of a model that was read already."""
     from qnnmem.loader.onnx.passes.build import build
     from qnnmem.loader.onnx.passes.shape import write_typed
 
@@ -189,11 +196,13 @@ def line_of(model: ShapedModel, *, reorder: bool = False) -> OpLine:
             f"the shape of {quote(inside[0])} depends on data, so that no part could be fixed",
             where=path,
         )
-    return make_line(path, built, write_typed(model), reorder=reorder)
+    return make_sequence(path, built, write_typed(model), reorder=reorder)
 
 
-def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False) -> OpLine:
-    """The line of a model that was read together with its graph."""
+def make_sequence(
+    path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False
+) -> OpSequence:
+    """The sequence of a model that was read together with its graph."""
     if not model.ops:
         raise UsageError("the model computes nothing, so there is nothing to cut", where=path)
     _refuse_random(path, proto, model)
@@ -204,7 +213,7 @@ def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool
         # Files have no place for such copies, so that readers put them first.
         ops = sorted(better.ops, key=lambda op: not _is_copy_of_constant(op))
         model = replace(better, ops=tuple(ops))
-    return OpLine(path, model, proto)
+    return OpSequence(path, model, proto)
 
 
 def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
@@ -228,24 +237,24 @@ def _is_copy_of_constant(op: Op) -> bool:
     return op.type == "Constant" and not op.inputs
 
 
-def _make_stretch(line: OpLine, first: int, last: int) -> Stretch:
-    model, ops = line.model, line.model.ops[first:last]
+def _make_stretch(sequence: OpSequence, first: int, last: int) -> Stretch:
+    model, ops = sequence.model, sequence.model.ops[first:last]
     made = {name for op in ops for name in op.outputs}
     read = dict.fromkeys(name for op in ops for name in op.inputs)
-    inputs = tuple(name for name in read if name not in made and name not in line.fixed)
+    inputs = tuple(name for name in read if name not in made and name not in sequence.fixed)
     wanted = set(model.outputs)
     outputs = tuple(
         name
         for op in ops
         for name in op.outputs
-        if name in wanted or line.readers.get(name, (-1,))[-1] >= last
+        if name in wanted or sequence.readers.get(name, (-1,))[-1] >= last
     )
     if last == len(model.ops):
         # What the whole only passes through is given by the last part, as every other output.
-        through = tuple(name for name in model.outputs if line.maker[name] < 0)
+        through = tuple(name for name in model.outputs if sequence.maker[name] < 0)
         inputs = tuple(dict.fromkeys((*inputs, *through)))
         outputs = (*outputs, *through)
-    constants = tuple(name for name in read if name not in made and name in line.fixed)
+    constants = tuple(name for name in read if name not in made and name in sequence.fixed)
     names = (*inputs, *constants, *(name for op in ops for name in op.outputs))
     part = replace(
         model,
@@ -260,16 +269,91 @@ def _make_stretch(line: OpLine, first: int, last: int) -> Stretch:
     return Stretch(first, last, inputs, outputs, part)
 
 
-def lives(line: OpLine, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
+def lives(sequence: OpSequence, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
     """For every tensor outside of parts: the part before which it must be there, and the last.
 
     Inputs of the model are there from the start (-1); its outputs stay to the end.
     """
-    found: dict[str, tuple[int, int]] = dict.fromkeys(line.model.inputs, (-1, -1))
+    found: dict[str, tuple[int, int]] = dict.fromkeys(sequence.model.inputs, (-1, -1))
     for number, part in enumerate(parts):
         found.update((name, (number, number)) for name in part.outputs)
         found.update((name, (found[name][0], number)) for name in part.inputs)
-    for name in line.model.outputs:
+    for name in sequence.model.outputs:
         if name in found:
             found[name] = (found[name][0], len(parts))
     return found
+
+
+# Beside the weights: nodes, names and types take no more than this in any file that is read.
+_ROOM = 1 << 26
+
+
+def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
+    """The model of a stretch; weights that lie in other files are brought into it."""
+    import onnx
+
+    graph = sequence.proto.graph
+    positions, stored = _needed(sequence, stretch)
+    part = copied_without(sequence.proto, "graph")
+    part.graph.name = f"{graph.name or sequence.model.name}_part{number}"
+    part.graph.node.extend(graph.node[at] for at in positions)
+    infos = {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
+    part.graph.input.extend(infos[name] for name in stretch.inputs)
+    part.graph.output.extend(infos[name] for name in stretch.outputs)
+    own = {name for at in positions for name in graph.node[at].output if name in infos}
+    inner = sorted(own - set(stretch.outputs))
+    part.graph.value_info.extend(infos[name] for name in inner)
+    _check_size(sequence, stored, number)
+    for tensor in graph.initializer:
+        if tensor.name in stored:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(tensor)
+            embed(sequence.path, copy)
+            part.graph.initializer.append(copy)
+    return bytes(part.SerializeToString(deterministic=True))
+
+
+def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]]:
+    """Positions of nodes that a stretch consists of, and the stored tensors they read.
+
+    Nodes come in the order of the ops they stand for, which may not be that of the file.
+    """
+    graph = sequence.proto.graph
+    maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    stored = {tensor.name for tensor in graph.initializer}
+    seen, used = set(stretch.inputs), set()
+    positions: dict[int, None] = {}
+    for op in stretch.model.ops:
+        found: set[int] = set()
+        open_names = list(op.outputs)
+        while open_names:
+            name = open_names.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in stored:
+                used.add(name)
+            elif name not in maker:
+                raise UsageError(
+                    f"a part would need {quote(name)}, which it does not get", where=sequence.path
+                )
+            elif maker[name] not in found:
+                found.add(maker[name])
+                open_names.extend(reads(graph.node[maker[name]]))
+        positions.update(dict.fromkeys(sorted(found)))
+    return list(positions), used
+
+
+def _check_size(sequence: OpSequence, stored: set[str], number: int) -> None:
+    from qnnmem.loader.onnx.tensor import STRING, stored_bytes
+
+    size = sum(
+        tensor.ByteSize() if tensor.data_type == STRING else stored_bytes(tensor)
+        for tensor in sequence.proto.graph.initializer
+        if tensor.name in stored
+    )
+    if size > MAX_FILE - _ROOM:
+        raise UsageError(
+            f"part {number} has {size:,} bytes of weights, more than one ONNX file can hold",
+            where=sequence.path,
+        )

@@ -1,0 +1,112 @@
+"""Contexts that stay loaded beside a model: their bytes, and the remedy that frees some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qnnmem.errors import CannotTell, LoadError, NotCompiled
+from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
+from qnnmem.fix.parts.remedy import Rounds
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.htp.bill.loading import load_binaries
+from qnnmem.htp.bill.numbers import last_estimate
+from qnnmem.htp.bill.stored import stored_bill
+from qnnmem.htp.place import Resident, best_order, resident
+from qnnmem.htp.worker import Worker
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.footprint import SizeRange
+from qnnmem.targets.socs import Soc
+from qnnmem.text import quote
+
+
+def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
+    """Return each file with the library's estimate; a file named twice is loaded twice."""
+    found: list[Resident] = []
+    for path in paths:
+        same = sum(one == path for one in paths[: len(found)])
+        # The model and its parts have names without a suffix.
+        name = str(path) if path.suffix else f"{path}."
+        name = f"{name} ({same + 1})" if same else name
+        found.append(replace(_read(path, soc, worker), name=name))
+    return tuple(found)
+
+
+def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
+    try:
+        known = resident(str(path), stored_bill(path, soc))
+    except NotCompiled as exc:
+        raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
+    if known is None:
+        raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
+    if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file beside the model
+        return known
+    estimate = last_estimate(load_binaries(worker, [path], soc.model_id).log)
+    if estimate is None or estimate.total is None:
+        return known
+    said = Sourced(estimate.total, Origin.MEASURED, "estimate of the library when it loaded it")
+    return replace(known, need=SizeRange(said, said))
+
+
+_MOST_NAMES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRemedy:
+    """Remedy that changes the load order, then frees contexts while the model is loaded."""
+
+    name: str = "placement"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Yield the best order, then the fewest contexts freed while the model is loaded."""
+        own = htp_bench(bench)
+        if base.need.what != TOGETHER or base.change.parts is not None:
+            return
+        known = own.library.residents(base.change)
+        order = ordered(list(known.values()), own.library.domain_bytes)
+        yield own.judged(self._made(base.change, (order,), "another order of loading"))
+        rounds = in_turn(own.library, known[MODEL])
+        if rounds is None:
+            own.obstacles.append("the other contexts find no room even without the model")
+            return
+        away = [quote(name) for name in rounds[0] if name not in rounds[1]]
+        words = f"{', '.join(away)} freed while the model is loaded"
+        yield own.judged(self._made(base.change, rounds, words))
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Apply the rounds of a recipe; the judge checks that their contexts exist."""
+        return self._made(base, read_rounds(step["rounds"]), "order of loading as in the recipe")
+
+    def _made(self, base: Change, rounds: Rounds, words: str) -> Change:
+        step = {"rounds": [list(names) for names in rounds]}
+        return base.then(self.name, words, step, rounds=rounds)
+
+
+def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
+    """Return names in the load order that takes the fewest process domains."""
+    found = best_order([one.size for one in residents], budget)
+    return tuple(residents[at].name for at in found.order)
+
+
+def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
+    """Return two rounds: all others, then the model with as many of them as fit."""
+    budget, others = judge.domain_bytes, sorted(judge.others, key=lambda one: one.size)
+    if not best_order([one.size for one in others], budget).fits:
+        return None
+    for kept in range(len(others) - 1, -1, -1):  # free the largest first
+        beside = [*others[:kept], model]
+        if best_order([one.size for one in beside], budget).fits:
+            return ordered(list(judge.others), budget), ordered(beside, budget)
+    return None
+
+
+def read_rounds(value: object) -> Rounds:
+    """Return the rounds of a recipe; raise ValueError if they are malformed."""
+    if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
+        raise ValueError("rounds are lists of names")
+    rounds = tuple(tuple(names) for names in value)
+    names = [name for one in rounds for name in one]
+    if len(names) > _MOST_NAMES or not all(isinstance(name, str) for name in names):
+        raise ValueError("rounds are lists of names")
+    return rounds

@@ -1,0 +1,208 @@
+"""Remedies that give a model smaller inputs: a smaller batch, or fewer rows and columns.
+
+A batch of 8 becomes two runs of 4, four of 2 or eight of 1. That is correct only if no op mixes
+items of a batch; so the runs are made, put together and compared. Results that differ by more than
+the last bits do not count.
+
+Smaller pictures need a model made for any size. Outputs whose shape changes cannot be compared:
+only the user knows whether the model still recognises enough. Outputs of the same shape, such as
+classes, are compared on the same samples, resized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
+from qnnmem.fix.lossy.precision import repeated_precision
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, read_again, with_data
+from qnnmem.fix.tiling.remedy import count
+from qnnmem.loader.onnx.passes.shape import ShapedModel
+from qnnmem.planner.pools import PoolOptions
+from qnnmem.text import quote
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def input_shapes(model: ShapedModel) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all inputs."""
+    scope = model.scope
+    return {item.name: tuple(scope.types[item.name].shape or ()) for item in scope.graph.input}
+
+
+def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
+    """Return the original model with other input sizes; raise ChildFailed if impossible."""
+    resolved = model.resolved
+    inside = sorted(resolved.stated.keys() - input_shapes(model).keys())
+    if inside:
+        raise ChildFailed(f"the shape of {quote(inside[0])} depends on data")
+    proto = resolved.proto()
+    for item in proto.graph.input:
+        sizes = item.type.tensor_type.shape.dim
+        for one, size in zip(sizes, shapes.get(item.name, ()), strict=False):
+            one.dim_value = size
+    try:
+        return read_again(with_data(proto, resolved.path))
+    except LoadError as exc:
+        raise ChildFailed(join_words(exc.what)) from exc
+
+
+def first_of(change: Change) -> Change:
+    """Return the original model, before all steps of a change."""
+    while change.of is not None:
+        change = change.of
+    return change
+
+
+# Kernels sum up in another order when there are fewer rows: some last bits of 23. Ops that mix
+# items of a batch are off by far more.
+_LAST_BITS = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRemedy:
+    """Remedy that runs a smaller batch several times."""
+
+    name: str = "batch"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Yield the batch divided by its smallest factor, down to one item."""
+        whole = batch_of(bench.case)
+        size = whole
+        while size > 1:
+            size //= _smallest_factor(size)
+            judged = bench.judged(self._made(bench.case, first_of(base.change), whole, size))
+            proof = judged.proof
+            mixed = proof is not None and (proof.unmeasured or proof.relative > _LAST_BITS)
+            if mixed:  # not lossy by choice: reported as a change with wrong results
+                yield replace(judged, change=replace(judged.change, is_lossy=False))
+                return
+            yield judged
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Apply the batch size of a recipe."""
+        size, whole = count(step["size"]), batch_of(case)
+        if not 0 < size < whole or whole % size:
+            raise UsageError(f"the recipe makes a batch of {size}, which {whole} cannot be cut to")
+        return self._made(case, base, whole, size)
+
+    def _made(self, case: FixCase, base: Change, whole: int, size: int) -> Change:
+        shapes = {
+            name: (size, *shape[1:])
+            for name, shape in input_shapes(case.model).items()
+            if shape and shape[0] == whole
+        }
+        runs = whole // size
+        note = f"a batch of {whole} takes {runs} runs of {size}; split inputs along the first axis"
+        return base.then(
+            self.name,
+            f"{runs} runs with a batch of {size}",
+            {"size": size, "of": whole},
+            model=with_sizes(case.model, shapes),
+            is_lossy=True,
+            notes=(*base.notes, note),
+        )
+
+
+def batch_of(case: FixCase) -> int:
+    """Return the batch: the first size of the first input; 1 if it cannot be divided."""
+    shapes = list(input_shapes(case.model).values())
+    options = case.options
+    if not shapes or len(shapes[0]) < 2 or (isinstance(options, PoolOptions) and options.states):
+        return 1  # a state belongs to one item; several runs would mix them
+    return max(1, shapes[0][0])
+
+
+def _smallest_factor(number: int) -> int:
+    return next((one for one in range(2, int(number**0.5) + 1) if number % one == 0), number)
+
+
+_FACTORS = (0.75, 0.5)
+_PICTURE_AXES = 4
+_MOST_CHANNELS = 4  # of a picture whose channels come last
+_COARSEST = 32  # product of the strides of usual backbones
+_LEAST = 8  # rows and columns; a smaller input is no picture
+
+Sizes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionRemedy:
+    """Remedy that gives every picture fewer rows and columns."""
+
+    name: str = "resolution"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Yield three quarters of rows and columns, then half."""
+        done: list[Sizes] = []
+        refusal: ChildFailed | None = None
+        for factor in _FACTORS:
+            sizes = smaller_pictures(bench.case, factor)
+            if not sizes or sizes in done:
+                continue
+            done.append(sizes)
+            begin = monotonic()
+            try:
+                made = self._made(bench.case, first_of(base.change), sizes)
+            except ChildFailed as exc:  # half may work where three quarters do not
+                refusal = exc
+                continue
+            judged = bench.judged(repeated_precision(bench.case, made, base.change))
+            yield replace(judged, seconds=monotonic() - begin)
+        if refusal is not None:
+            raise ChildFailed(f"the model takes no picture of another size: {refusal}")
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Apply the picture sizes of a recipe."""
+        known = input_shapes(case.model)
+        sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
+        for name, shape in sizes.items():
+            if len(known.get(name, ())) != len(shape) or not all(shape):
+                raise UsageError("the recipe has pictures that this model does not take")
+        return self._made(case, base, sizes)
+
+    def _made(self, case: FixCase, base: Change, sizes: Sizes) -> Change:
+        model = with_sizes(case.model, sizes)
+        outputs = [item.name for item in case.model.scope.graph.output]
+        before = {name: case.model.scope.types[name].shape for name in outputs}
+        after = {name: model.scope.types[name].shape for name in before}
+        others = sum(before[name] != after[name] for name in before)
+        notes = ["pictures are smaller: what the model recognises may suffer"]
+        if others:
+            notes.append(
+                f"{others} of {len(before)} outputs have another shape now, so how far their "
+                "results are off cannot be measured"
+            )
+        shown = next(iter(sizes.values()))
+        return base.then(
+            self.name,
+            f"pictures {'x'.join(map(str, shown))}",
+            {"shapes": {name: list(shape) for name, shape in sizes.items()}},
+            model=model,
+            is_lossy=True,
+            notes=(*base.notes, *notes),
+        )
+
+
+def smaller_pictures(case: FixCase, factor: float) -> Sizes:
+    """Return smaller shapes of inputs that are pictures."""
+    found = {}
+    for name, shape in input_shapes(case.model).items():
+        if len(shape) != _PICTURE_AXES:
+            continue
+        last = shape[3] <= _MOST_CHANNELS < shape[1]
+        axes = (1, 2) if last else (2, 3)
+        new = tuple(_less(n, factor) if at in axes else n for at, n in enumerate(shape))
+        if new != shape and min(shape[at] for at in axes) >= _LEAST:
+            found[name] = new
+    return found
+
+
+def _less(size: int, factor: float) -> int:
+    """Return a fraction of a size that keeps its divisibility by strides."""
+    step = min(_COARSEST, size & -size)
+    while step > 1 and size < 4 * step:
+        step //= 2
+    return max(step, round(size * factor / step) * step)

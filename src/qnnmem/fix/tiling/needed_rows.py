@@ -1,0 +1,433 @@
+"""Input rows that a node needs for some rows of its output, and how the node is changed.
+
+A rule answers for one kind of node. A node without a rule is refused with the reason.
+
+Convolution and pooling: row r of the output reads the rows  r*stride - pad + k*dilation  of the
+input, k < kernel. Rows above the first and below the last are padding, which only the bands at
+these ends have.
+
+Rounding: the float kernels of onnxruntime multiply matrices of  filters x K  and  K x pixels, and
+sum K in pieces of 128 numbers. With few pixels and a long K the pieces are longer:
+
+    pixels      more than 64   33 to 64   17 to 32   up to 16
+    piece       128            256        512        1024
+
+A band whose pieces equal those of the whole is likely the same bit by bit; the proof decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from qnnmem.fix.tiling.band_steps import BandStep, NodeFacts, Rows, Rule, rows_of
+from qnnmem.loader.onnx.graph import attribute, integer, is_op, is_quant
+from qnnmem.loader.onnx.passes.build import ELEMENTWISE
+from qnnmem.loader.onnx.scope import is_deterministic
+
+# The input that holds the weights, of ops that have some.
+WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3, "ConvTranspose": 1}
+
+
+class _Window(NamedTuple):
+    """Along every axis of a picture: size, stride, dilation, and padding before and after."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+
+    def span(self, at: int) -> int:
+        """Rows that one window covers."""
+        return (self.kernel[at] - 1) * self.dilations[at] + 1
+
+
+def _window(facts: NodeFacts) -> _Window | str:
+    """Windows of a node whose padding is written out, checked against the shapes."""
+    node, before, after = facts.node, facts.shape(0), facts.result
+    count = len(before) - 2
+    if count < 1 or len(after) != len(before) or count + facts.axis < 0:
+        return f"{node.op_type} of something that is no picture"
+    weights = WEIGHTS.get(node.op_type)
+    kernel = facts.ints("kernel_shape") or (() if weights is None else facts.shape(weights)[2:])
+    strides = facts.ints("strides") or (1,) * count
+    dilations = facts.ints("dilations") or (1,) * count
+    given = facts.ints("pads") or (0,) * 2 * count
+    if {len(kernel), len(strides), len(dilations), len(given) // 2} != {count}:
+        return f"{node.op_type} with odd attributes"
+    pads = tuple(zip(given[:count], given[count:], strict=True))
+    return _Window(kernel, strides, dilations, pads)
+
+
+def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
+    """The same with the padding that `auto_pad` stands for."""
+    how = facts.text("auto_pad", "NOTSET")
+    before, after = facts.shape(0)[2:], facts.result[2:]
+    pads = []
+    for at, given in enumerate(window.pads):
+        span = window.span(at)
+        if how in ("SAME_UPPER", "SAME_LOWER"):
+            total = max((after[at] - 1) * window.strides[at] + span - before[at], 0)
+            small = total // 2
+            given = (small, total - small) if how == "SAME_UPPER" else (total - small, small)
+        elif how == "VALID":
+            given = (0, 0)
+        elif how != "NOTSET":
+            return f"{facts.node.op_type} with padding {how}"
+        if min(given) < 0:
+            return f"{facts.node.op_type} that cuts its input"
+        if (before[at] + sum(given) - span) // window.strides[at] + 1 != after[at]:
+            return f"{facts.node.op_type} whose windows reach beyond the padding"
+        pads.append(given)
+    return window._replace(pads=tuple(pads))
+
+
+def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Convolution or pooling."""
+    node = facts.node
+    if len([*filter(None, node.output)]) > 1:
+        return f"{node.op_type} that gives positions, too"
+    plain = _window(facts)
+    window = plain if isinstance(plain, str) else _padded(plain, facts)
+    if isinstance(window, str):
+        return window
+    at = len(window.kernel) + facts.axis
+    stride, (above, _below) = window.strides[at], window.pads[at]
+    wanted = Rows(need.first * stride - above, (need.end - 1) * stride - above + window.span(at))
+    there = wanted.within(facts.size(0))
+    if there.height < 1:
+        return f"{node.op_type} with rows that are padding alone"
+    pads = [*window.pads]
+    pads[at] = (there.first - wanted.first, wanted.end - there.end)
+    attributes = {
+        "auto_pad": None,
+        "pads": [*(first for first, _ in pads), *(last for _, last in pads)],
+    }
+    if integer(node, "ceil_mode", 0):
+        attributes["ceil_mode"] = None  # makes no difference for all rows, but may for some
+    return BandStep(need, {0: there}, attributes)
+
+
+def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Transposed convolution: row i of the input adds to rows i*stride - pad + k*dilation."""
+    window = _window(facts)
+    if isinstance(window, str):
+        return window
+    if facts.text("auto_pad", "NOTSET") != "NOTSET" or facts.ints("output_shape"):
+        return "ConvTranspose whose padding follows from a shape"
+    if any(facts.ints("output_padding") or ()) or min(map(min, window.pads)) < 0:
+        return "ConvTranspose with padding of its output"
+    at = len(window.kernel) + facts.axis
+    for one, (first, last) in enumerate(window.pads):
+        whole = (facts.shape(0)[2 + one] - 1) * window.strides[one] + window.span(one)
+        if whole - first - last != facts.result[2 + one]:
+            return "ConvTranspose whose shape does not follow from its attributes"
+    stride, (above, _below), span = window.strides[at], window.pads[at], window.span(at)
+    first = -((span - 1 - above - need.first) // stride)  # rounds up
+    there = Rows(first, (need.end - 1 + above) // stride + 1).within(facts.size(0))
+    if there.height < 1:
+        return "ConvTranspose with rows that nothing is added to"
+    start = there.first * stride - above
+    stop = (there.end - 1) * stride - above + span
+    if need.first < start or need.end > stop:
+        return "ConvTranspose with rows that nothing is added to"
+    pads = [*window.pads]
+    pads[at] = (need.first - start, stop - need.end)
+    ends = [*(first for first, _ in pads), *(last for _, last in pads)]
+    return BandStep(need, {0: there}, {"pads": ends})
+
+
+def multiply_adds(facts: NodeFacts) -> int:
+    """Multiply-adds of a node for one row of its output; 0 for what does not multiply."""
+    from math import prod
+
+    node = facts.node
+    rows = max(rows_of(facts.result, facts.axis), 1)
+    if node.op_type == "MatMul":
+        return prod(facts.result) // rows * (facts.shape(0) or (1,))[-1]
+    slot = WEIGHTS.get(node.op_type)
+    if slot is None or not facts.has(slot):
+        return 0
+    weights = facts.shape(slot)
+    if node.op_type == "ConvTranspose":
+        return prod(facts.shape(0)) * prod(weights[1:]) // rows
+    return prod(facts.result) // rows * prod(weights[1:])
+
+
+WINDOWS: Mapping[str, Rule] = {
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool"), _slide),
+    "ConvTranspose": _spread,
+}
+
+_RESIZE_WITH_SIZES = 11  # operator set
+_HALF = ("half_pixel", "pytorch_half_pixel")
+
+
+def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Copies or mixes rows; a factor that is whole makes every band alike."""
+    before, after = facts.shape(0), facts.result
+    if len(before) != len(after) or 0 in before:
+        return f"{facts.node.op_type} that changes the rank"
+    if any(large % small for small, large in zip(before, after, strict=True)):
+        return f"{facts.node.op_type} by a factor that is not whole"
+    if facts.ints("axes") is not None or integer(facts.node, "exclude_outside", 0):
+        return f"{facts.node.op_type} of some axes"
+    factors = [large // small for small, large in zip(before, after, strict=True)]
+    margin = _margin(facts, factors)
+    if isinstance(margin, str):
+        return margin
+    factor, size = factors[facts.axis], before[facts.axis]
+    there = Rows(need.first // factor - margin, -(-need.end // factor) + margin).within(size)
+    makes = Rows(there.first * factor, there.end * factor)
+    return BandStep(makes, {0: there}, {}, _scales(facts, factors))
+
+
+def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
+    """Rows beside its own that a row of the output is mixed from."""
+    node = facts.node
+    mode = facts.text("mode", "nearest")
+    simple = node.op_type == "Upsample" or facts.graph.opset < _RESIZE_WITH_SIZES
+    usual = "asymmetric" if simple else "half_pixel"
+    where = facts.text("coordinate_transformation_mode", usual)
+    how = facts.text("nearest_mode", "floor" if simple else "round_prefer_floor")
+    if mode == "nearest":
+        halves = where in _HALF and how in ("round_prefer_floor", "round_prefer_ceil")
+        starts = where == "asymmetric" and (how == "floor" or max(factors) <= 2)
+        if halves or (starts and how in ("floor", "round_prefer_floor")):
+            return 0
+    elif mode == "linear" and where in (*_HALF, "asymmetric"):
+        # Only parts of a power of two are the same numbers in every band: thirds are rounded.
+        if all(factor & (factor - 1) == 0 for factor in factors):
+            return 1
+        return f"{node.op_type} that mixes in parts that are rounded"
+    return f"{node.op_type} with {mode}, {where}, {how}"
+
+
+def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
+    """Factors in the place of sizes, which are those of the whole."""
+    import numpy
+
+    if not facts.has(3):
+        return {}
+    return {2: numpy.array(factors, numpy.float32), 3: None}
+
+
+def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Constant rows around, which a band has only at the ends."""
+    import numpy
+
+    rank = len(facts.result)
+    if facts.text("mode", "constant") != "constant" or facts.has(3):
+        return "Pad that is not constant on all axes"
+    stored = facts.numbers(1)
+    ends = facts.ints("pads") if stored is None else tuple(int(end) for end in stored.reshape(-1))
+    if ends is None or len(ends) != 2 * rank or min(ends) < 0:
+        return "Pad by numbers that are computed"
+    if attribute(facts.node, "paddings") is not None:
+        return "Pad of an old operator set"
+    at = rank + facts.axis
+    wanted = Rows(need.first - ends[at], need.end - ends[at])
+    there = wanted.within(rows_of(facts.shape(0), facts.axis))
+    if there.height < 1:
+        return "Pad with rows that are padding alone"
+    new = [*ends]
+    new[at], new[at + rank] = there.first - wanted.first, wanted.end - there.end
+    if stored is None:
+        return BandStep(need, {0: there}, {"pads": new})
+    return BandStep(need, {0: there}, {}, {1: numpy.array(new, numpy.int64)})
+
+
+def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
+    block = integer(facts.node, "blocksize", 0)
+    if len(facts.result) != 4 or block < 1:
+        return "DepthToSpace of something that is no picture"
+    there = Rows(need.first // block, -(-need.end // block))
+    return BandStep(Rows(there.first * block, there.end * block), {0: there})
+
+
+def _space_to_depth(facts: NodeFacts, need: Rows) -> BandStep | str:
+    block = integer(facts.node, "blocksize", 0)
+    if len(facts.result) != 4 or block < 1:
+        return "SpaceToDepth of something that is no picture"
+    return BandStep(need, {0: Rows(need.first * block, need.end * block)})
+
+
+SCALING: Mapping[str, Rule] = {
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    "Pad": _pad,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+}
+
+_PIECE, _WIDTH, _NARROWEST = 128, 128, 16
+
+
+def sums_alike(facts: NodeFacts, step: BandStep) -> bool:
+    """Whether a node sums up in the same pieces for a band as for the whole."""
+    if facts.node.op_type not in WEIGHTS or WEIGHTS[facts.node.op_type] >= len(facts.node.input):
+        return True
+    size = rows_of(facts.result, facts.axis)
+    weights = facts.shape(WEIGHTS[facts.node.op_type])
+    if facts.node.op_type == "ConvTranspose":
+        length = weights[0] // max(integer(facts.node, "group", 1), 1)
+        pixels, size, rows = math.prod(facts.shape(0)[2:]), facts.size(0), step.reads[0].height
+    else:
+        length, pixels, rows = (
+            math.prod(weights[1:]),
+            math.prod(facts.result[2:]),
+            step.makes.height,
+        )
+    return _piece(length, pixels) == _piece(length, pixels // max(size, 1) * rows)
+
+
+def _piece(length: int, pixels: int) -> int:
+    """How many numbers are summed up at once."""
+    piece, width = _PIECE, _WIDTH
+    if pixels < length:
+        while width > _NARROWEST and width // 2 >= pixels:
+            piece, width = piece * 2, width // 2
+    return min(piece, length)
+
+
+# Work on each element, or on all elements of one row, whatever the other rows hold.
+_ALIKE = frozenset({*ELEMENTWISE, "Cast", "CastLike", "Identity", "Dropout", "LRN"})
+_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all axes behind were one
+
+
+def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """What a node does for at least the rows `need` of its outputs, or why that is not known."""
+    node = facts.node
+    if is_quant(node, "QuantizeLinear") or is_quant(node, "DequantizeLinear"):
+        return _quantize(facts, need)
+    rule = _RULES.get(node.op_type)
+    if rule is None or not is_op(node, node.op_type):
+        return f"{node.op_type} is not known to work row by row"
+    if len(facts.result) < -facts.axis:
+        return f"{node.op_type} has a result without rows"
+    return rule(facts, need)
+
+
+def _alike(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Operands of all rows are read in the same rows, operands of one row whole."""
+    node, size = facts.node, rows_of(facts.result, facts.axis)
+    if node.op_type == "Dropout" and not is_deterministic(node):
+        return "Dropout that drops is random"
+    if node.op_type == "LRN" and len(facts.result) + facts.axis < 2:
+        return "LRN across the axis"
+    reads = {}
+    for slot in range(len(node.input)):
+        if not facts.has(slot):
+            continue
+        own = facts.size(slot)
+        if own == size:
+            reads[slot] = need
+        elif own != 1:
+            return f"{node.op_type} with operands of {own} and {size} rows"
+    return BandStep(need, reads)
+
+
+def _normalise(facts: NodeFacts, need: Rows) -> BandStep | str:
+    if integer(facts.node, "training_mode", 0) or len([*filter(None, facts.node.output)]) > 1:
+        return "BatchNormalization in training"
+    if len(facts.result) + facts.axis < 2:
+        return "BatchNormalization along the axis"
+    return BandStep(need, {0: need})
+
+
+def _quantize(facts: NodeFacts, need: Rows) -> BandStep | str:
+    node, rank = facts.node, len(facts.result)
+    if rank < -facts.axis or integer(node, "block_size", 0):
+        return f"{node.op_type} in blocks"
+    scales = facts.shape(1)
+    if scales and scales != (1,) and integer(node, "axis", 1) % rank == rank + facts.axis:
+        return f"{node.op_type} with scales along the axis"
+    return BandStep(need, {0: need})
+
+
+def _one_axis(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Softmax along another axis."""
+    if facts.graph.opset < _SOFTMAX_OF_ONE_AXIS:
+        return f"{facts.node.op_type} of an old operator set"
+    return _along_another(facts, need, -1)
+
+
+def _along_another(facts: NodeFacts, need: Rows, usual: int) -> BandStep | str:
+    rank = len(facts.result)
+    if integer(facts.node, "axis", usual) % rank == rank + facts.axis:
+        return f"{facts.node.op_type} along the axis"
+    size = rows_of(facts.result, facts.axis)
+    slots = [slot for slot in range(len(facts.node.input)) if facts.has(slot)]
+    reads = {slot: need for slot in slots if len(facts.shape(slot)) == rank}
+    if any(facts.size(slot) != size for slot in reads):
+        return f"{facts.node.op_type} of different rows"
+    return BandStep(need, reads)
+
+
+def _concat(facts: NodeFacts, need: Rows) -> BandStep | str:
+    return _along_another(facts, need, 0)
+
+
+def _split(facts: NodeFacts, need: Rows) -> BandStep | str:
+    return _along_another(facts, need, 0)
+
+
+def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """A part along other axes."""
+    rank = len(facts.result)
+    if any(facts.has(slot) and facts.numbers(slot) is None for slot in range(1, 5)):
+        return "Slice by numbers that are computed"
+    if facts.has(1):
+        starts, axes = facts.numbers(1), facts.numbers(3)
+        count = 0 if starts is None else starts.size
+        found = [*range(count)] if axes is None else [int(axis) for axis in axes.reshape(-1)]
+    else:
+        found = [*(facts.ints("axes") or range(len(facts.ints("starts") or ())))]
+    if any(axis % rank == rank + facts.axis for axis in found):
+        return "Slice along the axis"
+    return BandStep(need, {0: need})
+
+
+def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """The axis that is cut and those behind it stay where they are."""
+    rank = len(facts.result)
+    order = facts.ints("perm") or tuple(range(rank))[::-1]
+    if order[facts.axis :] != tuple(range(rank))[facts.axis :]:
+        return "Transpose that moves the axis"
+    return BandStep(need, {0: need})
+
+
+def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Only axes before the one that is cut change."""
+    import numpy
+
+    before, after = facts.shape(0), facts.result
+    if min(len(before), len(after)) < -facts.axis or before[facts.axis :] != after[facts.axis :]:
+        return "Reshape that moves the axis"
+    if 0 in before or not facts.has(1):
+        return "Reshape of nothing, or of an old operator set"
+    shape = [*after]
+    shape[facts.axis] = need.height
+    return BandStep(need, {0: need}, {"allowzero": None}, {1: numpy.array(shape, numpy.int64)})
+
+
+def _matmul(facts: NodeFacts, need: Rows) -> BandStep | str:
+    """Rows of the product are those of the first factor."""
+    if facts.axis != -2 or len(facts.shape(0)) < 2 or len(facts.shape(1)) < 2:
+        return "MatMul along the axis"
+    return BandStep(need, {0: need})
+
+
+_RULES: Mapping[str, Rule] = {
+    **WINDOWS,
+    **SCALING,
+    **dict.fromkeys(_ALIKE, _alike),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _one_axis),
+    "BatchNormalization": _normalise,
+    "Concat": _concat,
+    "MatMul": _matmul,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Split": _split,
+    "Transpose": _transpose,
+}
