@@ -190,12 +190,17 @@ class LoadRequest(LibraryRequest, frozen=True):
     soc: int
 
 
-class CompileRequest(LibraryRequest, frozen=True):
-    """Compile an ONNX model; `folder` holds its weights."""
+class ModelRequest(LibraryRequest, frozen=True):
+    """A request about an ONNX model; `folder` holds its weights."""
 
-    reply: ClassVar[type[WireMessage]] = CompileReply
     model: Path
     folder: Path
+
+
+class CompileRequest(ModelRequest, frozen=True):
+    """Compile an ONNX model."""
+
+    reply: ClassVar[type[WireMessage]] = CompileReply
     output: Path
     settings: HtpSettings
     strict: bool = False  # no node may stay on the CPU
@@ -212,23 +217,19 @@ class ComposeRequest(LibraryRequest, frozen=True):
     settings: HtpSettings
 
 
-class ListenRequest(LibraryRequest, frozen=True):
+class ListenRequest(ModelRequest, frozen=True):
     """Have ONNX Runtime compose a model; with an `output` the bytes of constants go there."""
 
     reply: ClassVar[type[WireMessage]] = ListenReply
-    model: Path
-    folder: Path
     settings: HtpSettings
     output: Path | None = None
     weights: dict[str, Path] = field(default_factory=dict)
 
 
-class QuantizeRequest(LibraryRequest, frozen=True):
+class QuantizeRequest(ModelRequest, frozen=True):
     """Quantize a float model the way ONNX Runtime prepares models for QNN."""
 
     reply: ClassVar[type[WireMessage]] = QuantizeReply
-    model: Path
-    folder: Path
     scratch: Path
     output: Path
     precision: Annotated[str, Meta(pattern="^(int8|w8a16)$")]
@@ -240,12 +241,10 @@ class QuantizeRequest(LibraryRequest, frozen=True):
     weights: dict[str, Path] = field(default_factory=dict)
 
 
-class CompareRequest(LibraryRequest, frozen=True):
+class CompareRequest(ModelRequest, frozen=True):
     """Run a model on the CPU and what was compiled of it, and compare the outputs."""
 
     reply: ClassVar[type[WireMessage]] = CompareReply
-    model: Path
-    folder: Path
     epcontext: Path
     settings: HtpSettings
 
