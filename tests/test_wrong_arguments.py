@@ -147,6 +147,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         },
         "lpai.Heap": {"mem_type": 1, "capacity": 100, "log": None},
         "lpai.Heap.free": {"self": heap, "memory": heap.allocate(8)},
+        "lpai.release": {"memory": bytearray(64)},
         "lpai.HeapBuffer": {"heap": heap, "heap_address": 0, "size": 1, "align": 1, "name": "a"},
         "lpai.HwInfo": {"target": 0, "hw_version": 6},
         "lpai.Mem": {"mem_type": 1, "size": 1, "addr": None},
