@@ -151,7 +151,7 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CaseBe
     """A bench whose model was quantized to 8 bits, with samples of its own."""
     folder = tmp_path_factory.mktemp("q")
     numpy.save(folder / "s.npy", numpy.random.default_rng(5).random((1, 3, 16, 16)).astype("f"))
-    case = case_of(picture(), folder, "int8", samples=((("x", str(folder / "s.npy")),),))
+    case = case_of(picture(), folder, "int8", samples=((("x", folder / "s.npy"),),))
     with bench_of(case) as bench:
         [judged] = PrecisionRemedy(("int8",)).changes(bench, first(bench))
         yield bench, judged
@@ -265,7 +265,7 @@ def test_samples_are_cut_for_a_smaller_batch(tmp_path: Path) -> None:
     """Ranges of a model of a smaller batch are learnt from all items of the user's samples."""
     x = numpy.random.default_rng(0).random((4, 8)).astype("float32")
     numpy.save(tmp_path / "s.npy", x)
-    case = case_of(mixing(4), tmp_path, samples=((("x", str(tmp_path / "s.npy")),),))
+    case = case_of(mixing(4), tmp_path, samples=((("x", tmp_path / "s.npy"),),))
     small = with_sizes(case.model, {"x": (2, 8)})
     folder = calibration_folder(case, small, tmp_path / "samples")
     assert folder is not None

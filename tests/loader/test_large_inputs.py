@@ -11,6 +11,7 @@ import pytest
 
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.loader.onnx.trial.program import Attempted
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 wide (float[batch, 262144] x) => (float[batch, 262144] y) { y = Relu (x) }"""
@@ -25,7 +26,7 @@ def test_inputs_that_are_too_large_are_not_made_up(
 
     def attempt(_child: TrialChild, *_inputs: Any, watched: int, **_how: Any) -> Any:
         tried.append(watched)
-        return (), ((batch, 262144),) * watched
+        return Attempted((), ((batch, 262144),) * watched)
 
     monkeypatch.setattr(TrialChild, "attempt", attempt)
     onnx.save(onnx.parser.parse_model(MODEL), path)
