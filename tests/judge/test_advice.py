@@ -50,7 +50,7 @@ NOT_SEEN = {
     "htp/bill/measure.py": LIBRARY,
     "htp/compile/failure.py": LIBRARY,
     "htp/compile/model.py": LIBRARY,
-    "htp/fit/of_bill.py": LIBRARY,
+    "htp/fit/check_bill.py": LIBRARY,
     "htp/qmem/model.py": LIBRARY,
     "htp/qmem/run.py": LIBRARY,
     "deadline.py": "needs a model that takes long",
@@ -58,7 +58,7 @@ NOT_SEEN = {
     "htp/kept.py": "needs an account without a home",
     "lpai/net_run/device_child.py": "needs a run that dies; tests/lpai has some",
     "lpai/prepare_options.py": PYTHON,
-    "plan/pools.py": PYTHON,
+    "planner/pools.py": PYTHON,
 }
 # Files that only look like what they are: no command can read them.
 HOLLOW = ("model.dlc", "libQnnLpai.so", "htp.bin")

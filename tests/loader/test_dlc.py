@@ -341,7 +341,8 @@ def test_names_of_graphs_are_shown_as_they_are_given_back(
     path.write_bytes((FILES / "quantized8.dlc").read_bytes())
     names = [f"{'Provider_' * 9}{number}{'_0' * 40}" for number in (1, 2)]
     graphs = tuple(replace(one, name=n) for one, n in zip(two_graphs(), names, strict=True))
-    monkeypatch.setattr(dlc, "compose", lambda *_, **__: graphs)
+    for module in (dlc, composed):
+        monkeypatch.setattr(module, "compose", lambda *_, **__: graphs)
     shown = run("plan", str(path)).stdout, run("inspect", str(path)).stdout
     refused = sentence(run("plan", str(path), "--graph", names[0] + "x"))
     assert all(name in text for name in names for text in (*shown, refused))

@@ -421,9 +421,9 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
     budget = ["--verify"] if limit is None else [f"--budget={limit}"]
     for number, names in enumerate(result.rounds, start=1):
         paths = [file_word(known[name]) for name in names]
-        what = "what is loaded together" if len(paths) > 1 else "what is loaded alone"
+        loaded = "what is loaded together" if len(paths) > 1 else "what is loaded alone"
         turn = f", turn {number} of {len(result.rounds)}" if len(result.rounds) > 1 else ""
-        yield f"{what}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
+        yield f"{loaded}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:

@@ -192,12 +192,12 @@ def _budgets(planned: PlannedFile) -> Iterator[str]:
     for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
-        why = "fullest step" if budget.fits is None else _WHY[budget.pool]
-        if why == _WHY[Pool.SCRATCH] and len(budget.blockers) == 1:
-            why = "too large by itself"
+        title = "fullest step" if budget.fits is None else _WHY[budget.pool]
+        if title == _WHY[Pool.SCRATCH] and len(budget.blockers) == 1:
+            title = "too large by itself"
         sizes = pool_sizes(planned.plan, budget.pool)
         parts = [(name, sizes[name]) for name in budget.blockers]
-        yield from _parts(why, budget.pool.value, parts, budget.need)
+        yield from _parts(title, budget.pool.value, parts, budget.need)
         if others := alike(planned.plan, budget):
             are = "is" if others == 1 else "are"
             as_well = "too large, too" if len(parts) == 1 else "as large"
@@ -209,9 +209,9 @@ def _budgets(planned: PlannedFile) -> Iterator[str]:
         yield from _parts("largest", "TCM", parts, tcm.need)
 
 
-def _parts(why: str, pool: str, parts: Sequence[tuple[str, int]], need: int) -> Iterator[str]:
+def _parts(title: str, pool: str, parts: Sequence[tuple[str, int]], need: int) -> Iterator[str]:
     total = sum(size for _name, size in parts)
-    yield f"{why} ({len(parts)} in {pool}, {_bytes(total)}{_share(total, need)}):"
+    yield f"{title} ({len(parts)} in {pool}, {_bytes(total)}{_share(total, need)}):"
     for name, size in parts[:SHOWN_AT_PEAK]:
         yield f"  {size:>13,} {_percent(size, need):>7}  {shorten(name)}"
     rest = [size for _name, size in parts[SHOWN_AT_PEAK:]]
