@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from qnnmem.errors import UsageError
-from qnnmem.results.result import SchemaDocument
+from qnnmem.results.result import Result, SchemaDocument
 from qnnmem.results.schema import schema_name
 from qnnmem.struct_types import ready
 from qnnmem.text import quote
@@ -105,6 +105,9 @@ def read_result(values: Any, where: str) -> SchemaDocument:
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
     """The result of a known type in values decoded from JSON; UsageError where there is none."""
     name = schema_name(kind)
+    if isinstance(values, Mapping) and issubclass(kind, Result):
+        # The default of the type names this version, which did not write the result.
+        values = {"tool": "", **values}
     try:
         return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
