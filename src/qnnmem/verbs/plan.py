@@ -43,20 +43,21 @@ class _FileGraphs(NamedTuple):
 
     def note_rest(self, listener: ProgressListener) -> None:
         """Note the nodes that are in no graph, for which a table of several has no room."""
+        if self.composed is None or len(self.graphs) < 2:
+            return
         from qnnmem.htp.plan_difference import left_notes
 
-        if self.composed is not None and len(self.graphs) > 1:
-            for line in left_notes(self.composed.on_cpu):
-                listener.note(line)
+        for line in left_notes(self.composed.on_cpu):
+            listener.note(line)
 
     def explained(self, source: MemoryPlan, plan: MemoryPlan) -> MemoryPlan:
         """Return the plan of a QNN graph with notes on why it differs from the ONNX graph's."""
+        if self.composed is None:
+            return plan
         import dataclasses
 
         from qnnmem.htp.plan_difference import difference_notes
 
-        if self.composed is None:
-            return plan
         notes = difference_notes(source, plan, self.composed)
         model = dataclasses.replace(plan.model, notes=(*notes, *plan.model.notes))
         return dataclasses.replace(plan, model=model)
@@ -119,7 +120,7 @@ def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> Non
 
 def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     """Read every graph of a file, or the one with a name."""
-    from qnnmem.loader import dlc, kind_of
+    from qnnmem.loader import kind_of
     from qnnmem.loader.file_kind import is_library
     from qnnmem.loader.model_cache import cached, load_cached
 
@@ -133,6 +134,8 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
     if library and any(sizes.values()):
         raise UsageError(f"{path} has fixed shapes; sizes are given to ONNX and TFLite models")
     if library or (kind == "dlc" and not any(sizes.values())):
+        from qnnmem.loader import dlc
+
         if graph is not None:
             return _FileGraphs((dlc.read(path, graph, trusted=library),))
         return _FileGraphs(cached(path, (), lambda: dlc.read_all(path, trusted=library)))
