@@ -110,11 +110,6 @@ def option_fields(group: type[Struct]) -> tuple[OptionField, ...]:
     )
 
 
-def field_of(group: type[Struct], name: str) -> OptionField:
-    """Return one field by its name."""
-    return next(one for one in option_fields(group) if one.name == name)
-
-
 def _field(name: str, hint: Any, default: Any) -> OptionField:
     held, *notes = get_args(hint)
     opt = next(one for one in notes if isinstance(one, Opt))

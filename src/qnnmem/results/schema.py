@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from qnnmem.results.result import OMITTED, TOOL, SchemaDocument
+from qnnmem.results.result import OMITTED, SchemaDocument
 
 _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers raises the number."
 
@@ -16,17 +15,6 @@ _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers r
 def encode(result: Struct) -> str:
     """A result as JSON text: the schema's name first, then the program, then every field."""
     return json.dumps(to_builtins(result), indent=1, ensure_ascii=True) + "\n"
-
-
-def write_json(values: Mapping[str, Any]) -> str:
-    """A result that has no type yet as JSON text; `values` starts with its schema's name."""
-    return json.dumps(_signed(values), indent=1, ensure_ascii=True) + "\n"
-
-
-def _signed(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "qnnmem" in values:  # all that is ours stands under this key
-        return {**values, "qnnmem": _signed(values["qnnmem"])}
-    return {"schema": values["schema"], "tool": TOOL, **values}
 
 
 def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) -> dict[str, Any]:
