@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "text",
         "wire",
     },
-    "wire": set(),
+    "wire": {"struct_types"},
     "deadline": {"errors"},
     "machine": set(),
     "collector": set(),

@@ -21,6 +21,8 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Protocol, TypeVar, overlo
 import msgspec
 from msgspec import Meta, Struct
 
+from qnnmem.struct_types import ready
+
 LENGTHS = struct.Struct("<QQ")
 _CHUNK = 1 << 20
 
@@ -118,7 +120,7 @@ def decode(text: bytes, kind: Any) -> Any: ...
 def decode(text: bytes, kind: Any) -> Any:
     """The message in some bytes; ValueError unless it is valid for its type."""
     try:
-        return msgspec.msgpack.decode(text, type=kind, dec_hook=_decode_path)
+        return msgspec.msgpack.decode(text, type=ready(kind), dec_hook=_decode_path)
     except RecursionError as exc:
         raise ValueError("the message is nested too deeply") from exc
 

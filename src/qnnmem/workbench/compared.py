@@ -12,6 +12,7 @@ from qnnmem.report.page.budgets import diff_parts
 from qnnmem.report.page.markup import Html, lines, tag
 from qnnmem.report.page.plan import memory_map
 from qnnmem.results.plan import PlanResult
+from qnnmem.struct_types import ready
 
 Result = Mapping[str, Any]
 
@@ -36,7 +37,7 @@ def _maps(before: Result, after: Result) -> Iterator[Html]:
     if not all(one.get("schema") == "qnnmem.plan/1" for one in (before, after)):
         return
     try:
-        plans = [msgspec.convert(one, PlanResult) for one in (before, after)]
+        plans = [msgspec.convert(one, ready(PlanResult)) for one in (before, after)]
     except msgspec.ValidationError:
         return
     yield Html('<div class="pair">')

@@ -34,6 +34,7 @@ from qnnmem.htp.remote.messages import (
     WorkerHello,
     hello_frame,
 )
+from qnnmem.struct_types import ready
 from qnnmem.text import printable
 from qnnmem.version import __version__
 from qnnmem.wire import Frame, WireMessage, decode, encode, read_raw, write_frame
@@ -182,11 +183,11 @@ class Connection:
     def _hello(self, text: bytes) -> WorkerHello:
         """The worker's hello; WorkerError where it is of another version."""
         try:
-            versions = msgspec.json.decode(text, type=Hello)
+            versions = msgspec.json.decode(text, type=ready(Hello))
             if other := versions.difference():
                 what = f"{other}: install the same qnnmem on both ends"
                 raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
-            hello = msgspec.json.decode(text, type=WorkerHello)
+            hello = msgspec.json.decode(text, type=ready(WorkerHello))
         except (ValueError, RecursionError):
             raise self.nonsense() from None
         if not hello.missing and hello.library is None:

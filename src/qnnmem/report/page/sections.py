@@ -40,6 +40,7 @@ from qnnmem.results.read import read_as, schema_in
 from qnnmem.results.schema import schema_name
 from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
+from qnnmem.struct_types import ready
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
@@ -96,7 +97,7 @@ def section_of(result: Any, where: str) -> PageSection:
     kind, render = _KINDS[name]
     try:
         inner = result.get("qnnmem", result) if kind is InspectedBinary else result
-        found: Any = msgspec.convert(inner, kind)
+        found: Any = msgspec.convert(inner, ready(kind))
         return render(found, where) if render in _UNNAMED else render(found)
     except (msgspec.ValidationError, IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc
