@@ -84,9 +84,8 @@ def load_binaries(
     check_started(outcome)
     if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
         outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
-    loaded = outcome.reply.binaries if isinstance(outcome.reply, LoadReply) else ()
-    codes = tuple(binary.code for binary in loaded)
-    return Loaded(outcome, parse_log(outcome.log), codes)
+    codes = outcome.reply.codes if isinstance(outcome.reply, LoadReply) else ()
+    return Loaded(outcome, parse_log(outcome.log), tuple(codes))
 
 
 # --- Bills of files, without compiling ------------------------------------------------------------
@@ -232,7 +231,7 @@ def prepared_bill(
         library=compiled.library,
         seconds=round(compiled.outcome.seconds, 3),
         on_cpu=compiled.on_cpu,
-        run=None if compiled.run is None else compiled.run.check,
+        run=compiled.run,
         notes=compiled.notes,
     )
     return replaced(made.bill, file=model, prepared=written)

@@ -26,8 +26,8 @@ from qnnmem.errors import UsageError, WorkerError
 from qnnmem.htp.installed import Library
 from qnnmem.htp.library import find_library
 from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
-from qnnmem.htp.remote.client import RemoteLibrary, RequestLimits
-from qnnmem.htp.remote.files import SharedPlace, with_shared
+from qnnmem.htp.remote.client import RemoteLibrary
+from qnnmem.htp.remote.files import with_shared
 from qnnmem.htp.requests import (
     END_MARK,
     MAX_FRAME,
@@ -40,6 +40,7 @@ from qnnmem.htp.requests import (
     Reply,
     RequestOutcome,
     Served,
+    SharedPlace,
     Started,
     Tick,
     Watch,
@@ -428,9 +429,9 @@ class Worker:
             watch = Watch(Deadline.after(time_limit_s), progress)
             if self._remote is not None:
                 with _sink(log_file) as keep:
-                    limits = RequestLimits(memory_limit, stop_at)
                     wanted = None if log_file is None else keep
-                    return self._remote.ask(request, places, watch, limits, wanted)
+                    limits = (memory_limit, stop_at)
+                    return self._remote.ask(request, places, watch, *limits, wanted)
             self._count += 1
             served = Served(
                 self._count,

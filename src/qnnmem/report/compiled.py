@@ -53,7 +53,7 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
     if epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(str(epcontext), _WIDE)}"
     if compiled.run is not None:
-        yield f"  {compiled.run.sentence}"
+        yield f"  {compiled.run.why}"
 
 
 def render_failure(

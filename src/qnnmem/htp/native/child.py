@@ -24,7 +24,6 @@ from qnnmem.htp.requests import (
     CompileRequest,
     ComposeRequest,
     Ended,
-    ExecuteRequest,
     LibraryRefusal,
     ListenRequest,
     LoadRequest,
@@ -39,7 +38,7 @@ from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.wire import WireMessage, encode, read_frame, write_frame
 
 _MAX_REASON = 2000
-_BY_ONNXRUNTIME = (CompileRequest, CompareRequest, ExecuteRequest, ListenRequest, QuantizeRequest)
+_BY_ONNXRUNTIME = (CompileRequest, CompareRequest, ListenRequest, QuantizeRequest)
 
 
 def main() -> int:
@@ -139,8 +138,6 @@ def _perform(folder: Path, request: AnyRequest) -> WireMessage:
             return session.compile_model(folder, request)
         case CompareRequest():
             return session.compare(folder, request)
-        case ExecuteRequest():
-            return session.execute(folder, request)
         case WaitRequest():  # for tests: it never ends by itself
             signal.pause()
             return LibraryRefusal("the signal came")

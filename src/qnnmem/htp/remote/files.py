@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,6 +47,7 @@ from qnnmem.htp.requests import (
     QuantizeRequest,
     RemoteRequest,
     Reply,
+    SharedPlace,
     SystemInfoRequest,
 )
 from qnnmem.text import sentence
@@ -187,25 +188,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SAMPLES = (".npy", ".npz", ".raw")
 _NOWHERE = Path()
 Q = TypeVar("Q", bound=LibraryRequest)
-
-
-class SharedPlace(Protocol):
-    """Memory that an application shares with a graph."""
-
-    @property
-    def fd(self) -> int:
-        """Its file."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Its place in that."""
-        ...
-
-    @property
-    def view(self) -> memoryview:
-        """Its bytes."""
-        ...
 
 
 def with_shared(
