@@ -14,7 +14,8 @@ from msgspec import structs
 
 from qnnmem.errors import Damaged, WrongVersion
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
-from qnnmem.lpai.binary import fields, layout
+from qnnmem.lpai import binary as layout
+from qnnmem.lpai.binary import meta as fields
 from qnnmem.lpai.binary.check import check
 from qnnmem.lpai.binary.meta import Description
 from qnnmem.lpai.compiled import CompiledGraph, Constant
