@@ -33,8 +33,14 @@ class KeptAnswers(Generic[T]):
     ) -> None:
         """A `folder` that is named must take answers; the default one need not."""
         self._wanted, self._path, self._library = wanted, path, library
-        self._cache = ResultCache(folder or cache_folder(), kind, must_keep=folder is not None)
+        kept_in = folder or self.usual_folder()
+        self._cache = ResultCache(kept_in, kind, must_keep=folder is not None)
         self._digest = ""
+
+    @staticmethod
+    def usual_folder() -> Path:
+        """Where answers are kept unless told otherwise; nothing is kept without a home."""
+        return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
         """Name of an answer, empty for one that is not kept; `more` changes it as well."""
