@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.binary.context import HtpContext, HtpTensor
+from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.qmem.advice import advise, memhandle_flags, traps
 from qnnmem.htp.qmem.layer import io_mode
 from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.footprint import Bill
 from qnnmem.results.qmem import CopyTime, IoMode, QmemChoice, QmemResult, QmemRow
 from qnnmem.text import quote
@@ -59,7 +60,7 @@ def qmem_of(
     return replace(result, advice=advise(result), traps=tuple(traps(result)))
 
 
-def _check_known(tensors: tuple[HtpTensor, ...]) -> None:
+def _check_known(tensors: tuple[TensorInfo, ...]) -> None:
     for tensor in tensors:
         if tensor.data_type is DataType.UNDEFINED:
             raise CannotTell(f"the data type of tensor {quote(tensor.name)} is not known here")

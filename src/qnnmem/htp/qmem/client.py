@@ -24,7 +24,7 @@ from qnnmem.contract.leaks import of_process
 from qnnmem.contract.rules import MEASURED, FindingLog, finding
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.qmem.layer import Compute, Given, IoLayer
 from qnnmem.htp.qmem.library import LibraryGraph
@@ -34,7 +34,7 @@ from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
-from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
+from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import Inference
 from qnnmem.targets.socs import find_soc
 from qnnmem.text import quote
@@ -217,7 +217,7 @@ class HtpClientGraph:
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
         """Return inputs and outputs as the binary describes them, to be filled in."""
         sides = (self.described.inputs, self.described.outputs)
-        inputs, outputs = ([_tensor(one) for one in side] for side in sides)
+        inputs, outputs = (list(map(QnnTensor.of, side)) for side in sides)
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
@@ -253,7 +253,7 @@ class HtpClientGraph:
 
         return run
 
-    def _given(self, tensors: Sequence[QnnTensor], known: Sequence[HtpTensor], side: str) -> Given:
+    def _given(self, tensors: Sequence[QnnTensor], known: Sequence[TensorInfo], side: str) -> Given:
         """Return the memory of each tensor of a side; QNN matches tensors by id."""
         listed = expect_items(tensors, QnnTensor, f"{side}s are given as a list of QnnTensor")
         by_id = {tensor.id: tensor for tensor in listed}
@@ -264,7 +264,7 @@ class HtpClientGraph:
                 self._fail(6000, "Q7", f"{side} {quote(tensor.name)} is missing", MEASURED)
         return {tensor.name: self._memory(by_id[tensor.id], tensor) for tensor in known}
 
-    def _memory(self, given: QnnTensor, tensor: HtpTensor) -> Any:
+    def _memory(self, given: QnnTensor, tensor: TensorInfo) -> Any:
         name = quote(tensor.name)
         if given.mem_type == TensorMemType.MEMHANDLE:
             if given.mem_handle is None:
@@ -287,7 +287,7 @@ class HtpClientGraph:
             return given.client_buf
         return self._sized(given, tensor)
 
-    def _sized(self, given: QnnTensor, tensor: HtpTensor) -> Any:
+    def _sized(self, given: QnnTensor, tensor: TensorInfo) -> Any:
         """Return the client's buffer if `data_size` is large enough."""
         name, size = quote(tensor.name), given.data_size
         if size == 0:
@@ -299,18 +299,3 @@ class HtpClientGraph:
 
     def _fail(self, code: int, rule: str, sentence: str, source: str = "") -> NoReturn:
         self.context.registry.fail(code, finding(rule, sentence, _EXECUTE, source=source))
-
-
-def _tensor(tensor: HtpTensor) -> QnnTensor:
-    quant = None
-    if tensor.scale is not None and tensor.offset is not None:
-        quant = ScaleOffset(tensor.scale, tensor.offset)
-    return QnnTensor(
-        tensor.id,
-        tensor.name,
-        tensor.type,
-        tensor.data_type,
-        tensor.dimensions,
-        quant,
-        tensor.mem_type,
-    )

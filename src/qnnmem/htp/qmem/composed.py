@@ -30,9 +30,8 @@ from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
 from qnnmem.htp.requests import ComposeRequest, HtpSettings
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome
-from qnnmem.qnn.graph import ComposedOp
+from qnnmem.qnn.graph import CallFile, ComposedOp, recorded_calls
 from qnnmem.qnn.graph_draft import GraphDraft
-from qnnmem.qnn.recorded import CallFile, recorded_calls
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.results.qmem import Inference
 from qnnmem.targets.socs import Soc, find_soc

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.arguments import expect_mapping
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
 from qnnmem.htp.qmem.layer import Compute, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, SharedBuffer, packed_offsets
@@ -22,6 +21,7 @@ from qnnmem.htp.qmem.rpcmem import (
 )
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.text import quote
 
@@ -135,7 +135,7 @@ class HtpSession:
             self._views[tensor.name] = handle.view
 
 
-def _stored(tensor: HtpTensor, value: Any) -> bytes:
+def _stored(tensor: TensorInfo, value: Any) -> bytes:
     """The bytes of an input, whose type and shape must be the tensor's."""
     import numpy
 
