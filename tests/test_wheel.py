@@ -67,7 +67,7 @@ def link(made: Distribution, library: Path) -> None:
         if ".." not in file.parts:  # scripts lie elsewhere
             target = library / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(made.locate_file(file))
+            target.symlink_to(str(made.locate_file(file)))
 
 
 @pytest.fixture(scope="module")

@@ -129,31 +129,25 @@ def _stage(served: Served) -> str:
 
 def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
     """Import what a request needs and return the call that carries it out."""
-    from qnnmem.htp.native import backend, session, system
+    from qnnmem.htp.native import library, session
 
     match request:
         case VersionsRequest():
-            return partial(backend.versions, folder)
+            return partial(library.versions, folder)
         case LoadRequest():
-            return partial(backend.load, folder, request)
+            return partial(library.load, folder, request)
         case SystemInfoRequest():
-            return partial(system.system_info, folder, request)
+            return partial(library.system_info, folder, request)
         case CallsRequest():
-            from qnnmem.htp.native.client import carry_out
-
-            return partial(carry_out, folder, request)
+            return partial(library.carry_out, folder, request)
         case ComposeRequest():
             from qnnmem.htp.native.compose import compose
 
             return partial(compose, folder, request)
         case QuantizeRequest():
-            from qnnmem.htp.native.quantize import quantize
-
-            return partial(quantize, request)
+            return partial(session.quantize, request)
         case ListenRequest():
-            from qnnmem.htp.native.listener import listen
-
-            return partial(listen, folder, request)
+            return partial(session.listen, folder, request)
         case CompileRequest():
             return partial(session.compile_model, folder, request)
         case CompareRequest():
