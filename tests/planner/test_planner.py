@@ -19,8 +19,8 @@ def buf(name: str, size: int, lower: int, upper: int, align: int = 1) -> Buffer:
     return Buffer(name, Bytes(size), Span(Step(lower), Step(upper)), Align(align))
 
 
-def solve(*buffers: Buffer, seconds: float = 10.0, seed: int = 0) -> Plan:
-    """Plan without a capacity."""
+def solve(*buffers: Buffer, seconds: float = 600.0, seed: int = 0) -> Plan:
+    """Plan without a capacity; only a hang reaches the time limit."""
     answer = plan_problem(Problem(buffers), seconds, seed=seed)
     assert isinstance(answer, Plan)
     return answer
