@@ -64,3 +64,8 @@ class SourcedNumber(Struct, frozen=True):
     def of(cls, number: Sourced) -> Self:
         """Take over a number of the domain."""
         return cls(number.value, number.origin, number.source)
+
+    @property
+    def sourced(self) -> Sourced:
+        """The number as the domain has it."""
+        return Sourced(self.value, self.origin, self.source)
