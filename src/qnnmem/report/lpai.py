@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from qnnmem.contract.rules import Rule
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
-from qnnmem.qnn.codes import code_name
-from qnnmem.results.lpai import Choice, DescribedRule, RuleCode, RuleResult, RulesResult
+from qnnmem.results.lpai import Choice, Rule, RuleResult
 from qnnmem.text import counted
 
 _MARKS = {
@@ -20,23 +18,6 @@ _MARKS = {
     "I": "inferred from documented facts",
     "C": "our choice, see `qnnmem lpai choices`",
 }
-
-
-def rules_result(rules: Sequence[Rule]) -> RulesResult:
-    """Rules with the names of their codes."""
-    return RulesResult(rules=tuple(map(_described, rules)))
-
-
-def _described(rule: Rule) -> DescribedRule:
-    return DescribedRule(
-        id=rule.id,
-        title=rule.title,
-        consequence=rule.consequence,
-        codes=tuple(RuleCode(code, code_name(code)) for code in rule.codes),
-        mark=rule.mark,
-        source=rule.source,
-        cure=rule.cure,
-    )
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
@@ -73,14 +54,14 @@ def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
     yield ""
     yield "id    rule, and the codes that answer who breaks it:"
     for rule in rules:
-        answer = ", ".join(map(str, rule.codes)) or "a finding"
+        answer = ", ".join(map(str, rule.numbers)) or "a finding"
         yield f"{rule.id:<4}  {rule.title} ({answer})"
 
 
 def _rule_lines(rule: Rule) -> Iterator[str]:
     yield f"{rule.id}: {rule.title}"
     yield ""
-    codes = [f"{code_name(code)} ({code})" for code in rule.codes]
+    codes = [f"{one.name} ({one.code})" for one in rule.codes]
     rows = (
         ("documented", rule.consequence),
         ("answered here", ", ".join(codes) or "a finding, no QNN code"),

@@ -6,17 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from qnnmem.results.incident import Stage
+from qnnmem.results.incident import EntryTitle
 from qnnmem.results.result import Result, describe
-
-
-class CodeDiagnosis(Struct, frozen=True):
-    """A diagnosis that tests or shows a code."""
-
-    id: Annotated[str, describe("Name of the entry.")]
-    title: Annotated[str, describe("The diagnosis in one line.")]
-    cause: Annotated[str, describe("Its cause.")]
-    stage: Stage
 
 
 class CodeMeaning(Struct, frozen=True):
@@ -43,7 +34,7 @@ class CodeMeaning(Struct, frozen=True):
     ]
     look_for: Annotated[tuple[str, ...], describe("What to look for above the line with the code.")]
     entries: Annotated[
-        tuple[CodeDiagnosis, ...],
+        tuple[EntryTitle, ...],
         describe("Diagnoses that test or show the code, those that name a cause first."),
     ]
 

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
-from qnnmem.results.incident import Confidence, Share, Stage, Verdict
+from qnnmem.results.incident import EntryFacts, Share
 from qnnmem.results.result import Count, Result, describe
 
 
-class KbEntry(Struct, frozen=True):
-    """An entry of the knowledge base."""
+class KbEntry(EntryFacts, frozen=True, kw_only=True):
+    """An entry of the knowledge base, as it is listed."""
 
-    id: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,63}$"), describe("Name of the entry.")]
-    title: Annotated[str, describe("The diagnosis in one line.")]
-    stage: Stage
-    cause: Annotated[str, describe("The cause, one of a closed set.")]
-    verdict: Verdict
-    confidence: Confidence
-    own: Annotated[
-        bool, describe("Whether it is a team's entry, which speaks before the built-in ones.")
-    ]
-    documented: Annotated[
-        bool, describe("Whether it is known from its sources only: no stored log shows it.")
-    ]
-    remedies: Annotated[tuple[str, ...], describe("What to do, the first thing first.")]
-    sources: Annotated[tuple[str, ...], describe("Where this is known from.")]
     lines: Annotated[tuple[str, ...], describe("Line templates by which it is recognised.")]
     score: Annotated[
         Share | UnsetType,

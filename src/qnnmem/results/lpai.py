@@ -16,7 +16,7 @@ class RuleCode(Struct, frozen=True):
     name: Annotated[str, describe("QNN's name.")]
 
 
-class DescribedRule(Struct, frozen=True, kw_only=True):
+class Rule(Struct, frozen=True, kw_only=True):
     """One rule that a client has to keep, its codes with their names."""
 
     id: Annotated[str, describe("Id as messages name it.")]
@@ -38,11 +38,16 @@ class DescribedRule(Struct, frozen=True, kw_only=True):
     source: Annotated[str, describe("Where it is said.")]
     cure: Annotated[str, describe("What to do about it.")]
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The codes without their names."""
+        return tuple(one.code for one in self.codes)
+
 
 class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
     """Rules of the LPAI memory contract, as `qnnmem lpai rules --json` prints them."""
 
-    rules: Annotated[tuple[DescribedRule, ...], describe("The rules.")]
+    rules: Annotated[tuple[Rule, ...], describe("The rules.")]
 
 
 class Choice(Struct, frozen=True):
