@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import command_line
 import jsonschema
@@ -144,11 +145,12 @@ def test_files_get_the_form_of_their_names(project: Path) -> None:
 def evil_run() -> BudgetRun:
     """A run in which every text is made to break out of where it is put."""
     broken = PoolCheck.of("scratch", 10, 5, False, blockers=(EVIL,))
+    evil: dict[str, Any] = {"file": EVIL, "target": EVIL, "place": EVIL}
     return BudgetRun(
         EVIL,
         (
-            CheckedModel(EVIL, EVIL, EVIL, EVIL, {"scratch": 10}, (broken,)),
-            CheckedModel(EVIL + "2", EVIL, EVIL, EVIL, why=EVIL, refusal=2),
+            CheckedModel(**evil, name=EVIL, pools={"scratch": 10}, checks=(broken,)),
+            CheckedModel(**evil, name=EVIL + "2", pools={}, why=EVIL, refusal=2),
         ),
     )
 

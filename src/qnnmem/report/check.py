@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qnnmem.flags import flag_word
 from qnnmem.gate.checked import BASELINE, GROWN, BudgetRun, CheckedModel
-from qnnmem.gate.pools import LPAI, TOTAL
+from qnnmem.gate.keys import LPAI, TOTAL
 from qnnmem.report.diff import signed, size
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import Column, text_table
