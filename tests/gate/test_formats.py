@@ -11,7 +11,7 @@ import pytest
 from budget_project import CONFIG, buffers, grow, make_project
 
 from qnnmem.gate.checked import BudgetRun, CheckedModel
-from qnnmem.report import check, check_ci, check_markdown
+from qnnmem.report import check
 from qnnmem.results.check import PoolCheck
 from qnnmem.results.schema import encode, load_schema
 
@@ -158,15 +158,15 @@ def evil_run() -> BudgetRun:
 def test_no_name_breaks_out_of_any_format() -> None:
     """Names come from files, and what is shown is read by machines and by browsers."""
     run = evil_run()
-    published_schemas.check_junit(check_ci.render_junit(run))
-    published_schemas.check_sarif(check_ci.render_sarif(run))
+    published_schemas.check_junit(check.render_junit(run))
+    published_schemas.check_sarif(check.render_sarif(run))
     jsonschema.validate(json.loads(encode(run.result)), load_schema("qnnmem.check/1"))
-    commands = check_ci.render_github(run).splitlines()
+    commands = check.render_github(run).splitlines()
     assert sum(line.startswith("::") for line in commands) == 2
     assert all(line.count("::") >= 2 for line in commands[:2])
     assert 'file=a<b>&"c"' in commands[0]
     assert "%2Cy%3Az%25" in commands[0]
-    text = check_markdown.render_markdown(run)
+    text = check.render_markdown(run)
     assert "<b>" not in text
     assert "@me" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]

@@ -232,7 +232,7 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
     if maps is None:
         return {}
     from qnnmem.atomic_file import folder_for_output, write_together
-    from qnnmem.report.check_markdown import drawings
+    from qnnmem.report.check import drawings
 
     folder, found = Path(maps), drawings(run.models)
     with folder_for_output(folder):
@@ -248,18 +248,14 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
 
         return encode(run.result)
     if form in ("junit", "sarif", "github"):
-        from qnnmem.report import check_ci
-
         render = {
-            "junit": check_ci.render_junit,
-            "sarif": check_ci.render_sarif,
-            "github": check_ci.render_github,
+            "junit": report.render_junit,
+            "sarif": report.render_sarif,
+            "github": report.render_github,
         }
         return render[form](run)
     if form == "markdown":
-        from qnnmem.report.check_markdown import render_markdown
-
-        return render_markdown(run, drawn)
+        return report.render_markdown(run, drawn)
     again = [
         word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]
@@ -269,7 +265,7 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Adds to the summary of a workflow's step, where there is one."""
     from qnnmem.cli.stderr import note
-    from qnnmem.report.check_markdown import render_markdown
+    from qnnmem.report.check import render_markdown
 
     name = os.environ.get(_SUMMARY)
     if not name:

@@ -148,7 +148,7 @@ def _write_png(report: PlannedFile, target: Path, force: bool) -> None:
 
 
 def _render(report: PlannedFile, form: str, verbose: bool) -> str:
-    from qnnmem.report.c_header import render_c
+    from qnnmem.report.c_source import render_c
     from qnnmem.report.plan import render_answer, render_text
     from qnnmem.results.schema import encode
 
