@@ -338,15 +338,14 @@ def _render_groups(
     machine: HostResult | None,
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
-    from qnnmem.report import fleet
-    from qnnmem.report.doctor import notes, render_json
+    from qnnmem.report.doctor import notes, render_fleet, render_json
     from qnnmem.report.doctor_words import amount
 
     summary = group(diagnosis, request.group_by or "")
     if request.form == "json":
         incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
         return render_json(incidents, stats, summary, machine, request.guide)
-    return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
+    return (render_fleet(summary), f"read {amount(stats)}\n", *notes(stats))
 
 
 def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: FactsOfBackends | None) -> str:

@@ -16,7 +16,7 @@ from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.lpai.client_plan import ClientGraph, ClientPlan, ClientTensor
 from qnnmem.planner import Io, MemoryPlan, PlacedBuffer, Pool
 from qnnmem.planner.planned_file import PlannedFile
-from qnnmem.report.sizes import size_column
+from qnnmem.report.table import size_column
 from qnnmem.results.result import TOOL
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES

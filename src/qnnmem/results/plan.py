@@ -382,9 +382,5 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 class PlansResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.plans/1"):
     """The memory plans of several files."""
 
+    listed = "plans"
     plans: Annotated[tuple[PlanResult, ...], describe("The plan of each file that was planned.")]
-
-    @property
-    def each(self) -> tuple[PlanResult, ...]:
-        """The result of each file."""
-        return self.plans

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Struct
 
@@ -65,10 +65,28 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
     counts: Annotated[FileCounts, describe("How many files have which answer.")] = NO_FILES
     refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")] = ()
 
+    listed: ClassVar[str]  # the field that holds the results
+
     @property
-    def each(self) -> tuple[Result, ...]:
+    def each(self) -> tuple[Any, ...]:
         """The result of each file that has one."""
-        raise NotImplementedError
+        results: tuple[Any, ...] = getattr(self, self.listed)
+        return results
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Self:
+        """Join the results of several files, and files without one, in order."""
+        given = tuple(rows)
+        refused = tuple(row for row in given if isinstance(row, RefusedFile))
+        results = tuple(row for row in given if not isinstance(row, RefusedFile))
+        counts = FileCounts.of([one.fits for one in results], len(refused))
+        facts: dict[str, Any] = {
+            "fits": counts.all_fit,
+            "exit_code": worst_code(row.exit_code for row in given),
+            "counts": counts,
+            "refused": refused,
+        }
+        return cls(**facts | {cls.listed: results})
 
 
 def worst_code(codes: Iterable[int]) -> int:

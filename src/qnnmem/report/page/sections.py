@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qnnmem.errors import UsageError
-from qnnmem.report.page import budgets, contents, doctor, fix, htp, lpai, plan, programs, settings
+from qnnmem.report.page import budgets, contents, doctor, fix, htp, lpai, plan, programs
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.results.read import read_document, read_result, schema_in
@@ -18,9 +18,9 @@ _SECTIONS: Mapping[str, Callable[..., PageSection]] = {
     "qnnmem.plan/1": plan.plan_section,
     "qnnmem.footprint/1": htp.bill_section,
     "qnnmem.fit/1": htp.fit_section,
-    "qnnmem.sweep/1": settings.sweep_section,
-    "qnnmem.place/1": settings.place_section,
-    "qnnmem.qmem/1": settings.qmem_section,
+    "qnnmem.sweep/1": htp.sweep_section,
+    "qnnmem.place/1": htp.place_section,
+    "qnnmem.qmem/1": htp.qmem_section,
     "qnnmem.doctor/1": doctor.doctor_section,
     "qnnmem.check-client/1": programs.client_section,
     "qnnmem.watch/1": programs.watch_section,
