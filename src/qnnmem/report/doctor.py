@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from qnnmem.doctor.fleet.summary import FleetSummary
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
 from qnnmem.report.table import Column, text_table
