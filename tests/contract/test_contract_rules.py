@@ -38,7 +38,7 @@ def test_a_rule_is_a_sentence_with_source_and_cure(rule: Rule) -> None:
 @every_rule
 def test_a_rule_answers_with_codes_of_qnn(rule: Rule) -> None:
     """Every code has a name, and every answer says how it is known."""
-    assert UNKNOWN not in map(code_name, rule.numbers)
+    assert UNKNOWN not in map(code_name, rule.codes)
     assert rule.mark in {"D", "P", "I", "C"}
 
 
@@ -62,7 +62,7 @@ def test_the_page_has_every_rule(rule: Rule) -> None:
     parts = (rule.title, f"- Source: {rule.source}\n", f"- What to do: {rule.cure}\n")
     section = page.split(f"\n### {rule.id}\n")[1].split("\n##")[0]
     assert [
-        part for part in (*parts, *(f"({c})" for c in rule.numbers)) if part not in section
+        part for part in (*parts, *(f"({c})" for c in rule.codes)) if part not in section
     ] == []
 
 
@@ -74,7 +74,7 @@ def test_the_runtime_answers_with_the_codes_of_the_table() -> None:
         for code, rule in ANSWER.findall(source.read_text("utf-8"))
     }
     assert found
-    assert {(rule, code) for rule, code in found if code not in rules()[rule].numbers} == set()
+    assert {(rule, code) for rule, code in found if code not in rules()[rule].codes} == set()
 
 
 def test_a_finding_takes_cure_and_source_from_its_rule() -> None:
@@ -96,6 +96,6 @@ def test_every_table_is_whole(table: str) -> None:
         assert rule.title.endswith(".")
         assert rule.source
         assert rule.cure
-        assert UNKNOWN not in map(code_name, rule.numbers)
+        assert UNKNOWN not in map(code_name, rule.codes)
         assert every_rule_of_all()[rule.id] is rule
     assert len(every_rule_of_all()) == sum(len(rules(one)) for one in (LPAI, QMEM, PROGRAM))

@@ -134,7 +134,7 @@ class Client:
         with pytest.raises(QnnError) as caught:
             self.execute()
         assert (caught.value.code, caught.value.finding.rule) == (code, rule)
-        assert code in rules(QMEM)[rule].numbers
+        assert code in rules(QMEM)[rule].codes
         return caught.value.finding.sentence
 
     @property
@@ -245,7 +245,7 @@ def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
     for row in rows:
         assert row.library is None
         assert all((row.sentence, row.cure, row.source))
-        assert row.code == 0 or row.code in rules(QMEM)[row.rule].numbers
+        assert row.code == 0 or row.code in rules(QMEM)[row.rule].codes
 
 
 def test_findings_name_the_lines_of_the_client(client: Client) -> None:

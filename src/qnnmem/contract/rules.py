@@ -41,7 +41,7 @@ def rules(table: str = LPAI) -> Mapping[str, Rule]:
     found = {}
     for key, row in rows.items():
         codes = tuple(RuleCode(code, code_name(code)) for code in row.pop("codes"))
-        found[key] = Rule(id=key, codes=codes, **(common | row))
+        found[key] = Rule(id=key, named_codes=codes, **(common | row))
     return MappingProxyType(found)
 
 

@@ -55,14 +55,14 @@ def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
     yield ""
     yield "id    rule, and the codes that answer who breaks it:"
     for rule in rules:
-        answer = ", ".join(map(str, rule.numbers)) or "a finding"
+        answer = ", ".join(map(str, rule.codes)) or "a finding"
         yield f"{rule.id:<4}  {rule.title} ({answer})"
 
 
 def _rule_lines(rule: Rule) -> Iterator[str]:
     yield f"{rule.id}: {rule.title}"
     yield ""
-    codes = [f"{one.name} ({one.code})" for one in rule.codes]
+    codes = [f"{one.name} ({one.code})" for one in rule.named_codes]
     rows = (
         ("documented", rule.consequence),
         ("answered here", ", ".join(codes) or "a finding, no QNN code"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from qnnmem.results.result import Count, Result, describe
 
@@ -22,12 +22,12 @@ class Rule(Struct, frozen=True, kw_only=True):
     id: Annotated[str, describe("Id as messages name it.")]
     title: Annotated[str, describe("The rule itself.")]
     consequence: Annotated[str, describe("What is publicly said about breaking it.")]
-    codes: Annotated[
+    named_codes: Annotated[
         tuple[RuleCode, ...],
         describe(
             "QNN codes that this runtime answers with; empty where it leaves a finding instead."
         ),
-    ]
+    ] = field(name="codes")
     mark: Annotated[
         str,
         Meta(pattern="^[DPIC]$"),
@@ -39,9 +39,9 @@ class Rule(Struct, frozen=True, kw_only=True):
     cure: Annotated[str, describe("What to do about it.")]
 
     @property
-    def numbers(self) -> tuple[int, ...]:
+    def codes(self) -> tuple[int, ...]:
         """The codes without their names."""
-        return tuple(one.code for one in self.codes)
+        return tuple(one.code for one in self.named_codes)
 
 
 class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
