@@ -61,9 +61,7 @@ def test_the_page_has_every_rule(rule: Rule) -> None:
     page = PAGE.read_text("utf-8")
     parts = (rule.title, f"- Source: {rule.source}\n", f"- What to do: {rule.cure}\n")
     section = page.split(f"\n### {rule.id}\n")[1].split("\n##")[0]
-    assert [
-        part for part in (*parts, *(f"({c})" for c in rule.codes)) if part not in section
-    ] == []
+    assert [part for part in (*parts, *(f"({c})" for c in rule.codes)) if part not in section] == []
 
 
 def test_the_runtime_answers_with_the_codes_of_the_table() -> None:

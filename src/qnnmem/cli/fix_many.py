@@ -155,6 +155,6 @@ def fix_one(task: FixTask) -> FixRow:
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:
-    from qnnmem.results.several import RefusedFile
+    from qnnmem.results.files import RefusedFile
 
     return RefusedFile(task.model, f"{task.model}: {why}", 3)

@@ -172,8 +172,8 @@ def _render(report: PlannedFile, form: str, verbose: bool) -> str:
 def _render_all(rows: Sequence[PlanRow], form: str, verbose: bool) -> str:
     from qnnmem.planner.planned_file import plans_result
     from qnnmem.report.plan import render_csv, render_table, render_text, rows_of
+    from qnnmem.results.files import RefusedFile
     from qnnmem.results.schema import encode
-    from qnnmem.results.several import RefusedFile
 
     if form == "json":
         return encode(plans_result(rows))

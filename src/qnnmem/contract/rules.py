@@ -16,11 +16,14 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from qnnmem.caller import Caller, current_caller
 from qnnmem.finding import Finding
 from qnnmem.qnn.codes import code_name
-from qnnmem.results.lpai import Rule, RuleCode
+
+if TYPE_CHECKING:
+    from qnnmem.results.lpai import Rule
 
 LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # the tables
 MOST_FINDINGS = 1000  # of one client: one that repeats itself adds nothing to the first ones
@@ -34,6 +37,9 @@ _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
 @cache
 def rules(table: str = LPAI) -> Mapping[str, Rule]:
     """Every rule of a table by its id."""
+    # A runtime starts without msgspec, which takes longer to import than the rest of it.
+    from qnnmem.results.lpai import Rule, RuleCode
+
     text = files(__package__).joinpath(f"{table}_rules.toml").read_text("utf-8")
     rows = tomllib.loads(text)
     # A table may name one source for all of its rules.

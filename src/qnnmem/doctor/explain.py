@@ -9,8 +9,8 @@ from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
 from qnnmem.qnn.numbers import Number, nearest_range, neighbours
 from qnnmem.qnn.pasted import read_pasted, similar_names
-from qnnmem.results.explain import CodeMeaning, Explanation, NearCode
 from qnnmem.results.incident import EntryTitle
+from qnnmem.results.kb import CodeMeaning, Explanation, NearCode
 from qnnmem.text import quote
 
 

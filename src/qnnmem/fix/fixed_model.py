@@ -13,6 +13,7 @@ from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.planner.planned_file import plan_map
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import (
     FixedModel,
     FixMaps,
@@ -23,7 +24,6 @@ from qnnmem.results.fix import (
     Validation,
     finite,
 )
-from qnnmem.results.several import RefusedFile
 
 FixRow = FixedModel | RefusedFile
 

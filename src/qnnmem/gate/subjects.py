@@ -10,16 +10,15 @@ from qnnmem.errors import UsageError
 from qnnmem.provenance import Sourced
 from qnnmem.results.check import AcceptedModel, Baseline, CheckResult
 from qnnmem.results.doctor import DoctorResult
-from qnnmem.results.error import ErrorResult
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.fit import FitResult, FitsResult
 from qnnmem.results.fix import FixedModel, FixedModels
 from qnnmem.results.footprint import Bill, BillItem
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult, PlansResult
 from qnnmem.results.read import read_result, schema_in
-from qnnmem.results.result import MAX_COUNT, SchemaDocument
+from qnnmem.results.result import MAX_COUNT, ErrorResult, SchemaDocument
 from qnnmem.results.schema import schema_name
-from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
 

@@ -14,6 +14,7 @@ from qnnmem.planner.pools import TCM, BudgetVerdict, MemoryPlan, PlacedBuffer, h
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.remedies import Remedies, Remedy
 from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import (
     LiveBuffer,
     PlanBudget,
@@ -25,7 +26,6 @@ from qnnmem.results.plan import (
     PlanSaving,
     PlansResult,
 )
-from qnnmem.results.several import RefusedFile
 from qnnmem.text import quote
 
 # Exit code by whether every budget holds.

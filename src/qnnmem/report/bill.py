@@ -13,9 +13,9 @@ from qnnmem.provenance import Sourced
 from qnnmem.report.fit import limit_lines, source_lines
 from qnnmem.report.shell import LONGEST, file_word, next_line, output_words, shell_line
 from qnnmem.report.table import size_words
-from qnnmem.results.error import ErrorResult
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import Bill, BillItem, GraphBill, PreparedContext
+from qnnmem.results.result import ErrorResult
 from qnnmem.results.schema import encode
 from qnnmem.targets.socs import find_soc
 from qnnmem.text import counted, shorten

@@ -9,8 +9,8 @@ from qnnmem.htp.fit import TITLES
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, table_lines
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fit import FitCheck, FitResult, FitSuggestion, SocFit
-from qnnmem.results.several import RefusedFile
 from qnnmem.text import counted, shorten
 
 _WIDE = 400

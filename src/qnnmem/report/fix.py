@@ -21,9 +21,9 @@ from qnnmem.flags import with_flags
 from qnnmem.report.markdown import block, code, code_table, escape
 from qnnmem.report.shell import file_word, next_line, output_words, shell_line
 from qnnmem.report.table import table_lines
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import FixedModel, ValidatedOutput, Validation
 from qnnmem.results.result import TOOL
-from qnnmem.results.several import RefusedFile
 from qnnmem.text import counted, quote, shorten
 from qnnmem.units import format_size
 

@@ -8,8 +8,7 @@ from qnnmem.doctor.explain import hex_of
 from qnnmem.doctor.kb.entry import Condition, Entry, When
 from qnnmem.doctor.kb.similar import FoundEntry
 from qnnmem.report.table import Column, text_table
-from qnnmem.results.explain import CodeMeaning, Explanation
-from qnnmem.results.kb import KbCheckResult, KbResult
+from qnnmem.results.kb import CodeMeaning, Explanation, KbCheckResult, KbResult
 from qnnmem.text import printable, quote, shorten
 
 _COLUMNS = (

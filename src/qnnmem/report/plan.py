@@ -19,9 +19,9 @@ from qnnmem.planner.tcm import too_many
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, table_lines
 from qnnmem.report.tcm import fatal_lines
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import PlanResult
 from qnnmem.results.proof import ProofScope
-from qnnmem.results.several import RefusedFile
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 
 from qnnmem.provenance import Sourced
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.footprint import BillItem, SizeRange
 from qnnmem.results.result import Difference, Result, describe
-from qnnmem.results.several import SeveralFiles
 
 FitAnswer = Literal["fits", "does-not-fit", "cannot-tell"]
 _NAMES: Mapping[bool | None, FitAnswer] = {

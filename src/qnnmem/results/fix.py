@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.plan import PlanMap
 from qnnmem.results.result import Count, Positive, Result, describe
-from qnnmem.results.several import SeveralFiles
 
 # How far results are off; null where a number became NaN or infinite, which JSON cannot say.
 Gap = Annotated[float, Meta(ge=0)] | None

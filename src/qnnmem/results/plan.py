@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.results.result import Count, Difference, Positive, Result, describe
-from qnnmem.results.several import SeveralFiles
 
 BufferPool = Annotated[str, Meta(pattern="^(scratch|persistent|io)$")]
 BudgetPool = Annotated[str, Meta(pattern="^(scratch|persistent|io|constants|tcm)$")]

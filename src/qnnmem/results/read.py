@@ -25,8 +25,8 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
     "qnnmem.doctor/1": "doctor.DoctorResult",
-    "qnnmem.error/1": "error.ErrorResult",
-    "qnnmem.explain/1": "explain.ExplainResult",
+    "qnnmem.error/1": "result.ErrorResult",
+    "qnnmem.explain/1": "kb.ExplainResult",
     "qnnmem.fail-each/1": "programs.FailEachResult",
     "qnnmem.fit/1": "fit.FitResult",
     "qnnmem.fits/1": "fit.FitsResult",
@@ -53,7 +53,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.socs/1": "socs.SocsResult",
     "qnnmem.sweep/1": "sweep.SweepResult",
     "qnnmem.watch/1": "programs.WatchResult",
-    "qnnmem.written/1": "written.WrittenResult",
+    "qnnmem.written/1": "files.WrittenResult",
 }
 # Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
 _DOCUMENTS: Mapping[str, str] = {

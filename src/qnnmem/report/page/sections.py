@@ -9,9 +9,9 @@ from qnnmem.errors import UsageError
 from qnnmem.report.page import budgets, contents, doctor, fix, htp, lpai, plan, programs
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.read import read_document, read_result, schema_in
 from qnnmem.results.schema import schema_name
-from qnnmem.results.several import SeveralFiles
 from qnnmem.text import quote
 
 _SECTIONS: Mapping[str, Callable[..., PageSection]] = {

@@ -1,8 +1,9 @@
-"""What the results of several files have in common: how many fit, and which have no answer."""
+"""Results about files: several at once, those without an answer, and those that a verb wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Struct
@@ -93,3 +94,24 @@ def worst_code(codes: Iterable[int]) -> int:
     """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
     known = set(codes)
     return next((code for code in (2, 1, 4, 3) if code in known), 0)
+
+
+class WrittenFile(Struct, frozen=True):
+    """A file and its size."""
+
+    file: Annotated[str, describe("Path of the file.")]
+    bytes: Annotated[Count, describe("Size in bytes.")]
+
+
+class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
+    """Files that a verb wrote, and the command to go on with."""
+
+    verb: Annotated[str, describe("The verb.")]
+    files: Annotated[tuple[WrittenFile, ...], describe("Files that were written.")]
+    next: Annotated[str, describe("The command to go on with; empty where there is none.")] = ""
+
+
+def written_result(verb: str, files: Iterable[Path], next_step: str = "") -> WrittenResult:
+    """Look up the sizes of files that were just written."""
+    written = tuple(WrittenFile(str(file), file.stat().st_size) for file in files)
+    return WrittenResult(verb=verb, files=written, next=next_step)
