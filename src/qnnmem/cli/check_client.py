@@ -83,8 +83,8 @@ def check_client(
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.programs.check.client_run import ClientOptions, check_client
-    from qnnmem.programs.check.execution_limits import ExecutionLimits
-    from qnnmem.programs.check.suppressions import read_suppressions
+    from qnnmem.programs.check.client_session import ExecutionLimits
+    from qnnmem.programs.check.findings import read_suppressions
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -125,13 +125,13 @@ def _say(one: ClientFinding) -> None:
 
 
 def _render(report: ClientResult, form: str) -> str:
-    from qnnmem.report import check_client, check_client_ci
+    from qnnmem.report import check_client
     from qnnmem.results.schema import encode
 
     if form == "json":
         return encode(report)
     if form == "sarif":
-        return check_client_ci.render_sarif(report)
+        return check_client.render_sarif(report)
     if form == "junit":
-        return check_client_ci.render_junit(report)
+        return check_client.render_junit(report)
     return check_client.render_text(report)
