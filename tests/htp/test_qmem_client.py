@@ -238,7 +238,7 @@ def test_rpcmem_gives_null_as_on_a_device() -> None:
 
 
 def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
-    """All of them are made; each finding has a sentence, a cure, a source and a line of Python."""
+    """All of them are made; each has a sentence, a cure and a source."""
     path, graph = write(tmp_path, small_graph()), small_graph()
     rows = try_misuses(path, graph, None)
     assert {row.id: (row.code, row.rule) for row in rows} == CONTRACT

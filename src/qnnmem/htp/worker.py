@@ -40,11 +40,11 @@ from qnnmem.htp.requests import (
     Reply,
     RequestOutcome,
     Served,
-    SharedPlace,
     Started,
     Tick,
     Watch,
 )
+from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.wire import Frame, decode, read_frame, write_frame
 
 # --- The log of a child, read while it is written -------------------------------------------------
@@ -412,7 +412,7 @@ class Worker:
         self,
         request: AnyRequest,
         *,
-        places: Sequence[SharedPlace] = (),
+        places: Sequence[MappedBytes] = (),
         time_limit_s: float = TIME_LIMIT_S,
         memory_limit: int | None = None,
         stop_at: bytes | None = None,
@@ -451,10 +451,10 @@ class Worker:
             return outcome
 
 
-def with_files(request: AnyRequest, places: Sequence[SharedPlace]) -> AnyRequest:
+def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest:
     """A request for a child of this machine: shared memory is a file of this process."""
 
-    def file(tensor: CallTensor, place: SharedPlace) -> CallTensor:
+    def file(tensor: CallTensor, place: MappedBytes) -> CallTensor:
         path = Path(f"/proc/{os.getpid()}/fd/{place.fd}")
         return msgspec.structs.replace(tensor, shared=None, file=path, offset=place.offset)
 

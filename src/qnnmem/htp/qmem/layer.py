@@ -14,17 +14,17 @@ from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
-from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall, SharedPlace
+from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.shared_memory import MemHandle, shared_file
+from qnnmem.qnn.shared_memory import MappedBytes, MemHandle
 from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-Places = Mapping[str, SharedPlace]  # where a graph reads or writes its tensors
+Places = Mapping[str, MappedBytes]  # where a graph reads or writes its tensors
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
@@ -165,13 +165,14 @@ class IoLayer:
         given: Given,
         client: Mapping[str, memoryview],
         held: ExitStack,
-    ) -> SharedPlace:
+    ) -> MappedBytes:
         """Return where the graph reads or writes: the handle's memory or the internal buffer."""
         handle = given[tensor.name]
         if isinstance(handle, MemHandle):
-            return SharedPlace(handle.fd, handle.offset, client[tensor.name])
+            return MappedBytes(handle.fd, handle.file, handle.offset, client[tensor.name])
         buffer = self._reserve(tensor)
-        return SharedPlace(buffer.fd, 0, held.enter_context(buffer.view[: tensor.nbytes]))
+        view = held.enter_context(buffer.view[: tensor.nbytes])
+        return MappedBytes(buffer.fd, buffer.file, 0, view)
 
     def _check_overlap(self, used: Places, filled: Places) -> None:
         """Report outputs that overlap other tensors, unless the compiler allows it."""
@@ -190,9 +191,9 @@ class IoLayer:
         self._registry.fail(6004, finding(rule, sentence, _EXECUTE, source=source))
 
 
-def _extent(place: SharedPlace) -> Extent:
+def _extent(place: MappedBytes) -> Extent:
     """Return its bytes in the file."""
-    return Extent(place.offset, place.offset + place.view.nbytes, shared_file(place.fd).id)
+    return Extent(place.offset, place.offset + place.view.nbytes, place.file)
 
 
 def _copy(source: memoryview, target: memoryview) -> int:
@@ -240,7 +241,7 @@ class LibraryGraph:
     def __call__(self, inputs: Places, outputs: Places) -> None:
         """Run once; the outputs are in their places then."""
         tensors: dict[int, CallTensor] = {}
-        shared: list[SharedPlace] = []
+        shared: list[MappedBytes] = []
         for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
             for tensor in side:
                 # For x86 there is only raw memory.

@@ -54,10 +54,10 @@ from qnnmem.htp.requests import (
     RemoteRequest,
     Reply,
     RequestOutcome,
-    SharedPlace,
     Tick,
     Watch,
 )
+from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.struct_types import ready
 from qnnmem.text import printable
 from qnnmem.version import __version__
@@ -377,7 +377,7 @@ class RemoteLibrary:
     def ask(
         self,
         request: AnyRequest,
-        places: Sequence[SharedPlace],
+        places: Sequence[MappedBytes],
         watch: Watch,
         memory_limit: int | None,
         stop_at: bytes | None,
