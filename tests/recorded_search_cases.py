@@ -8,9 +8,8 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from qnnmem.ir.span import Span
-from qnnmem.planner.bounds import load_bound
-from qnnmem.planner.instance import Instance, arrange
+from qnnmem.ir.model import Span
+from qnnmem.planner.instance import Instance, arrange, load_bound
 from qnnmem.planner.problem import Buffer, Problem
 from qnnmem.units import Bytes, Step
 

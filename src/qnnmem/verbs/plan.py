@@ -65,7 +65,7 @@ class _FileGraphs(NamedTuple):
 
 def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlannedFile]:
     """Plan every graph of a file."""
-    from qnnmem.planner.from_options import limits_of, plan_with
+    from qnnmem.planner.model_plan import limits_of, plan_with
 
     if request.one_of_many and request.options.dims:
         request = _own_dims(request)
@@ -185,8 +185,8 @@ def _with_remedies(
     import dataclasses
 
     from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.planned_file import Shortage, find_remedies, shortages
     from qnnmem.planner.pools import TCM
-    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
 
     def tcm_need(plan: MemoryPlan) -> int:
         verdict = judge_plan(plan)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _AHEAD = (
     *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.verbs.plan"),
-    *("qnnmem.report.plan", "qnnmem.planner.from_options", "qnnmem.workbench.job_verbs"),
+    *("qnnmem.report.plan", "qnnmem.planner.model_plan", "qnnmem.workbench.job_verbs"),
 )
 
 

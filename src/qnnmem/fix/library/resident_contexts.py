@@ -8,8 +8,7 @@ from pathlib import Path
 
 from qnnmem.errors import CannotTell, LoadError, NotCompiled
 from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
-from qnnmem.fix.parts.remedy import Rounds
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Rounds, Step
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.bill.numbers import last_estimate
 from qnnmem.htp.bill.stored import stored_bill

@@ -313,11 +313,11 @@ def _buffer(value: Any) -> PlacedBuffer:
     record = Record(value, _BUFFER)
     return PlacedBuffer(
         record.get("name", text),
-        record.get("pool", _pool),
         Bytes(record.get("size", _size)),
         record.get("live", _live),
-        Offset(record.get("offset", _size)),
         record.get("aliases", _names),
+        pool=record.get("pool", _pool),
+        offset=Offset(record.get("offset", _size)),
     )
 
 
