@@ -258,10 +258,14 @@ class _RecomputeSearch:
         self._maker = {name: at for at, op in enumerate(self.model.ops) for name in op.outputs}
 
     @cached_property
+    def _alive(self) -> list[int]:
+        """Live bytes at each step."""
+        return RegionCosts(self.graph.graph, self.options).at_step
+
+    @property
     def score(self) -> tuple[int, int]:
         """Peak of live bytes and the number of steps at it; less is better."""
-        alive = RegionCosts(self.graph.graph, self.options).at_step
-        return max(alive), alive.count(max(alive))
+        return max(self._alive), self._alive.count(max(self._alive))
 
     @cached_property
     def _lives(self) -> dict[str, Lifetime]:
@@ -280,8 +284,7 @@ class _RecomputeSearch:
         return found
 
     def _possible(self) -> Iterator[Recomputation]:
-        alive = RegionCosts(self.graph.graph, self.options).at_step
-        hot = alive.index(max(alive))
+        hot = self._alive.index(self.score[0])
         if hot >= len(self.model.ops):
             return
         busy = {*self.model.ops[hot].inputs, *self.model.ops[hot].outputs}
