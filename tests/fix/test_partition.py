@@ -34,7 +34,7 @@ from qnnmem.loader.onnx.passes.read import read
 from qnnmem.loader.onnx.passes.resolve import open_model
 from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.loader.onnx.sizes.advice import shape_or_advise
-from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.loader.onnx.trial import TrialChild
 from qnnmem.planner import plan_model
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 

@@ -43,7 +43,7 @@ from qnnmem.results.plan import (
     PlansResult,
 )
 from qnnmem.results.several import FileCounts, RefusedFile, worst_code
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
 from qnnmem.units import Bytes
 
 # Exit code by whether every budget holds.
@@ -183,7 +183,7 @@ class PlannedFile:
         for kind, names in (("input", model.inputs), ("output", model.outputs)):
             for name in names:
                 if not model.tensors[name].elements:
-                    shape = "x".join(map(str, model.tensors[name].shape))
+                    shape = by_sizes(model.tensors[name].shape)
                     yield f"{kind} {quote(name)} has no elements ({shape})"
 
 

@@ -20,7 +20,7 @@ from qnnmem.ir.model import DType, Effect, Model
 from qnnmem.planner.problem import Peak, Plan
 from qnnmem.planner.tcm import TcmVerdict
 from qnnmem.results.proof import ProofScope, proof_words
-from qnnmem.text import counted, quote
+from qnnmem.text import by_sizes, counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
 
 StatePair = tuple[str, str]
@@ -55,7 +55,9 @@ def _fault(model: Model, old: str, new: str) -> str:
         return f"output {new} is never written by an op"
     a, b = model.tensors[old], model.tensors[new]
     if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return f"{a.dtype.value} {_shape(a.shape)} cannot hold {b.dtype.value} {_shape(b.shape)}"
+        return (
+            f"{a.dtype.value} {by_sizes(a.shape)} cannot hold {b.dtype.value} {by_sizes(b.shape)}"
+        )
     return ""
 
 
@@ -103,10 +105,6 @@ def _stem(name: str) -> str:
 def _list(names: tuple[str, ...]) -> str:
     shown = ", ".join(names[:8])
     return f"{shown}, … ({len(names)} in all)" if len(names) > 8 else shown or "none"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
 
 
 TCM = "tcm"  # in budgets: the pool that model binary and IO share, if they are put there

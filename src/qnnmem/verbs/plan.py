@@ -120,9 +120,8 @@ def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> Non
 
 def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     """Read every graph of a file, or the one with a name."""
-    from qnnmem.loader import kind_of
+    from qnnmem.loader import cached, kind_of, load_cached
     from qnnmem.loader.file_kind import is_library
-    from qnnmem.loader.model_cache import cached, load_cached
 
     library = is_library(path, trust=options.trust)
     kind = "library" if library else kind_of(path)
@@ -146,8 +145,8 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
 
 def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     from qnnmem.htp.composing import compose_onnx
+    from qnnmem.loader import load_cached
     from qnnmem.loader.dlc import as_model, named_graph
-    from qnnmem.loader.model_cache import load_cached
     from qnnmem.targets.socs import find_soc
 
     sizes, graph = options.sizes, options.graph

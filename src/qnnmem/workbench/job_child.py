@@ -82,7 +82,7 @@ class _Listener:
 
 def main() -> int:
     """Do one job after the other until the parent closes the pipe."""
-    from qnnmem.loader.model_cache import MODEL_CACHE
+    from qnnmem.loader import MODEL_CACHE
 
     limit = int(sys.argv[1])
     limit_memory(limit)

@@ -111,7 +111,7 @@ def inputs_of(model: onnx.ModelProto) -> list[Input]:
     """Return the inputs of a model with fixed shapes, for random data."""
     from onnx import helper
 
-    from qnnmem.loader.onnx.index_limits import index_limits
+    from qnnmem.loader.onnx.inputs import index_limits
 
     rows = index_limits(model.graph)
     found = []

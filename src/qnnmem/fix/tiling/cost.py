@@ -22,8 +22,7 @@ from qnnmem.ir import Effect
 from qnnmem.ir.lifetime import Lifetime, lifetimes, stored_bytes
 from qnnmem.loader.onnx.graph import is_quant, reads
 from qnnmem.loader.onnx.graph import live as live_nodes
-from qnnmem.loader.onnx.passes.build import build
-from qnnmem.loader.onnx.quant import Group, group
+from qnnmem.loader.onnx.passes.build import Group, build, group
 from qnnmem.loader.onnx.tensor import DTYPES
 from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import Io, PoolOptions

@@ -68,7 +68,7 @@ def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.Gr
     from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
     from qnnmem.loader.onnx.tensor import stored_bytes, tensors
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
     if sum(map(stored_bytes, tensors(model.proto))) > _MOST_BYTES:
         return None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from qnnmem.errors import ChildFailed, LoadError, QnnMemError, Setting, Words, chain_words, spaced
 from qnnmem.loader.onnx.graph import attribute, bodies, is_op, live, reads
 from qnnmem.loader.onnx.scope import CONTROL, RESHAPING, SHAPING, Scope
-from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, by_sizes, check_shape
-from qnnmem.loader.onnx.trial.questions import Trials, measure_types
+from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, check_shape
+from qnnmem.loader.onnx.trial import Trials, measure_types
 from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
 
 if TYPE_CHECKING:
     import onnx

@@ -89,11 +89,6 @@ def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
     return info
 
 
-def by_sizes(shape: Iterable[int | str]) -> str:
-    """A shape as a caller writes it."""
-    return "x".join(map(str, shape)) or "scalar"
-
-
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:
     """Raise LoadError unless every dimension and the size are within bounds."""
     if len(shape) > MAX_RANK:

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
-from qnnmem.loader.tflite.assumed import edge_notes, say_first, sparse_notes
-from qnnmem.loader.tflite.derive.call import Operand
-from qnnmem.loader.tflite.derive.value import KnownShapes
-from qnnmem.loader.tflite.file import NestedGraph, TfliteFile
-from qnnmem.loader.tflite.ops import (
+from qnnmem.loader.tflite.file import NestedGraph, TfliteFile, edge_notes, say_first, sparse_notes
+from qnnmem.loader.tflite.schema import (
     DATA_DEPENDENT,
     ELEMENTWISE,
     NEVER_FOLDED,
@@ -26,9 +23,11 @@ from qnnmem.loader.tflite.ops import (
     STORED_FORMS,
     UNFOLLOWED,
     VIEWS,
+    RawOp,
 )
-from qnnmem.loader.tflite.schema import RawOp
-from qnnmem.text import quote
+from qnnmem.loader.tflite.shapes import Operand
+from qnnmem.loader.tflite.values import KnownShapes
+from qnnmem.text import by_sizes, quote
 
 _MAX_NESTED_OPS = 1_000_000
 _MAX_WORK = 4_000_000
@@ -206,7 +205,7 @@ class _GraphReader:
                 f"{where} returns more or less depending on its data, which cannot be planned"
             )
         for output in map(self._sized, op.outputs):
-            shape = "x".join(map(str, output.shape))
+            shape = by_sizes(output.shape)
             made = f"{quote(output.name)} of {where}"
             self.file.holds_for[f"holds while {made} is no larger than the stored {shape}"] = None
 

@@ -20,7 +20,7 @@ from qnnmem.atomic_file import folder_for_output, put_together, write_whole
 from qnnmem.bounded_file import read_head
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import UsageError
-from qnnmem.loader.onnx.index_limits import limits_of_program
+from qnnmem.loader.onnx.inputs import limits_of_program
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.net_run.inputs import InputList, is_convertible, sanitized
 from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs

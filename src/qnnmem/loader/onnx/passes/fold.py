@@ -17,14 +17,14 @@ from qnnmem.loader.onnx.graph import OnnxGraph, all_names, attribute, bodies, de
 from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.resolve import ResolvedModel
 from qnnmem.loader.onnx.scope import Scope, analyse
-from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, by_sizes
-from qnnmem.loader.onnx.trial.questions import Trials, compute_values, infer_types, read_scalar
-from qnnmem.text import quote
+from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType
+from qnnmem.loader.onnx.trial import Trials, compute_values, infer_types, read_scalar
+from qnnmem.text import by_sizes, quote
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
 
 @dataclass(frozen=True, slots=True)

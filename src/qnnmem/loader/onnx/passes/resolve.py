@@ -35,7 +35,7 @@ from qnnmem.loader.onnx.well_formed import check_foreign, check_graphs, check_ou
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
 # From this version on, initializers need not be inputs; older files mean the same once cleaned.
 MIN_IR_VERSION = 8

@@ -61,15 +61,21 @@ class Infer(WireMessage, frozen=True):
     doing: ClassVar[str] = "shape inference"
 
 
-class Run(WireMessage, frozen=True):
-    """Run the model some times and fetch tensors; `folder` holds external data."""
+class Fold(WireMessage, frozen=True):
+    """Compute constants by the nodes as they are; only the shape of an input matters."""
 
-    doing: ClassVar[str] = "a trial run"
-    folder: Path
+    doing: ClassVar[str] = "computing constants"
+    folder: Path | None  # with external data
     inputs: list[TrialInput]
     fetch: list[str]
-    runs: int
     most: int
+
+
+class Run(Fold, frozen=True):
+    """Run the model some times with random inputs and fetch tensors."""
+
+    doing: ClassVar[str] = "a trial run"
+    runs: int
 
 
 class OutputTypes(WireMessage, frozen=True):
@@ -78,18 +84,8 @@ class OutputTypes(WireMessage, frozen=True):
     types: dict[str, str]
 
 
-class Fold(WireMessage, frozen=True):
-    """Compute constants by the nodes as they are; only the shape of an input matters."""
-
-    doing: ClassVar[str] = "computing constants"
-    folder: Path | None
-    inputs: list[TrialInput]
-    fetch: list[str]
-    most: int
-
-
 class OptimiseBasic(WireMessage, frozen=True):
-    """OptimiseBasic the model as onnxruntime does before any execution provider gets it."""
+    """Optimise the model as onnxruntime does before any execution provider gets it."""
 
     doing: ClassVar[str] = "folding constants"
     folder: Path

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qnnmem.errors import Damaged, UsageError
-from qnnmem.loader.tflite.derive.arrange import selection
-from qnnmem.loader.tflite.derive.call import (
+from qnnmem.loader.tflite.file import TfliteFile
+from qnnmem.loader.tflite.schema import RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.shapes import (
     Call,
     Operand,
     Shape,
     Unknown,
     broadcast,
+    derive,
     elements,
+    selection,
     written,
 )
-from qnnmem.loader.tflite.derive.shape import derive
-from qnnmem.loader.tflite.file import TfliteFile
-from qnnmem.loader.tflite.schema import RawGraph, RawOp, RawTensor
 
 _MOST = 64  # numbers in a tensor that is followed
 _TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: what sizes are computed in
