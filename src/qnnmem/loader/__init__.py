@@ -92,7 +92,7 @@ def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int
 
 
 def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return those of the sizes given for several files whose dimension this file has."""
+    """Return the given sizes whose dimension this file has."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.inputs import named_dims
 
@@ -159,7 +159,7 @@ def load_cached(
 def cached(
     path: Path, sizes: Sequence[Mapping[str, object]], read: Callable[[], tuple[Model, ...]]
 ) -> tuple[Model, ...]:
-    """Return what `read` returns, kept under the identity of the file and the sizes."""
+    """Return the result of `read`, cached by the identity of the file and the sizes."""
     known = MODEL_CACHE.get()
     if known is None:
         return read()

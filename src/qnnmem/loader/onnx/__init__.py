@@ -62,7 +62,7 @@ class FixedSizes(TypedDict, total=False):
 
 
 class ReadOptions(FixedSizes, total=False):
-    """The same, and the time limit for trial runs."""
+    """Fixed sizes, and the time limit for trial runs."""
 
     time_limit_s: float
 

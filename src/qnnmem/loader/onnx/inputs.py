@@ -86,7 +86,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
 
 def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
-    """Sizes that the input has, None for a free one; None for a wholly unknown shape."""
+    """Return the sizes of an input, None for a free one; None for an unknown shape."""
     tensor = item.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -156,7 +156,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """The shape with this many elements, if at most one size is open."""
+    """Return the shape with this many elements, if at most one size is open."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -238,7 +238,7 @@ def _implied(
     shapes: Mapping[str, tuple[int, ...]],
     given: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return sizes of named dimensions: given ones, and those that an input's shape implies."""
+    """Return the sizes of named dimensions, given or implied by an input's shape."""
     found = dict(given)
     for item in items:
         shape = shapes.get(item.name, ())
@@ -316,12 +316,12 @@ def _listed(names: list[str]) -> str:
 
 
 def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
-    """Names of the dimensions that inputs have."""
+    """Return the names of input dimensions."""
     return {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
 
 
 def dims_of(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
-    """Dimensions that a value info states."""
+    """Return the dimensions of a value info."""
     ask_deadline()
     return list(item.type.tensor_type.shape.dim)
 
@@ -340,7 +340,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def free_axes(item: onnx.ValueInfoProto) -> list[int]:
-    """Positions of free dimensions; -1 stands for a wholly unknown shape."""
+    """Return the axes of free dimensions; [-1] for a wholly unknown shape."""
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [
@@ -358,7 +358,7 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
             if at < 0:
                 words.append(f"all (input {quote(item.name)})")
             else:
-                name = plain_or_quoted(dims[at].dim_param, 40) or f"number {at}"
+                name = plain_or_quoted(dims[at].dim_param, 40) or f"axis {at}"
                 words.append(f"{name} (input {quote(item.name)})")
     if len(words) > _SHOWN:
         words[_SHOWN:] = [f"{len(words) - _SHOWN} more"]
@@ -419,7 +419,7 @@ def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """All nodes in order, those of bodies before the node that has them."""
+    """Yield all nodes in order, those of bodies before the node that has them."""
     for node in graph.node:
         for item in node.attribute:
             if item.type == _GRAPH:

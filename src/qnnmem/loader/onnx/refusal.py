@@ -115,7 +115,7 @@ class DependentShapes(LoadError):
         super().__init__(path, what, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
-        """Both in one answer."""
+        """Return one error for both."""
         names = {one.name for one in self.shapes}
         new = [one for one in later.shapes if one.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
@@ -201,7 +201,7 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
 
 
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
-    """Error about a shape that neither inference nor a trial run finds."""
+    """Return the error about a shape that neither inference nor a trial run finds."""
     node = next((node for node in scope.graph.node if name in node.output), None)
     strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
     if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):

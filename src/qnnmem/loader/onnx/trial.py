@@ -62,7 +62,7 @@ class TrialChild(ChildProcess):
         self._path = path
 
     def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Model with its own functions inlined."""
+        """Return the model with its own functions inlined."""
         import onnx
 
         _, reply = self._ask(Inline(), Done, model.SerializeToString())
@@ -71,7 +71,7 @@ class TrialChild(ChildProcess):
         return inlined
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Model after the optimisations that come before any execution provider."""
+        """Return the model after the optimisations that precede any execution provider."""
         import onnx
 
         request = OptimiseBasic(self._path.parent.resolve())
@@ -81,7 +81,7 @@ class TrialChild(ChildProcess):
         return folded
 
     def infer(self, model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
-        """Types that shape inference finds."""
+        """Return the types that shape inference finds."""
         import onnx
 
         _, reply = self._ask(Infer(), Done, model.SerializeToString())
@@ -127,7 +127,7 @@ class TrialChild(ChildProcess):
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
     ) -> NodeOrder:
-        """The order that onnxruntime runs the nodes in; opening the model must not fail."""
+        """Return the order that onnxruntime runs the nodes in; opening the model must not fail."""
         return self._ask(Order(list(inputs)), NodeOrder, model.SerializeToString())[0]
 
     def open(self, model: onnx.ModelProto) -> None:
@@ -154,7 +154,7 @@ class TrialChild(ChildProcess):
     def _ask(
         self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
     ) -> Frame[T]:
-        """Answer that holds at most `values` bytes of values beside what describes a model."""
+        """Return the reply, with at most `values` bytes of values beside a model."""
         try:
             return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
         except ChildLost as lost:
@@ -188,7 +188,7 @@ _ELEMS = {name: elem for elem, name in NUMPY.items()}
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What all questions about one model share."""
+    """Context of all questions about one model."""
 
     path: Path
     child: TrialChild
@@ -204,7 +204,7 @@ class Trials:
         return int(min(versions))
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        """Model around a graph."""
+        """Return a model around a graph."""
         import onnx
 
         model = onnx.ModelProto()
@@ -216,7 +216,7 @@ class Trials:
 def infer_types(
     trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
 ) -> dict[str, OnnxType]:
-    """Types by shape inference, given those of some tensors; control flow is left out."""
+    """Return types by shape inference, given those of some tensors; skip control flow."""
     light = light_graph(graph, known)
     try:
         infos = trials.child.infer(trials.model(light))
@@ -244,7 +244,7 @@ def measure_types(
     names: Sequence[str],
     const: Collection[str],
 ) -> tuple[dict[str, OnnxType], set[str]]:
-    """Types seen when really running the model, and names whose shape differed between runs."""
+    """Return the types seen in trial runs, and the names whose shape differed between runs."""
     small = cone(graph, names, types, const)
     untyped = [name for name in names if not (name in types and types[name].elem)]
     fetch = [f"qnnmem shape {number}" for number in range(len(names))]
@@ -279,7 +279,7 @@ def compute_values(
     names: Sequence[str],
     const: Collection[str],
 ) -> dict[str, onnx.TensorProto]:
-    """Values of constant tensors, computed by running what they are made from."""
+    """Return the values of constant tensors, computed in a trial run."""
     stored = {item.name: item for item in graph.initializer}
     found = {name: stored[name] for name in names if name in stored}
     rest = [name for name in names if name not in stored]
@@ -295,7 +295,7 @@ def compute_values(
 
 
 def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
-    """Single number in a stored integer or bool tensor."""
+    """Return the single number in a stored integer or bool tensor."""
     from onnx import numpy_helper
 
     where = quote(tensor.name)
@@ -331,7 +331,7 @@ def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
 
 
 def light_graph(graph: AnyGraph, known: Mapping[str, OnnxType]) -> onnx.GraphProto:
-    """Graph for shape inference: types of some tensors given, no control flow, no weights."""
+    """Return a graph for shape inference, without control flow and weights."""
     import onnx
 
     light = onnx.GraphProto(name="light")
@@ -378,7 +378,7 @@ def cone(
     types: Mapping[str, OnnxType],
     const: Collection[str],
 ) -> onnx.GraphProto:
-    """Part of a graph that computes `names`; shapes already settled become numbers."""
+    """Return the part of a graph that computes `names`; known shapes become constants."""
     import onnx
 
     needed, nodes = set(names), []
@@ -399,7 +399,7 @@ def cone(
 
 
 def shape_as_number(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx.NodeProto | None:
-    """Constant node in place of a Shape or Size node of a tensor whose shape is known."""
+    """Return a Constant that replaces a Shape or Size node, or None if the shape is unknown."""
     import onnx
     from onnx import helper
 

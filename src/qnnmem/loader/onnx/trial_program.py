@@ -42,7 +42,7 @@ TYPE_NAMES = {
 
 
 class TrialInput(NamedTuple):
-    """An input that is filled with made-up values: its numpy type and its shape."""
+    """An input to fill with random values: its numpy type and its shape."""
 
     name: str
     dtype: str
@@ -92,7 +92,7 @@ class OptimiseBasic(WireMessage, frozen=True):
 
 
 class Order(WireMessage, frozen=True):
-    """Run the model as it is until it succeeds; inputs have ONNX's number of their type."""
+    """Run the model until it succeeds; inputs carry ONNX's element type numbers."""
 
     doing: ClassVar[str] = "a trial run"
     inputs: list[tuple[str, int, tuple[int, ...]]]
@@ -171,7 +171,7 @@ def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
 
 
 def fold(request: Fold, payload: bytes) -> Frame[Done]:
-    """Values of constants, by the nodes as they are; inputs are zero, only their shape matters."""
+    """Return the values of constants without optimisation; inputs are zero."""
     import numpy
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -181,7 +181,7 @@ def fold(request: Fold, payload: bytes) -> Frame[Done]:
 
 
 def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
-    """Give the model as execution providers get it: constants and constant branches folded."""
+    """Return the model as execution providers get it: constants and branches folded."""
     import tempfile
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -224,7 +224,7 @@ def attempt(request: AttemptRun, payload: bytes) -> Attempted:
 
 
 def _packed(values: list[Any], most: int) -> bytes:
-    """Values as the initializers of a graph; refused when they are more than was asked for."""
+    """Return values as initializers of a graph; raise ValueError above `most` bytes."""
     import numpy
     import onnx
     from onnx import numpy_helper

@@ -47,7 +47,7 @@ def read(
 
 
 def decode_file(path: Path) -> tuple[RawGraph, ...]:
-    """The graphs of a TFLite file; the first is the main one."""
+    """Return the graphs of a TFLite file; the first is the main one."""
     if regular_size(path) > _MAX_FILE:
         raise LoadError(path, "is too large for a TFLite file")
     try:
@@ -85,7 +85,7 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """The shapes that are other than stored, by tensor."""
+    """Return the given shapes that differ from the stored ones, by tensor."""
     places = {graph.tensors[index].name: index for index in graph.inputs}
     given = {}
     for name, wanted in shapes.items():

@@ -18,7 +18,7 @@ from qnnmem.units import MAX_BYTES, MAX_RANK
 
 @dataclass(frozen=True, slots=True)
 class NestedGraph:
-    """A subgraph as it is run from elsewhere."""
+    """A subgraph that an operator runs."""
 
     model: Model
     reads: tuple[str, ...]  # constants, and what the graph around hands in without a copy
@@ -68,7 +68,7 @@ class TfliteFile:
         raise LoadError(self.path, reason)
 
     def unique(self, name: str, position: int) -> str:
-        """`name`, or `name_position` when it is empty or taken."""
+        """Return `name`, or `name_position` if it is empty or taken."""
         chosen = name or f"tensor_{position}"
         while chosen in self.taken:
             chosen = f"{chosen}_{position}"
@@ -76,13 +76,13 @@ class TfliteFile:
         return chosen
 
     def state(self, variable: str) -> str:
-        """Name of the state behind a resource variable."""
+        """Return the name of the state behind a resource variable."""
         if variable not in self.variables:
             self.variables[variable] = self.unique(variable or "variable", len(self.variables))
         return self.variables[variable]
 
     def constant(self, name: str, raw: RawTensor, shape: Shape | None) -> Tensor:
-        """A constant under the name that its bytes are counted by: once for all of one buffer."""
+        """Return a constant under the name of its buffer, whose bytes are counted once."""
         shared = self._stored.setdefault(raw.buffer, name) if raw.stored else name
         found = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
         before = self.constants.setdefault(shared, found)
@@ -95,7 +95,7 @@ class TfliteFile:
     def measure(
         self, name: str, raw: RawTensor, *, constant: bool = False, shape: Shape | None = None
     ) -> Tensor:
-        """Type and shape of a tensor; `shape` is what was derived, in place of the stored one."""
+        """Return a tensor with its type and shape; `shape` replaces the stored one."""
         if raw.type not in DTYPES:
             kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
             self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
@@ -121,7 +121,7 @@ class TfliteFile:
 
 
 def edge_notes(file: TfliteFile) -> Iterator[str]:
-    """Notes on where the file ends and guesses begin."""
+    """Yield notes on custom operators and open sizes."""
     if custom := _custom(file):
         yield custom_note(custom)
     for tensor in file.open_inputs:
@@ -132,7 +132,7 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
 
 
 def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
-    """How large sparse constants are in the file, and dense, as QNN has them."""
+    """Yield a note on the size of sparse constants, in the file and dense."""
     found = [(raw, constants[name]) for name, raw in file.sparse.items() if name in constants]
     if found:
         indices = sum(raw.index_bytes for raw, _ in found)
@@ -148,19 +148,19 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
 
 
 def say_first(file: TfliteFile) -> Words:
-    """What makes every number a guess, or less than the whole; nothing for most files."""
+    """Return the warning that makes every number a guess, or ""."""
     given = (_placeholders(file), unknown_inside(_custom(file)))
     parts: list[Words] = [part for part in given if part]
     return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]
 
 
 def _custom(file: TfliteFile) -> list[str]:
-    """Operators that only their author knows, each once."""
+    """Return the custom operators, each once."""
     return list(dict.fromkeys(op.type for g in file.graphs for op in g.ops if op.custom))
 
 
 def _placeholders(file: TfliteFile) -> Words:
-    """What to say first where a size was planned that only stands in for the true one."""
+    """Return the warning about a placeholder size, or ""."""
     made_up = [tensor for tensor in file.open_inputs if _stands_in(tensor)]
     if file.given or not (made_up or file.cannot_run):
         return ""
@@ -174,12 +174,12 @@ def _placeholders(file: TfliteFile) -> Words:
 
 
 def shape_pattern(tensor: RawTensor) -> str:
-    """The shape of an input as it is given, `N` for every size that is left open."""
+    """Return a shape setting for an input, with `N` for every open size."""
     sizes = ("N" if size == -1 else str(size) for size in tensor.signature)
     return f"{tensor.name}={'x'.join(sizes)}"
 
 
 def _stands_in(tensor: RawTensor) -> bool:
-    """Whether an open size, not that of a batch, is stored as the one that says nothing."""
+    """Return whether an open size other than the batch is stored as a placeholder."""
     sizes = tuple(zip(tensor.shape, tensor.signature, strict=False))
     return any(size <= 1 and wanted == -1 for size, wanted in sizes[len(sizes) > 1 :])

@@ -82,7 +82,7 @@ _Buffer = tuple[int, bytes]  # how much it stores, and what if that is short
 
 
 class _Decoder:
-    """Walks one flatbuffer and keeps count of what that may still cost."""
+    """Decoder of one flatbuffer with a budget."""
 
     def __init__(self, content: Any) -> None:
         self._size = len(content)
@@ -127,7 +127,7 @@ class _Decoder:
         )
 
     def _index_bytes(self, sparsity: Any) -> int:
-        """Bytes that say where the values of a sparse tensor stand; 0 without any."""
+        """Return the bytes of a sparse tensor's indices."""
         total = 0
         for row in self._rows(0 if sparsity is None else sparsity.DimMetadataLength()):
             size = sparsity.DimMetadata(row)
@@ -215,7 +215,7 @@ def _options(op: Any, name: str) -> Any:
 
 
 def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
-    """Indexes of the subgraphs that an operator runs."""
+    """Return indexes of the subgraphs that an operator runs."""
     if kind == "IF":
         options = _options(op, "IfOptions")
         return (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
@@ -268,7 +268,7 @@ Options = Mapping[str, Any]
 
 
 def table(op: Any, name: str) -> Any:
-    """The options of an operator as a table of the schema; None where it has none."""
+    """Return the options table of an operator, or None."""
     found = op.BuiltinOptions()
     if found is None:
         return None
@@ -278,7 +278,7 @@ def table(op: Any, name: str) -> Any:
 
 
 def read_options(op: Any, kind: str) -> Options:
-    """The fields by their names; empty for operators whose shape needs none."""
+    """Return the shape-relevant options of an operator by name."""
     name, *fields = _TABLES.get(kind) or _LISTS.get(kind) or ("",)
     options = table(op, name) if name else None
     if options is None:

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What is known of a tensor before the model runs."""
+    """Shape and value of a tensor, as far as known before the model runs."""
 
     shape: Shape
     value: Any = None  # array of few numbers, where they follow from shapes and constants
@@ -29,48 +29,48 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator with its operands; an input that is left out is None."""
+    """An operator with its operands; an absent input is None."""
 
     op: RawOp
     inputs: Sequence[Operand | None]
     outputs: Sequence[RawTensor]
 
     def shape(self, position: int) -> Shape:
-        """Shape of an input."""
+        """Return the shape of an input."""
         return self._operand(position).shape
 
     def value(self, position: int) -> list[int]:
-        """The numbers in an input; Unknown where they depend on data."""
+        """Return the integers in an input; raise Unknown if they depend on data."""
         found = self._operand(position).value
         if found is None or found.dtype.kind == "f":
             raise Unknown
         return [int(number) for number in found.reshape(-1).tolist()]
 
     def number(self, position: int) -> int:
-        """The one number in an input."""
+        """Return the one number in an input."""
         found = self.value(position)
         if len(found) != 1:
             raise Damaged(f"has {len(found)} numbers where it needs one")
         return found[0]
 
     def has(self, position: int) -> bool:
-        """Whether the input is there."""
+        """Return whether the input is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def option(self, name: str) -> Any:
-        """An option of the operator; Unknown where the file has none."""
+        """Return an option of the operator; raise Unknown if it is absent."""
         if name not in self.op.options:
             raise Unknown
         return self.op.options[name]
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front."""
+        """Return an axis counted from the front."""
         if not -rank <= axis < rank:
             raise Damaged(f"has axis {axis} for {rank} dimensions")
         return axis % rank
 
     def of_rank(self, position: int, rank: int) -> Shape:
-        """Shape of an input that must have so many dimensions."""
+        """Return the shape of an input; raise Damaged for another rank."""
         shape = self.shape(position)
         if len(shape) != rank:
             raise Damaged(f"reads {written(shape)} where {rank} dimensions are needed")
@@ -84,7 +84,7 @@ class Call:
 
 
 class Unknown(Exception):
-    """What a rule needs is not known before the model runs."""
+    """A rule needs a value that depends on data."""
 
 
 def written(shape: Sequence[int]) -> str:
@@ -93,12 +93,12 @@ def written(shape: Sequence[int]) -> str:
 
 
 def elements(shape: Sequence[int]) -> int:
-    """How many elements a shape holds."""
+    """Return how many elements a shape holds."""
     return math.prod(shape)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape that several spread to together."""
+    """Return the common broadcast shape."""
     rank = max(map(len, shapes))
     sizes = []
     for axis in range(-rank, 0):
@@ -110,7 +110,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def reshape(call: Call) -> list[Shape]:
-    """RESHAPE: one size may be left to follow from the others."""
+    """RESHAPE; one size may be inferred."""
     have, wanted = call.shape(0), _target(call)
     fixed = [size for size in wanted if size != -1]
     if len(wanted) - len(fixed) > 1 or min(fixed, default=0) < 0:
@@ -137,7 +137,7 @@ def _target(call: Call) -> list[int]:
 
 
 def squeeze(call: Call) -> list[Shape]:
-    """SQUEEZE: the sizes named, or all of one."""
+    """SQUEEZE the named axes, or all of size 1."""
     shape = call.shape(0)
     named = call.op.options.get("SqueezeDims", ())
     axes = {call.axis(axis, len(shape)) for axis in named}
@@ -203,7 +203,7 @@ def split(call: Call) -> list[Shape]:
 
 
 def split_at(call: Call) -> list[Shape]:
-    """SPLIT_V into parts of given sizes, one of which may follow from the others."""
+    """SPLIT_V into given sizes, one of which may be inferred."""
     shape, sizes = call.shape(0), call.value(1)
     axis = call.axis(call.number(2), len(shape))
     rest = shape[axis] - sum(size for size in sizes if size != -1)
@@ -214,7 +214,7 @@ def split_at(call: Call) -> list[Shape]:
 
 
 def slice_out(call: Call) -> list[Shape]:
-    """SLICE: from a beginning, so many or all that follow."""
+    """SLICE; size -1 means up to the end."""
     shape, begin, size = call.shape(0), call.value(1), call.value(2)
     if not len(shape) == len(begin) == len(size):
         raise Damaged(f"slices {written(shape)} in {len(begin)} dimensions")
@@ -234,7 +234,7 @@ def strided_slice(call: Call) -> list[Shape]:
 
 
 def selection(call: Call) -> tuple[slice | int | None, ...]:
-    """What STRIDED_SLICE selects, as Python writes it."""
+    """Return the selection of STRIDED_SLICE as Python slices."""
     shape = call.shape(0)
     begin, end, step = call.value(1), call.value(2), call.value(3)
     masks = {name: call.option(name) for name in _MASKS}
@@ -301,7 +301,7 @@ def look_up(call: Call) -> list[Shape]:
 
 
 def pad(call: Call) -> list[Shape]:
-    """PAD and its kin."""
+    """PAD, PADV2 and MIRROR_PAD."""
     shape, margins = call.shape(0), call.value(1)
     if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
         raise Damaged(f"pads {written(shape)} by {len(margins)} numbers")
@@ -325,7 +325,7 @@ def broadcast_to(call: Call) -> list[Shape]:
 
 
 def fill(call: Call) -> list[Shape]:
-    """FILL, and what else is told its shape by its first input."""
+    """FILL, and other ops whose first input is the output shape."""
     return [_sizes(call.value(0))]
 
 
@@ -336,7 +336,7 @@ def _sizes(numbers: list[int]) -> Shape:
 
 
 def count_up(call: Call) -> list[Shape]:
-    """RANGE of whole numbers."""
+    """RANGE of integers."""
     start, stop, step = (call.number(at) for at in range(3))
     if step == 0:
         raise Damaged("counts in steps of 0")
@@ -351,7 +351,7 @@ def one_hot(call: Call) -> list[Shape]:
 
 
 def largest(call: Call) -> list[Shape]:
-    """TOPK_V2: values and places."""
+    """TOPK_V2: values and indices."""
     shape, count = call.shape(0), call.number(1)
     if not shape or not 0 <= count <= shape[-1]:
         raise Damaged(f"takes the {count} largest of {written(shape)}")
@@ -364,7 +364,7 @@ _PADDING_SAME = 0  # of Padding in the schema
 
 
 def derive(call: Call) -> list[Shape]:
-    """The shapes of all outputs."""
+    """Return the shapes of all outputs."""
     rule = None if call.op.custom else _RULES.get(call.op.type)
     if rule is None:
         raise Unknown
@@ -445,14 +445,14 @@ def convolve_depthwise(call: Call) -> list[Shape]:
 
 
 def pool(call: Call) -> list[Shape]:
-    """Average, maximum or root of squares of each window."""
+    """AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
     batch, height, width, depth = call.of_rank(0, 4)
     window = (call.option("FilterHeight"), call.option("FilterWidth"))
     return [(batch, *_positions(call, (height, width), window, dilated=False), depth)]
 
 
 def resize(call: Call) -> list[Shape]:
-    """To a given height and width."""
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
     batch, _, _, depth = call.of_rank(0, 4)
     size = call.value(1)
     if len(size) != 2 or min(size) < 1:
@@ -461,21 +461,21 @@ def resize(call: Call) -> list[Shape]:
 
 
 def space_to_depth(call: Call) -> list[Shape]:
-    """Each block of pixels becomes one pixel."""
+    """SPACE_TO_DEPTH: a block of pixels becomes one pixel."""
     batch, height, width, depth = call.of_rank(0, 4)
     block = _block(call)
     return [(batch, _divided(height, block), _divided(width, block), depth * block * block)]
 
 
 def depth_to_space(call: Call) -> list[Shape]:
-    """Each pixel becomes a block of them."""
+    """DEPTH_TO_SPACE: a pixel becomes a block of pixels."""
     batch, height, width, depth = call.of_rank(0, 4)
     block = _block(call)
     return [(batch, height * block, width * block, _divided(depth, block * block))]
 
 
 def space_to_batch(call: Call) -> list[Shape]:
-    """Pixels at equal places of their blocks become images of their own."""
+    """SPACE_TO_BATCH_ND: pixels at equal places of their blocks become images."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
@@ -484,7 +484,7 @@ def space_to_batch(call: Call) -> list[Shape]:
 
 
 def batch_to_space(call: Call) -> list[Shape]:
-    """The reverse of that."""
+    """BATCH_TO_SPACE_ND: the reverse of SPACE_TO_BATCH_ND."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     sizes = tuple(
@@ -504,7 +504,7 @@ def _positions(call: Call, size: Shape, window: Shape, *, dilated: bool) -> Shap
 
 
 def _fits(size: int, window: int, step: int, spread: int, *, same: bool) -> int:
-    """How often a window fits."""
+    """Return how often a window fits."""
     if min(window, step, spread) < 1:
         raise Damaged("has a window or a step of no size")
     covered = 1 if same else (window - 1) * spread + 1

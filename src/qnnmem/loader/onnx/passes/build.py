@@ -61,7 +61,7 @@ class Group:
 
 
 def group(graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> list[Group]:
-    """Live, non-constant nodes of a graph with quantization folded in."""
+    """Return live, non-constant nodes of a graph with quantization folded in."""
     folding = _Folding(graph, alive, const)
     groups = [
         folding.group(index)
@@ -91,7 +91,7 @@ class _Folding:
         self.quantize = {index for index in self.active if self._is_free_quantize(index)}
 
     def group(self, index: int) -> Group:
-        """One node with what is folded into it."""
+        """Return a node with the quantize and dequantize nodes folded into it."""
         node = self.nodes[index]
         found = Group(node, [], [], index=index)
         for name in reads(node):
@@ -151,7 +151,7 @@ def is_real(node: onnx.NodeProto) -> bool:
 
 
 def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) -> bool:
-    """Whether one dequantize before and one quantize after undo each other exactly."""
+    """Return whether one dequantize before and one quantize after undo each other exactly."""
     if len(found.before) != 1 or len(found.after) != 1:
         return False
     before, after = graph.node[found.before[0]], graph.node[found.after[0]]
@@ -237,7 +237,7 @@ def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bo
 
 
 def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
-    """Model of a scope.
+    """Return the model of a scope.
 
     In the model of a body, captured tensors appear among the inputs of its ops but are neither
     inputs nor constants nor typed there: the model around owns them.
@@ -393,7 +393,7 @@ def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
 
 
 def _may_overwrite(scope: Scope, found: Group) -> bool:
-    """Whether an input of the output's size is read element by element.
+    """True if an input of the output's size is read element by element.
 
     A small input that is broadcast can have as many bytes as a wide result of narrow elements
     (four floats compared into sixteen bools): overwriting that one would be wrong. So would be

@@ -192,7 +192,7 @@ def _shape_body(
 
 
 def _missing(scope: Scope) -> list[str]:
-    """Tensors that need a type and have none."""
+    """Return the tensors that lack a type."""
     needed: dict[str, None] = {}
     for index in live(scope.graph):
         node = scope.graph.node[index]
@@ -235,7 +235,7 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
 
 
 def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozenset[str]:
-    """Return types that the file declares for outputs of custom ops."""
+    """Return the types that the file declares for outputs of custom ops."""
     made = {name for node in scope.graph.node for name in node.output}
     usable = frozenset(name for name in trials.declared if name in made) - scope.declared
     return usable if usable.intersection(missing) else frozenset()
@@ -308,7 +308,7 @@ def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
 def formal_inputs(
     path: Path, node: onnx.NodeProto, typed: Mapping[str, OnnxType]
 ) -> list[OnnxType]:
-    """Types of a body's own inputs."""
+    """Return the types of a body's own inputs."""
     if is_op(node, "If"):
         return []
     if is_op(node, "Loop"):
@@ -325,7 +325,7 @@ def outcome(
     typed: Mapping[str, OnnxType],
     found: Mapping[str, onnx.TensorProto],
 ) -> list[Result]:
-    """Types of a node's outputs once its bodies are resolved."""
+    """Return the types of a node's outputs once its bodies are resolved."""
     made = [[scope.types[item.name] for item in scope.graph.output] for scope in scopes]
     if is_op(node, "If"):
         return [_same(kinds) for kinds in zip(*made, strict=False)]

@@ -171,7 +171,7 @@ class _Advisor:
         ]
 
     def _rate(self, name: str) -> int:
-        """The sample rate that the caller gives, or that is tried first."""
+        """Return the sample rate that the caller gives, or that is tried first."""
         given = self._given.values.get(name)
         likeliest = next(s.worth[0] for s in self._open_inputs.switches if s.input == name)
         return given if isinstance(given, int) and given > 0 else likeliest

@@ -53,7 +53,7 @@ class RunFailure:
 
 
 def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
-    """All passes from an open model to one with a type for every tensor."""
+    """Run all passes from an open model to one with a type for every tensor."""
     return shape(fold(resolve(model, fixed), child), child)
 
 
@@ -252,7 +252,7 @@ def search(
     *,
     grow: bool = False,
 ) -> Found:
-    """The first candidate that runs and can be shaped; `grow` looks near the start first."""
+    """Return the first candidate that runs and can be shaped; `grow` looks near the start first."""
     near: deque[OpenChoice] = deque([start])
     far = iter(_grown(start)) if grow else iter(())
     far = itertools.chain(far, _others(start))
