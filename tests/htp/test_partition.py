@@ -14,10 +14,9 @@ from told_worker import ToldWorker, done, loaded
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.compile.partition import PartitionRun, farthest
+from qnnmem.htp.compile.compiled import PartitionRun, farthest
 from qnnmem.htp.log import read_line
-from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference, RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
 from qnnmem.targets.socs import find_soc
 

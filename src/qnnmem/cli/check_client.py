@@ -107,7 +107,7 @@ def check_client(
 def _platform(
     mode: str | None, config: str | None, version: str | None, alignment: str, lenient: bool
 ) -> Profile:
-    from qnnmem.lpai.config.read import read_run_config
+    from qnnmem.lpai.config.settings import read_run_config
     from qnnmem.lpai.profiles import profile
 
     if config is not None:

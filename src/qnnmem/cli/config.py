@@ -11,7 +11,7 @@ from qnnmem.cli.options import OutputPath, form_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.lpai.config.read import LpaiConfig
+    from qnnmem.lpai.config.settings import LpaiConfig
 
 _UINT32 = (1 << 32) - 1
 
@@ -118,8 +118,7 @@ def config(
 
     from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.cli.output import write
-    from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings
-    from qnnmem.lpai.config.write import make_pair
+    from qnnmem.lpai.config.settings import ExecuteSettings, LpaiConfig, PrepareSettings, make_pair
 
     del backend  # there is one choice, and naming it keeps scripts readable when there are more
     chosen = LpaiConfig(
@@ -138,7 +137,7 @@ def config(
 
 def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) -> str:
     from qnnmem.atomic_file import shown
-    from qnnmem.lpai.config.write import run_command
+    from qnnmem.lpai.config.settings import run_command
     from qnnmem.results.schema import encode
     from qnnmem.results.written import written_result
 

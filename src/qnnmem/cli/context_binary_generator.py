@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.requests import RequestOutcome
     from qnnmem.htp.tool_config import HtpTarget
-    from qnnmem.htp.worker import RequestOutcome
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.lpai.preparation import Prepared
     from qnnmem.lpai.prepare_options import PrepareOptions

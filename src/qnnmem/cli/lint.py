@@ -70,8 +70,8 @@ def _lint(files: Sequence[str], strict: bool) -> LintResult:
     from contextlib import ExitStack
 
     from qnnmem.cli.files import STDIN, opened
+    from qnnmem.lpai.config.check import lint_files
     from qnnmem.lpai.config.json_positions import MAX_FILE
-    from qnnmem.lpai.config.lint import lint_files
 
     with ExitStack() as stack:
         paths = [stack.enter_context(opened(file, MAX_FILE)) for file in files]

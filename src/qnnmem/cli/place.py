@@ -45,8 +45,7 @@ def place(
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_verdict, write
     from qnnmem.errors import UsageError
-    from qnnmem.htp.place import plan_residency
-    from qnnmem.htp.place.admission import exact
+    from qnnmem.htp.place import exact, plan_residency
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.report.place import verdict
     from qnnmem.targets.socs import find_soc, pd_budget
@@ -84,8 +83,8 @@ def _is_context(path: Path) -> bool:
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
     """What placing needs of each file, and the SoC that all are for."""
     from qnnmem.errors import CannotTell, NotCompiled
-    from qnnmem.htp.bill.stored import stored_bill
     from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.measure import stored_bill
     from qnnmem.htp.place import resident
     from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
 
@@ -112,7 +111,7 @@ def _verify(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import UsageError
     from qnnmem.htp.library import library_or
-    from qnnmem.htp.place.admission import admissions
+    from qnnmem.htp.place import admissions
     from qnnmem.htp.worker import Worker
 
     if model_id is None:

@@ -98,8 +98,8 @@ def _prepare(
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.recorded_args import verb_call
-    from qnnmem.htp.bill.measure import measure, prepared_bill
     from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.measure import measure, prepared_bill
     from qnnmem.report import compiled as report
     from qnnmem.results.schema import encode
     from qnnmem.verbs.compiler import need_compiler
@@ -144,7 +144,7 @@ def _place(
 ) -> None:
     """The binary and the model beside it get their names, both or none."""
     from qnnmem.atomic_file import put_together, write_whole
-    from qnnmem.htp.compile.partition import rename_binary
+    from qnnmem.htp.compile.compiled import rename_binary
 
     new = {target: scratch / target.name}
     if epcontext is not None and result.epcontext is not None:

@@ -68,8 +68,7 @@ def _prepare(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.stderr import note
     from qnnmem.lpai.binary import write
-    from qnnmem.lpai.preparation import prepare
-    from qnnmem.lpai.prepared_binary import prepared_binary
+    from qnnmem.lpai.preparation import prepare, prepared_binary
     from qnnmem.lpai.tcm import judge_binary
     from qnnmem.report.prepare import error_lines, next_commands, render_text
     from qnnmem.results.schema import encode
@@ -106,7 +105,7 @@ def with_config(
     from dataclasses import fields, replace
     from pathlib import Path
 
-    from qnnmem.lpai.config.read import LpaiConfig, PrepareSettings, read_lpai_config
+    from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
     from qnnmem.planner import Io
 
     found = LpaiConfig() if config is None else read_lpai_config(Path(config))

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.fit import Fit
-    from qnnmem.htp.fit.judges import FitWorker, JudgedModel
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.fit import Fit, FitWorker, JudgedModel
+    from qnnmem.htp.installed import Library
     from qnnmem.options.htp import FitOptions
     from qnnmem.provenance import Sourced
     from qnnmem.targets.socs import Soc
@@ -44,7 +43,7 @@ def judges_of_workers(
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
     """A judge for each worker that answers; for one SoC the first will do."""
-    from qnnmem.htp.fit.judges import FitWorker
+    from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
 
@@ -60,7 +59,7 @@ def judges_of_cluster(
     path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
 ) -> tuple[str, list[Callable[[], FitJudge]]]:
     """The library of a cluster, and a judge for each of its workers."""
-    from qnnmem.htp.fit.judges import FitCluster
+    from qnnmem.htp.fit import FitCluster
     from qnnmem.verbs.compiler import cluster_library
 
     cluster = cluster_library(address, stack)
@@ -85,7 +84,7 @@ class WorkerJudge:
     ) -> None:
         from qnnmem.htp.fit import Fit
         from qnnmem.htp.kept import KeptAnswers
-        from qnnmem.htp.worker.slots import Slots
+        from qnnmem.htp.worker import Slots
 
         self._limits = {f"budget {pool}": limit.value for pool, limit in budgets.items()}
         self._many, self._done = many, 0
@@ -170,7 +169,7 @@ def fit_file(
     """Return the answer for each SoC; a binary is read, a model is compiled."""
     from dataclasses import replace
 
-    from qnnmem.htp.fit.model import fit_stored
+    from qnnmem.htp.fit import fit_stored
     from qnnmem.loader import dims_in
     from qnnmem.loader.file_kind import check_kind
 
@@ -200,10 +199,9 @@ def _model_fits(path: Path, wish: FitRequest, call: VerbCall) -> tuple[Fit, ...]
     from contextlib import ExitStack
 
     from qnnmem.deadline import Deadline
-    from qnnmem.htp.bill.stored import compile_target
-    from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.fit.model import fit_all
-    from qnnmem.htp.fit.nearby import with_suggestions
+    from qnnmem.htp.compile import is_composed
+    from qnnmem.htp.fit import fit_all, with_suggestions
+    from qnnmem.htp.measure import compile_target
     from qnnmem.verbs.compiler import need_compiler
     from qnnmem.verbs.refusal import explained
 

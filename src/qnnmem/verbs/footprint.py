@@ -45,7 +45,7 @@ def bill_exit_code(bill: Bill) -> int:
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill.stored import stored_bill
+    from qnnmem.htp.measure import stored_bill
 
     try:
         bill = stored_bill(path, soc)
@@ -53,7 +53,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
         return None
     if not load:
         return bill
-    from qnnmem.htp.bill.measure import bill_of_loaded
+    from qnnmem.htp.measure import bill_of_loaded
 
     return bill_of_loaded(path, soc, time_limit)
 
@@ -62,9 +62,8 @@ def _compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
     """The bill of a model, or why the library made none; and whether it was kept."""
-    from qnnmem.htp.bill.measure import MeasuredModel, measure
-    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.htp.measure import MeasuredModel, compile_target, measure
     from qnnmem.results.footprint import Bill
     from qnnmem.verbs.compiler import need_compiler
 

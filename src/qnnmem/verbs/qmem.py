@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.qmem.model import QmemTable
+    from qnnmem.htp.qmem.table import QmemTable
     from qnnmem.options.htp import QmemOptions
     from qnnmem.verbs.listener import VerbCall
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def compare_io(path: Path, options: QmemOptions, call: VerbCall) -> QmemTable | CompileFailure:
     """Return what each way to pass inputs and outputs costs; a model is compiled first."""
     from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.htp.qmem.model import is_model, qmem_of_file
+    from qnnmem.htp.qmem.table import is_model, qmem_of_file
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
     from qnnmem.verbs.compiler import need_compiler

@@ -33,8 +33,6 @@ from qnnmem.fix.parts.partition import (
     narrow_places,
     partition,
 )
-from qnnmem.htp.bill.loading import load_binaries
-from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
@@ -43,10 +41,9 @@ from qnnmem.htp.compile import (
     compile_model,
     no_progress,
 )
-from qnnmem.htp.fit import POOLS, TITLES, Fit, fit_failure
-from qnnmem.htp.fit.check_bill import why_not
-from qnnmem.htp.fit.model import fit_measured
+from qnnmem.htp.fit import POOLS, TITLES, Fit, fit_failure, fit_measured, why_not
 from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.measure import load_binaries, measure
 from qnnmem.htp.place import Resident, plan_residency
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
