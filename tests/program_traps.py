@@ -48,7 +48,7 @@ _LONGEST = 2000
 _MEMORY = 8 << 30
 _IN_OPEN = 0x20
 _EVENT = struct.Struct("iIII")
-_NAME, _TRAPS = "hostile.bin", "qnnmem-traps-"
+_NAME, _TRAPS = "hostile.bin", "program-traps-"
 _OPENED = re.compile(r'(\d+) +openat2?\([^,]*, "([^"]*)".*(?: = \d+|unfinished \.\.\.>)$')
 
 
