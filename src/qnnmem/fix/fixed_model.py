@@ -18,10 +18,10 @@ from qnnmem.fix.remedy import JudgedChange, self_contained
 from qnnmem.fix.run import FixResult
 from qnnmem.loader.onnx import mark_backend
 from qnnmem.planner.planned_file import plan_map
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import (
     FixDeployment,
     FixedModel,
-    FixedModels,
     FixMaps,
     LevelDifference,
     LossyOption,
@@ -31,7 +31,6 @@ from qnnmem.results.fix import (
     finite,
 )
 from qnnmem.results.schema import encode
-from qnnmem.results.several import FileCounts, RefusedFile, worst_code
 
 FixRow = FixedModel | RefusedFile
 
@@ -124,20 +123,6 @@ def _level(gap: LevelGap) -> LevelDifference:
 def _output(gap: OutputGap) -> OutputDifference:
     noise = None if gap.decibels is None else round(gap.decibels, 2)
     return OutputDifference(gap.name, finite(gap.largest), finite(gap.relative), noise)
-
-
-def fixed_models(rows: Sequence[FixRow]) -> FixedModels:
-    """Return what became of several models as one result."""
-    done = tuple(row for row in rows if isinstance(row, FixedModel))
-    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
-    counts = FileCounts.of([model.fits for model in done], len(refused))
-    return FixedModels(
-        fits=counts.all_fit,
-        exit_code=worst_code([row.exit_code for row in rows]),
-        counts=counts,
-        results=done,
-        refused=refused,
-    )
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:

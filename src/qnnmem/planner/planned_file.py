@@ -31,6 +31,7 @@ from qnnmem.planner.pools import (
 )
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import (
     LiveBuffer,
     PlanBudget,
@@ -42,7 +43,6 @@ from qnnmem.results.plan import (
     PlanSaving,
     PlansResult,
 )
-from qnnmem.results.several import FileCounts, RefusedFile, worst_code
 from qnnmem.text import by_sizes, quote
 from qnnmem.units import Bytes
 
@@ -265,17 +265,7 @@ PlanRow = PlannedFile | RefusedFile
 
 def plans_result(rows: Sequence[PlanRow]) -> PlansResult:
     """Return the plans of several files as one result."""
-    plans = tuple(row.result for row in rows if isinstance(row, PlannedFile))
-    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
-    counts = FileCounts.of([plan.fits for plan in plans], len(refused))
-    codes = [*(plan.exit_code for plan in plans), *(file.exit_code for file in refused)]
-    return PlansResult(
-        fits=counts.all_fit,
-        exit_code=worst_code(codes),
-        counts=counts,
-        plans=plans,
-        refused=refused,
-    )
+    return PlansResult.of(row.result if isinstance(row, PlannedFile) else row for row in rows)
 
 
 # For one option: whether it helps shows early, and there are several.
