@@ -8,9 +8,9 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from qnnmem.ir.model import Span
+from qnnmem.ir.model import Buffer, Span
 from qnnmem.planner.instance import Instance, arrange, load_bound
-from qnnmem.planner.problem import Buffer, Problem
+from qnnmem.planner.problem import Problem
 from qnnmem.units import Bytes, Step
 
 DATA = Path(__file__).parents[1] / "benchmarks" / "data"

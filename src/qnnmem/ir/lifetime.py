@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from qnnmem.ir.model import Effect, Model, Op, Span, Tensor
+from qnnmem.ir.model import Effect, LiveBytes, Model, Op, Span, Tensor
 from qnnmem.units import Bytes, Step
 
 
@@ -25,12 +25,9 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorGroup:
-    """A tensor and all its views, which share bytes for a span of steps."""
+class TensorGroup(LiveBytes):
+    """A tensor, named after the one that is written first, and its views of the same bytes."""
 
-    name: str  # the tensor that is written first
-    size: Bytes
-    live: Span
     aliases: tuple[str, ...] = ()  # other names of the same bytes
 
 

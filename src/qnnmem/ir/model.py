@@ -164,16 +164,22 @@ class Op:
             _keep_items(self, "bodies", Model, "an op's bodies are models")
 
 
+@dataclass(frozen=True, slots=True)
+class LiveBytes:
+    """Bytes that are in use for a part of a run."""
+
+    name: str
+    size: Bytes
+    live: Span
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class Buffer:
+class Buffer(LiveBytes):
     """One tensor's claim on memory for part of a run.
 
     Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
     """
 
-    name: str
-    size: Bytes
-    live: Span
     align: Align
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes, stored_bytes
-from qnnmem.ir.model import Model, Op, Span
+from qnnmem.ir.model import Buffer, Model, Op, Span
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.instance import arrange
 from qnnmem.planner.pools import (
@@ -29,7 +29,7 @@ from qnnmem.planner.pools import (
     check_states,
     suggest_states,
 )
-from qnnmem.planner.problem import Buffer, Infeasible, Plan, Problem, find_peak
+from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Watcher, find_blockers, plan_within
 from qnnmem.planner.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
 from qnnmem.provenance import Origin, Sourced

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
-from qnnmem.ir.model import Buffer as Buffer
+from qnnmem.ir.model import Buffer
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Bytes, Offset, Size, Step, as_bytes
