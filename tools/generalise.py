@@ -175,7 +175,7 @@ class Counts(NamedTuple):
 
 def over_all(cases: Sequence[Case]) -> dict[bool, Counts]:
     """Stored logs and those gathered later, each without what its source alone supports."""
-    every = (*cases, *map(_as_case, fresh_logs.read_rows()))
+    every = (*cases, *map(as_case, fresh_logs.read_rows()))
     base = Base(every)
     counted = {
         ours: Counts(Counter(), Counter(), Counter(), Counter(), 0) for ours in (False, True)
@@ -188,7 +188,8 @@ def over_all(cases: Sequence[Case]) -> dict[bool, Counts]:
     return counted
 
 
-def _as_case(row: dict[str, Any]) -> Case:
+def as_case(row: dict[str, Any]) -> Case:
+    """A log gathered later as a stored one."""
     lines = tuple(part for line in row["lines"] for part in line.splitlines())
     where, accept, memory = origin(row["source"]), tuple(row["accept"]), row["is_memory"]
     labels = (row["decidable"], row["stage"], row["cause"])

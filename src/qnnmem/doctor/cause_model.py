@@ -1,0 +1,268 @@
+"""A learned answer for lines that no template knows.
+
+A linear model over hashed words, word pairs and character n-grams, trained by
+`tools/train_doctor.py` and stored in `kb/cause_model.bin`:
+
+    outcome  failing, healthy or foreign
+    side     memory or other
+    cause    one of the closed set of causes
+    stage    where it fails
+    decides  whether the lines name a cause at all, or leave it open
+
+Weights are 8-bit integers. A row holds one weight per class, so the scores of all classes are one
+multiplication and one addition of wide integers per n-gram, without numpy, whose import takes
+longer than reading a small log.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import Counter
+from functools import cache, lru_cache
+from importlib import resources
+from itertools import pairwise
+
+import msgspec
+
+from qnnmem.doctor.kb.entry import is_memory
+
+HEADS = ("outcome", "side", "cause", "stage", "decides")
+SCHEMA = "qnnmem.cause-model/1"
+FILE = "cause_model.bin"
+MAX_TEXT = 4000  # characters of a text that are looked at
+BUCKETS = 1 << 20  # of the hash; few of them have a row
+IDF_STEP = 16  # the weight of an n-gram is stored in sixteenths
+_LANE = 8  # bytes for the sum of one class
+_BIAS = 128  # added to weights, so that bytes hold them
+_SHARES = 1 << 10  # steps in which the share of an n-gram in a text is counted
+_SHORTEST, _LONGEST = 2, 5  # of character n-grams
+_LONG_WORD = 40  # characters of a word that are looked at
+_REMEMBERED = 1024
+_SHOWN = 4  # words that are given as the reason
+
+_STAMPS = re.compile(
+    r"\b\d{1,4}[-/]\d{1,2}(?:[-/]\d{1,4})?[ t]\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?z?"
+    r"|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?|^\s*\d+\.\d+ms|\[\s*\d+\.\d{6}\]"
+    r"|(?<=\s)\d{2,7}[ -]+\d{2,7}(?=\s+[vdiwef] )",
+    re.MULTILINE,
+)
+_FOLDERS = re.compile(r"\b[a-z]{2,8}://\S+|(?:[a-z]:)?(?:[\w.+@~-]*[/\\]){2,}|(?<=[\s\"'(=])/")
+_LONG_NUMBER = re.compile(r"(?<![\w.])\d{6,}(?:\.\d+)?|0x[0-9a-f]{9,}")
+_WORD = re.compile(r"0x[0-9a-f]+|[a-z]+|\d+|[^\W\da-z_]+|[<>=!%]+")
+
+
+class Guess(msgspec.Struct, frozen=True):
+    """What the model makes of a text: probabilities, the likeliest first, and why."""
+
+    outcomes: dict[str, float]
+    sides: dict[str, float]
+    causes: dict[str, float]
+    stages: dict[str, float]
+    decides: dict[str, float]  # whether such lines name a cause, or leave it open
+    words: tuple[str, ...]  # that weighed most for the first cause
+
+    @property
+    def cause(self) -> str:
+        """The likeliest cause."""
+        return next(iter(self.causes))
+
+    @property
+    def odds(self) -> float:
+        """Probability that the lines name a cause and that it is the likeliest one."""
+        return self.causes[self.cause] * self.decides["cause"]
+
+    @property
+    def memory(self) -> float:
+        """Probability that memory is short, if anything failed: by the side and by the causes."""
+        causes = sum(odds for cause, odds in self.causes.items() if is_memory(cause))
+        return (self.sides["memory"] + causes) / 2
+
+
+def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Guess:
+    """A guess of the answers of all heads."""
+    return Guess(
+        answers["outcome"],
+        answers["side"],
+        answers["cause"],
+        answers["stage"],
+        answers["decides"],
+        words,
+    )
+
+
+class Head(msgspec.Struct, frozen=True):
+    """One question: its classes, their biases, and how scores become probabilities."""
+
+    classes: tuple[str, ...]
+    biases: tuple[float, ...]
+    temperature: float
+
+
+class ModelHeader(msgspec.Struct, frozen=True):
+    """What stands before the weights in the file."""
+
+    schema: str
+    rows: int
+    scale: float  # of the weights
+    heads: dict[str, Head]
+    thresholds: dict[str, float]  # chosen by leaving repositories out
+
+
+def normal(text: str) -> str:
+    """A text in small letters without times, processes, folders and long numbers."""
+    low = _STAMPS.sub(" ", text[:MAX_TEXT].lower())
+    return _LONG_NUMBER.sub(" ", _FOLDERS.sub(" ", low))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a normal text."""
+    return [word[:_LONG_WORD] for word in _WORD.findall(text)]
+
+
+def grams(word: str) -> list[str]:
+    """The character n-grams of a word with its edges."""
+    edged = f" {word} "
+    size = len(edged)
+    return [
+        edged[at : at + length]
+        for length in range(_SHORTEST, min(_LONGEST, size) + 1)
+        for at in range(size - length + 1)
+    ]
+
+
+@lru_cache(maxsize=_REMEMBERED * 4)
+def buckets(word: str) -> tuple[int, ...]:
+    """Where the n-grams of a word and the word itself are hashed to."""
+    every = (*grams(word), f"={word}")
+    return tuple([zlib.crc32(one.encode()) % BUCKETS for one in every])
+
+
+def features(text: str) -> Counter[int]:
+    """How often each bucket is met in a text."""
+    words = words_of(normal(text))
+    found: Counter[int] = Counter()
+    for word, times in Counter(words).items():
+        for bucket in buckets(word):
+            found[bucket] += times
+    for pair in pairwise(words):
+        found[zlib.crc32("=".join(pair).encode()) % BUCKETS] += 1
+    return found
+
+
+class CauseModel:
+    """The model as it is stored, ready to be asked."""
+
+    def __init__(self, data: bytes) -> None:
+        head, _, body = data.partition(b"\n")
+        self.header = msgspec.json.decode(head, type=ModelHeader)
+        rows = self.header.rows
+        width = sum(len(one.classes) for one in self.header.heads.values())
+        if self.header.schema != SCHEMA or len(body) != rows * (4 + width):
+            raise ValueError("this is not a cause model")
+        self._width = width
+        places = memoryview(body)[: 3 * rows]
+        self._idf = body[3 * rows : 4 * rows]
+        self._weights = body[4 * rows :]
+        self._row = {
+            places[at] | places[at + 1] << 8 | places[at + 2] << 16: at // 3
+            for at in range(0, 3 * rows, 3)
+        }
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """From where on an answer is believed, by name."""
+        return self.header.thresholds
+
+    def guess(self, text: str) -> Guess:
+        """What a text is about."""
+        shares = self._shares(features(text))
+        scores = self._scores(shares)
+        answers: dict[str, dict[str, float]] = {}
+        at = 0
+        for name, head in self.header.heads.items():
+            part = scores[at : at + len(head.classes)]
+            answers[name] = _softmax(head, part)
+            at += len(head.classes)
+        first = next(iter(answers["cause"]))
+        reason = self._reason(text, first, shares)
+        return guess_of(answers, reason)
+
+    def _shares(self, found: Counter[int]) -> dict[int, int]:
+        """The share of each row in a text, in steps; the squares of all add up to one."""
+        weighed: dict[int, float] = {}
+        row_of, idf = self._row, self._idf
+        for bucket, times in found.items():
+            if (row := row_of.get(bucket)) is not None:
+                often = 1.0 if times == 1 else 1.0 + math.log(times)
+                weighed[row] = often * idf[row] / IDF_STEP
+        norm = math.sqrt(sum(value * value for value in weighed.values())) or 1.0
+        return {row: int(value * _SHARES / norm + 0.5) for row, value in weighed.items()}
+
+    def _scores(self, shares: dict[int, int]) -> list[float]:
+        """The sum of the weights of each class: one lane of a wide integer for each."""
+        width, weights = self._width, self._weights
+        total = whole = 0
+        lanes = bytearray(_LANE * width)
+        for row, share in shares.items():
+            lanes[::_LANE] = weights[row * width : (row + 1) * width]
+            total += share * int.from_bytes(lanes, "little")
+            whole += share
+        sums = total.to_bytes(_LANE * width, "little")
+        scale = self.header.scale / _SHARES
+        return [
+            (int.from_bytes(sums[at : at + _LANE], "little") - _BIAS * whole) * scale
+            for at in range(0, _LANE * width, _LANE)
+        ]
+
+    def _reason(self, text: str, cause: str, shares: dict[int, int]) -> tuple[str, ...]:
+        """The words of a text that spoke most for a cause, against the mean of all causes."""
+        lane, first, count = 0, 0, 0
+        for name, head in self.header.heads.items():
+            if name == "cause":
+                first, count = lane, len(head.classes)
+                break
+            lane += len(head.classes)
+        column = first + self.header.heads["cause"].classes.index(cause)
+        weights, width, row_of = self._weights, self._width, self._row
+        spoken: dict[str, float] = {}
+        for word in dict.fromkeys(words_of(normal(text))):
+            if len(word) < _SHORTEST:
+                continue
+            for bucket in buckets(word):
+                if (row := row_of.get(bucket)) is None or row not in shares:
+                    continue
+                base = row * width
+                mean = sum(weights[base + first : base + first + count]) / count
+                spoken[word] = spoken.get(word, 0.0) + shares[row] * (weights[base + column] - mean)
+        order = sorted((word for word in spoken if spoken[word] > 0), key=lambda w: (-spoken[w], w))
+        return tuple(order[:_SHOWN])
+
+
+def _softmax(head: Head, scores: list[float]) -> dict[str, float]:
+    sums = [
+        (score + bias) / head.temperature for score, bias in zip(scores, head.biases, strict=True)
+    ]
+    most = max(sums)
+    odds = [math.exp(one - most) for one in sums]
+    whole = sum(odds)
+    pairs = sorted(zip(head.classes, odds, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return {name: odd / whole for name, odd in pairs}
+
+
+@cache
+def cause_model() -> CauseModel:
+    """The built-in model, read when a line first needs it."""
+    return CauseModel(resources.files("qnnmem.doctor.kb").joinpath(FILE).read_bytes())
+
+
+def threshold(name: str) -> float:
+    """From where on an answer of the model is believed."""
+    return cause_model().thresholds[name]
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def guess(text: str) -> Guess:
+    """What the model makes of a text."""
+    return cause_model().guess(text)

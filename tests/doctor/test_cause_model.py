@@ -1,0 +1,88 @@
+"""The learned model: its file, its speed, and that it is asked only where templates are silent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from importlib import resources
+
+import pytest
+
+from qnnmem.doctor import cause_model
+from qnnmem.doctor.cause_model import CauseModel, Guess, features, guess, normal
+from qnnmem.doctor.kb.entry import CAUSES, is_memory
+
+DATA = resources.files("qnnmem.doctor.kb").joinpath(cause_model.FILE).read_bytes()
+
+
+def test_the_file_is_small() -> None:
+    """It is part of every wheel."""
+    assert len(DATA) < 1_000_000
+
+
+def test_classes_are_those_of_the_doctor() -> None:
+    """A cause that no entry knows could not be explained."""
+    heads = CauseModel(DATA).header.heads
+    assert tuple(heads) == cause_model.HEADS
+    assert set(heads["cause"].classes) <= set(CAUSES)
+    assert set(heads["outcome"].classes) == {"failing", "healthy", "foreign"}
+
+
+@pytest.mark.parametrize("bad", [b"", b"{}", DATA[:-1], DATA + b"x", b"\x00" * 100])
+def test_a_broken_file_is_refused(bad: bytes) -> None:
+    """Never a wrong answer from half a file."""
+    with pytest.raises(ValueError, match=r"."):
+        CauseModel(bad)
+
+
+def test_probabilities_add_up_and_the_likeliest_is_first() -> None:
+    """Of every head."""
+    made = guess('dlopen failed: library "libQnnHtpV75Skel.so" not found')
+    for odds in (made.outcomes, made.sides, made.causes, made.stages, made.decides):
+        values = list(odds.values())
+        assert abs(sum(values) - 1) < 1e-9
+        assert values == sorted(values, reverse=True)
+
+
+def test_it_says_why() -> None:
+    """The words that weighed most, as they stand in the line."""
+    made = guess('dlopen failed: library "libQnnHtpV75Skel.so" not found')
+    assert made.cause == "skel_missing"
+    assert "skel" in made.words
+    assert not is_memory(made.cause)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\x00\x00", "1" * 10_000, "é" * 5000, "a" * 50_000])
+def test_any_text_is_answered(text: str) -> None:
+    """Empty, long, in no language."""
+    assert isinstance(guess(text), Guess)
+
+
+def test_times_processes_and_folders_do_not_count() -> None:
+    """The same message of another run is the same text."""
+    one = "01-02 03:04:05.678  1234  5678 E /data/app/one/libQnnHtp.so: map failed"
+    other = "11-12 13:14:15.999   987   654 E /home/me/two/x/libQnnHtp.so: map failed"
+    assert features(one) == features(other)
+    assert "data" not in normal(one)
+
+
+def test_a_line_takes_less_than_a_millisecond() -> None:
+    """On a processor of its own; the best of many tries, as others run beside it."""
+    model = CauseModel(DATA)
+    lines = [f"QnnDsp <E> Failed to map buffer {n} of the graph: error 0x1" for n in range(50)]
+    best = float("inf")
+    for line in lines:
+        start = time.process_time()
+        model.guess(line)
+        best = min(best, time.process_time() - start)
+    assert best < 0.001
+
+
+def test_numpy_is_not_needed() -> None:
+    """Importing it takes longer than reading a small log."""
+    code = (
+        "import sys; from qnnmem.doctor.cause_model import guess; guess('QNN failed');"
+        "sys.exit('numpy' in sys.modules or 'sklearn' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
