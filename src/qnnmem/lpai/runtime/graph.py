@@ -6,18 +6,16 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from qnnmem.caller import current_caller
 from qnnmem.contract.regions import ClientBuffer, Holding, holders
-from qnnmem.contract.rules import asked_by, finding
+from qnnmem.contract.rules import FindingDetails, asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
-from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.backend import Backend, shown, until_null
+from qnnmem.lpai.runtime.backend import shown, until_null
 from qnnmem.lpai.runtime.configs import (
-    ContextConfig,
     GraphChanges,
     GraphState,
     check_configs,
@@ -28,7 +26,6 @@ from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.memory_checks import (
     Pools,
-    SharedMemory,
     check_plan,
     check_pools,
     gone,
@@ -37,40 +34,22 @@ from qnnmem.lpai.runtime.memory_checks import (
     overrun,
     own_pool,
 )
-from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
+from qnnmem.lpai.runtime.queue import Signal
 from qnnmem.planner import Io, Pool
-from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
+from qnnmem.qnn.enums import GraphProperty, LogLevel, Priority
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from qnnmem.lpai.runtime.context import Context
+
 SUCCESS = 0
 EARLY_TERMINATION = 6038
 
 Notify = Callable[[int], None]
 T = TypeVar("T")
-
-
-class GraphContext(Protocol):
-    """The part of a context that a graph uses."""
-
-    backend: Backend
-    config: ContextConfig
-    constants: memoryview
-    sanitize: bool
-    is_freed: bool
-    shared: SharedMemory
-    queue: ExecutionQueue
-    model_mem_type: MemType
-
-    @property
-    def binary_memory(self) -> ClientBuffer | None:
-        """The buffer of a binary that is read in place."""
-
-    def check_binary(self, call: str) -> None:
-        """Fail the call if the persistent binary was freed or changed."""
 
 
 class ScratchView:
@@ -91,7 +70,7 @@ class ScratchView:
 class Graph:
     """A graph of a context made from a binary."""
 
-    def __init__(self, context: GraphContext, compiled: CompiledGraph, in_order: bool) -> None:
+    def __init__(self, context: Context, compiled: CompiledGraph, in_order: bool) -> None:
         if not hasattr(context, "backend") or not isinstance(compiled, CompiledGraph):
             raise UsageError("a graph is made by graph_retrieve of a Context")
         self.context, self.compiled, self.name = context, compiled, compiled.name
@@ -244,7 +223,7 @@ class Graph:
         self._check_ready("QnnGraph_execute")
         if scratch is not self.scratch:
             sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
-            self._fail(6004, "X4", sentence, "QnnGraph_execute", name)
+            self._fail(6004, "X4", sentence, "QnnGraph_execute", buffer=name)
         self._told_places.add(name)
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
@@ -370,7 +349,10 @@ class Graph:
             if buffer is None and need:
                 if self._backend.profile.client_brings_pools:
                     sentence = f"{pool.value} needs {need:,} bytes and was never handed over"
-                    self._fail(6022, "R2", sentence, "QnnGraph_finalize", pool.value, need, 0)
+                    name = pool.value
+                    self._fail(
+                        6022, "R2", sentence, "QnnGraph_finalize", buffer=name, need=need, given=0
+                    )
                 # A lenient platform: on the ARM side the DSP process allocates pools.
                 taken = own_pool(pool.value, need, self._backend.profile.start_alignment)
                 setattr(self, pool.value, taken)
@@ -393,7 +375,7 @@ class Graph:
         if not self.compiled.program:
             sentence = f"graph {self.name[:80]!r} is a layout without a program and cannot execute"
             cure = "prepare an ONNX model to execute it"
-            self._backend.fail(1000, finding("R14", sentence, call="QnnGraph_execute", cure=cure))
+            self._fail(1000, "R14", sentence, "QnnGraph_execute", cure=cure)
         try:
             outcome = self._execution.run(given_in, given_out)
         except ProgramError as exc:
@@ -488,14 +470,6 @@ class Graph:
             self._fail(6030, "R18", "the signal watches another execution", call)
 
     def _fail(
-        self,
-        code: int,
-        rule: str,
-        sentence: str,
-        call: str,
-        buffer: str = "",
-        need: int | None = None,
-        given: int | None = None,
+        self, code: int, rule: str, sentence: str, call: str, **details: Unpack[FindingDetails]
     ) -> NoReturn:
-        found: Finding = finding(rule, sentence, call=call, buffer=buffer, need=need, given=given)
-        self._backend.fail(code, found)
+        self._backend.refuse(code, rule, sentence, call, **details)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -31,8 +32,9 @@ from qnnmem.contract.regions import (
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError, TcmFatal, UsageError
 from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.descriptors import Mem, ask, custom
 from qnnmem.qnn.codes import qnn_error
-from qnnmem.qnn.enums import LogLevel, MemType
+from qnnmem.qnn.enums import GraphOption, GraphProperty, LogLevel, MemType
 from qnnmem.targets import tcm_pool
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, round_up
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 
     import numpy
     from numpy.typing import NDArray
+
+    from qnnmem.lpai.compiled import CompiledGraph
+    from qnnmem.lpai.runtime.graph import Graph
+    from qnnmem.qnn.tensor import QnnTensor
 
 Log = Callable[[LogLevel, str], None]
 # Where each heap begins, far enough apart that an address tells its heap. The numbers are ours.
@@ -59,6 +65,12 @@ _MEM_ALLOC = 1002
 _TCM_UNIT = 64  # what a request for TCM is rounded up to
 
 _WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
+_POOLS = (
+    (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
+    (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
+)
+
+Timed = Callable[[str], AbstractContextManager[object]]  # measures a call of this name
 
 
 class AddressSpace:
@@ -406,7 +418,7 @@ class Extensions:
         if self.mem_type is MemType.TCM and not profile.tcm_allowed:
             mode, version = profile.mode.value, profile.hw_version.word
             sentence = f"TCM is for aDSP direct mode on v6 or later, not for {mode} on {version}"
-            backend.fail(1000, finding("T3", sentence))
+            backend.refuse(1000, "T3", sentence, "")
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
         """Allocate the binary or one IO tensor."""
@@ -423,6 +435,31 @@ class Extensions:
         rounded = round_up(size, profile.size_alignment)
         return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
 
+    def hand_over_pools(self, graph: Graph, timed: Timed = nullcontext) -> list[HeapBuffer]:
+        """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
+        made = []
+        for asked, option in _POOLS:
+            with timed("QnnGraph_getProperty"):
+                size = ask(graph.get_property, asked)
+            if size:
+                made.append(buffer := self.allocate_pool(size, option.name))
+                config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
+                with timed("QnnGraph_setConfig"):
+                    graph.set_config([config, None])
+        return made
+
+    def bring_io(
+        self, graph: CompiledGraph, tensors: Iterable[QnnTensor], kind: str
+    ) -> dict[str, NDArray[Any]]:
+        """Give each tensor a buffer of its exact size; return the bytes by name."""
+        views = {}
+        for tensor in tensors:
+            size = graph.model.tensors[tensor.name].nbytes
+            buffer = self.allocate(size, f"{kind} {tensor.name[:80]}")
+            tensor.client_buf, tensor.data_size = buffer, size
+            views[tensor.name] = buffer.array[:size]
+        return views
+
     def broken_guards(self) -> list[str]:
         """Return the buffers with broken guard zones."""
         buffers = (*self._ddr.live, *self._tcm.buffers)
@@ -435,14 +472,14 @@ class Extensions:
     def _no_room(self, size: int, label: str) -> NoReturn:
         if self.mem_type is MemType.UNDEFINED:
             sentence = "the memory type of the configuration is neither ddr nor tcm"
-            self._backend.fail(_MEM_ALLOC, finding("T4", sentence, buffer=label))
+            self._backend.refuse(_MEM_ALLOC, "T4", sentence, "", buffer=label)
         need = round_up(size, self._backend.profile.size_alignment)
         left = self._tcm.size - self._tcm.used
         sentence = (
             f"{label} needs {need:,} bytes of TCM, {left:,} of {self._tcm.size:,} are left, "
             f"{need - left:,} missing"
         )
-        self._backend.fail(_MEM_ALLOC, finding("T1", sentence, buffer=label, need=need, given=left))
+        self._backend.refuse(_MEM_ALLOC, "T1", sentence, "", buffer=label, need=need, given=left)
 
 
 class TcmPool:

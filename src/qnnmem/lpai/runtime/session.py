@@ -18,7 +18,7 @@ from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.descriptors import Config, ask, custom
 from qnnmem.lpai.runtime.execution import Counters
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Graph
 from qnnmem.lpai.runtime.graph_io import to_float, to_native, typed
@@ -30,8 +30,6 @@ from qnnmem.qnn.enums import (
     BackendProperty,
     ContextCustomOption,
     ContextOption,
-    GraphOption,
-    GraphProperty,
     MemType,
 )
 from qnnmem.qnn.tensor import QnnTensor
@@ -90,8 +88,7 @@ class Session:
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
+        ask(self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
         self._binary = self._read(content)
         configs = [Config(ContextOption.PERSISTENT_BINARY, True)]
         if self._extensions.mem_type is MemType.TCM:
@@ -250,35 +247,16 @@ class Session:
         return buffer.view[: len(content)]
 
     def _set_up(self) -> None:
-        self._hand_over(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM)
-        self._hand_over(
-            GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM
-        )
+        self._buffers = self._extensions.hand_over_pools(self.graph)
         self.graph.finalize()
         self._io: dict[str, NDArray[Any]] = {}
         self._inputs: list[QnnTensor] | None = None
         self._outputs: list[QnnTensor] | None = None
         own = self._extensions.mem_type is not MemType.DDR or self.compiled.io is Io.OUTSIDE
         if own:
-            self._inputs, self._outputs = (
-                [self._bring(tensor) for tensor in group] for group in io_tensors(self.compiled)
-            )
-
-    def _hand_over(self, asked: GraphProperty, config: GraphOption) -> None:
-        question = custom_property(asked)
-        self.graph.get_property([question, None])
-        size = question.value.value
-        if size:
-            buffer = self._extensions.allocate_pool(size, config.name)
-            self._buffers.append(buffer)
-            self.graph.set_config([custom(config, Mem(MemType.DDR, buffer.size, buffer)), None])
-
-    def _bring(self, tensor: QnnTensor) -> QnnTensor:
-        buffer = self._extensions.allocate(tensor.nbytes, f"tensor {tensor.name[:80]}")
-        self._buffers.append(buffer)
-        tensor.client_buf, tensor.data_size = buffer, tensor.nbytes
-        self._io[tensor.name] = buffer.array[: tensor.nbytes]
-        return tensor
+            self._inputs, self._outputs = map(list, io_tensors(self.compiled))
+            tensors = (*self._inputs, *self._outputs)
+            self._io = self._extensions.bring_io(self.compiled, tensors, "tensor")
 
     def _array(self, name: str) -> NDArray[Any]:
         if name in self._io:

@@ -18,7 +18,7 @@ from qnnmem.errors import QnnError, QnnMemError
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, Mem, ask, custom
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
@@ -75,9 +75,7 @@ class Client:
 
     def need(self, asked: GraphProperty) -> int:
         """Size of a pool."""
-        question = custom_property(asked)
-        self.graph.get_property([question, None])
-        size: int = question.value.value
+        size: int = ask(self.graph.get_property, asked)
         return size
 
     @property
@@ -164,9 +162,7 @@ class Client:
 
     def asked(self) -> AlignmentReq:
         """Ask for the alignment."""
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
-        found: AlignmentReq = question.value.value
+        found: AlignmentReq = ask(self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
         return found
 
 
@@ -193,10 +189,8 @@ class Tenant:
         self.graph: Graph = self.context.graph_retrieve(name)
         self.pools: dict[int, memoryview] = {}
         for asked, option in _POOLS:
-            question = custom_property(asked)
-            self.graph.get_property([question, None])
-            if question.value.value:
-                self.pools[option] = memory = arena.cut(question.value.value)
+            if size := ask(self.graph.get_property, asked):
+                self.pools[option] = memory = arena.cut(size)
                 mem = Mem(MemType.DDR, memory.nbytes, memory)
                 self.graph.set_config([custom(option, mem), None])
         self.graph.finalize()
@@ -219,9 +213,9 @@ class Arena:
 
     def __init__(self, profile: Profile | None = None, size: int = ARENA_BYTES) -> None:
         self.backend = Backend.create(profile=profile)
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
-        self.align: Any = question.value.value
+        self.align: AlignmentReq = ask(
+            self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ
+        )
         self.heap = Heap(MemType.DDR)
         self.block = self.heap.allocate(size, self.align.start_addr_alignment, "arena")
         self.offset = 0
