@@ -89,7 +89,7 @@ def test_the_page_states_every_rule() -> None:
     """Rules of shared memory are documented in their own words, with their codes."""
     page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
     for name, rule in rules(QMEM).items():
-        code = str(rule.numbers[0]) if rule.numbers else "reported"
+        code = str(rule.codes[0]) if rule.codes else "reported"
         assert f"| {name} | {code} | {rule.title}" in page
 
 

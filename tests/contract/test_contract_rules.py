@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.contract.rules import LPAI, PROGRAM, QMEM, finding, rules
+from qnnmem.contract.rules import LPAI, PROGRAM, QMEM, Rule, finding, rules
 from qnnmem.contract.rules import every_rule as every_rule_of_all
 from qnnmem.lpai.choices import choices
 from qnnmem.qnn.codes import UNKNOWN, code_name
-from qnnmem.results.lpai import DescribedRule
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-rules.md"
 SOURCES = sorted((Path(__file__).parents[2] / "src" / "qnnmem" / "lpai").rglob("*.py"))
@@ -26,7 +25,7 @@ def test_the_whole_contract_is_there() -> None:
 
 
 @every_rule
-def test_a_rule_is_a_sentence_with_source_and_cure(rule: DescribedRule) -> None:
+def test_a_rule_is_a_sentence_with_source_and_cure(rule: Rule) -> None:
     """Title and consequence are sentences; the cure is the end of one."""
     assert rule.title.endswith(".")
     assert rule.consequence.endswith(".")
@@ -36,14 +35,14 @@ def test_a_rule_is_a_sentence_with_source_and_cure(rule: DescribedRule) -> None:
 
 
 @every_rule
-def test_a_rule_answers_with_codes_of_qnn(rule: DescribedRule) -> None:
+def test_a_rule_answers_with_codes_of_qnn(rule: Rule) -> None:
     """Every code has a name, and every answer says how it is known."""
-    assert UNKNOWN not in map(code_name, rule.numbers)
+    assert UNKNOWN not in map(code_name, rule.codes)
     assert rule.mark in {"D", "P", "I", "C"}
 
 
 @every_rule
-def test_a_code_of_our_choice_is_among_the_choices(rule: DescribedRule) -> None:
+def test_a_code_of_our_choice_is_among_the_choices(rule: Rule) -> None:
     """What is not documented is admitted in the table of choices."""
     if rule.mark == "C":
         texts = " ".join(choice.what for choice in choices().values())
@@ -56,14 +55,12 @@ def test_the_checks_without_a_choice_of_their_own_share_one() -> None:
 
 
 @every_rule
-def test_the_page_has_every_rule(rule: DescribedRule) -> None:
+def test_the_page_has_every_rule(rule: Rule) -> None:
     """The page says what the table says."""
     page = PAGE.read_text("utf-8")
     parts = (rule.title, f"- Source: {rule.source}\n", f"- What to do: {rule.cure}\n")
     section = page.split(f"\n### {rule.id}\n")[1].split("\n##")[0]
-    assert [
-        part for part in (*parts, *(f"({c})" for c in rule.numbers)) if part not in section
-    ] == []
+    assert [part for part in (*parts, *(f"({c})" for c in rule.codes)) if part not in section] == []
 
 
 def test_the_runtime_answers_with_the_codes_of_the_table() -> None:
@@ -74,7 +71,7 @@ def test_the_runtime_answers_with_the_codes_of_the_table() -> None:
         for code, rule in ANSWER.findall(source.read_text("utf-8"))
     }
     assert found
-    assert {(rule, code) for rule, code in found if code not in rules()[rule].numbers} == set()
+    assert {(rule, code) for rule, code in found if code not in rules()[rule].codes} == set()
 
 
 def test_a_finding_takes_cure_and_source_from_its_rule() -> None:
@@ -96,6 +93,6 @@ def test_every_table_is_whole(table: str) -> None:
         assert rule.title.endswith(".")
         assert rule.source
         assert rule.cure
-        assert UNKNOWN not in map(code_name, rule.numbers)
+        assert UNKNOWN not in map(code_name, rule.codes)
         assert every_rule_of_all()[rule.id] is rule
     assert len(every_rule_of_all()) == sum(len(rules(one)) for one in (LPAI, QMEM, PROGRAM))

@@ -91,7 +91,7 @@ def refused(code: int, rule: str, call: Any, *arguments: Any) -> None:
     with pytest.raises(QnnError) as caught:
         call(*arguments)
     assert (caught.value.code, caught.value.finding.rule) == (code, rule)
-    assert code in rules(QMEM)[rule].numbers
+    assert code in rules(QMEM)[rule].codes
 
 
 # --- Registration --------------------------------------------------------------------------------

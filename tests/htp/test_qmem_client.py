@@ -134,7 +134,7 @@ class Client:
         with pytest.raises(QnnError) as caught:
             self.execute()
         assert (caught.value.code, caught.value.finding.rule) == (code, rule)
-        assert code in rules(QMEM)[rule].numbers
+        assert code in rules(QMEM)[rule].codes
         return caught.value.finding.sentence
 
     @property
@@ -247,7 +247,7 @@ def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
         assert row.library is None
         assert all((found.sentence, found.cure, found.source, found.call))
         assert "try_misuses" in found.line  # the nearest line outside of the package
-        assert row.code == 0 or row.code in rules(QMEM)[found.rule].numbers
+        assert row.code == 0 or row.code in rules(QMEM)[found.rule].codes
 
 
 def test_findings_name_the_lines_of_the_client(client: Client) -> None:

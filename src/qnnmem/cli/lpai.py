@@ -12,7 +12,7 @@ from qnnmem.cli.options import result_options
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.results.lpai import DescribedRule
+    from qnnmem.contract.rules import Rule
 
 
 @click.group(cls=VerbGroup)
@@ -53,13 +53,12 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
     Exit codes: 0 shown, 2 no such rule.
     """
     from qnnmem.contract.rules import rules
-    from qnnmem.report.lpai import rule_text, rules_text
-    from qnnmem.results.lpai import RulesResult
+    from qnnmem.report.lpai import rule_text, rules_result, rules_text
     from qnnmem.results.schema import encode
 
     chosen = list(rules().values()) if rule_id is None else [_rule(rule_id)]
     if as_json:
-        text = encode(RulesResult(rules=tuple(chosen)))
+        text = encode(rules_result(chosen))
     elif rule_id is None:
         text = rules_text(chosen)
     else:
@@ -85,7 +84,7 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
     return 0 if all(rule.as_expected for rule in results) else 1
 
 
-def _rule(rule_id: str) -> DescribedRule:
+def _rule(rule_id: str) -> Rule:
     from qnnmem.contract.rules import LPAI, PROGRAM, rules
 
     about_programs = rules(PROGRAM).get(rule_id.upper())

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from qnnmem.contract.rules import Rule
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
-from qnnmem.results.lpai import Choice, DescribedRule, RuleResult
+from qnnmem.qnn.codes import code_name
+from qnnmem.results.lpai import Choice, DescribedRule, RuleCode, RuleResult, RulesResult
 from qnnmem.text import counted
 
 _MARKS = {
@@ -20,12 +22,29 @@ _MARKS = {
 }
 
 
-def rules_text(rules: Sequence[DescribedRule]) -> str:
+def rules_result(rules: Sequence[Rule]) -> RulesResult:
+    """Rules with the names of their codes."""
+    return RulesResult(rules=tuple(map(_described, rules)))
+
+
+def _described(rule: Rule) -> DescribedRule:
+    return DescribedRule(
+        id=rule.id,
+        title=rule.title,
+        consequence=rule.consequence,
+        codes=tuple(RuleCode(code, code_name(code)) for code in rule.codes),
+        mark=rule.mark,
+        source=rule.source,
+        cure=rule.cure,
+    )
+
+
+def rules_text(rules: Sequence[Rule]) -> str:
     """A table with a line for each rule."""
     return _text(_rule_table(rules))
 
 
-def rule_text(rule: DescribedRule) -> str:
+def rule_text(rule: Rule) -> str:
     """Everything about one rule."""
     return _text(_rule_lines(rule))
 
@@ -49,19 +68,19 @@ def selftest_text(results: Sequence[RuleResult]) -> str:
     return _text(_selftest_lines(results))
 
 
-def _rule_table(rules: Sequence[DescribedRule]) -> Iterator[str]:
+def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
     yield f"{counted(len(rules), 'rule')}; `qnnmem lpai rules ID` explains one"
     yield ""
     yield "id    rule, and the codes that answer who breaks it:"
     for rule in rules:
-        answer = ", ".join(map(str, rule.numbers)) or "a finding"
+        answer = ", ".join(map(str, rule.codes)) or "a finding"
         yield f"{rule.id:<4}  {rule.title} ({answer})"
 
 
-def _rule_lines(rule: DescribedRule) -> Iterator[str]:
+def _rule_lines(rule: Rule) -> Iterator[str]:
     yield f"{rule.id}: {rule.title}"
     yield ""
-    codes = [f"{code.name} ({code.code})" for code in rule.codes]
+    codes = [f"{code_name(code)} ({code})" for code in rule.codes]
     rows = (
         ("documented", rule.consequence),
         ("answered here", ", ".join(codes) or "a finding, no QNN code"),

@@ -38,11 +38,6 @@ class DescribedRule(Struct, frozen=True, kw_only=True):
     source: Annotated[str, describe("Where it is said.")]
     cure: Annotated[str, describe("What to do about it.")]
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The codes without their names."""
-        return tuple(code.code for code in self.codes)
-
 
 class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
     """Rules of the LPAI memory contract, as `qnnmem lpai rules --json` prints them."""

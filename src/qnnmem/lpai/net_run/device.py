@@ -41,6 +41,7 @@ from qnnmem.lpai.runtime.descriptors import (
 )
 from qnnmem.lpai.runtime.graph import SUCCESS, Graph
 from qnnmem.lpai.runtime.heap import Extensions
+from qnnmem.lpai.runtime.session import hand_over_pools
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.qnn.enums import (
     BackendProperty,
@@ -251,7 +252,7 @@ class Device:
         """Hand over pools and settings."""
         handle, settings = self._graphs[graph], self._settings
         if settings.platform.client_brings_pools:
-            self._made()[1].hand_over_pools(handle, self._times.timed)
+            hand_over_pools(handle, self._made()[1], self._times.timed)
         configs = graph_configs(settings.config, graph)
         if configs:
             with self._times.timed("QnnGraph_setConfig"):

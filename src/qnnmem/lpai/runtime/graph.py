@@ -6,7 +6,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, Unpack
 
 from qnnmem.caller import current_caller
 from qnnmem.contract.regions import ClientBuffer, Holding, holders
@@ -14,8 +14,9 @@ from qnnmem.contract.rules import FindingDetails, asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.backend import shown, until_null
+from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.configs import (
+    ContextConfig,
     GraphChanges,
     GraphState,
     check_configs,
@@ -26,6 +27,7 @@ from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.memory_checks import (
     Pools,
+    SharedMemory,
     check_plan,
     check_pools,
     gone,
@@ -34,22 +36,41 @@ from qnnmem.lpai.runtime.memory_checks import (
     overrun,
     own_pool,
 )
-from qnnmem.lpai.runtime.queue import Signal
+from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.planner import Io, Pool
-from qnnmem.qnn.enums import GraphProperty, LogLevel, Priority
+from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from qnnmem.lpai.runtime.context import Context
 
 SUCCESS = 0
 EARLY_TERMINATION = 6038
 
 Notify = Callable[[int], None]
 T = TypeVar("T")
+
+
+class GraphContext(Protocol):
+    """The part of a context that a graph uses."""
+
+    backend: Backend
+    config: ContextConfig
+    constants: memoryview
+    sanitize: bool
+    is_freed: bool
+    shared: SharedMemory
+    queue: ExecutionQueue
+    model_mem_type: MemType
+
+    @property
+    def binary_memory(self) -> ClientBuffer | None:
+        """The buffer of a binary that is read in place."""
+
+    def check_binary(self, call: str) -> None:
+        """Fail the call if the persistent binary was freed or changed."""
 
 
 class ScratchView:
@@ -70,7 +91,7 @@ class ScratchView:
 class Graph:
     """A graph of a context made from a binary."""
 
-    def __init__(self, context: Context, compiled: CompiledGraph, in_order: bool) -> None:
+    def __init__(self, context: GraphContext, compiled: CompiledGraph, in_order: bool) -> None:
         if not hasattr(context, "backend") or not isinstance(compiled, CompiledGraph):
             raise UsageError("a graph is made by graph_retrieve of a Context")
         self.context, self.compiled, self.name = context, compiled, compiled.name

@@ -17,7 +17,6 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,9 +31,8 @@ from qnnmem.contract.regions import (
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError, TcmFatal, UsageError
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.descriptors import Mem, ask, custom
 from qnnmem.qnn.codes import qnn_error
-from qnnmem.qnn.enums import GraphOption, GraphProperty, LogLevel, MemType
+from qnnmem.qnn.enums import LogLevel, MemType
 from qnnmem.targets import tcm_pool
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, round_up
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qnnmem.lpai.compiled import CompiledGraph
-    from qnnmem.lpai.runtime.graph import Graph
     from qnnmem.qnn.tensor import QnnTensor
 
 Log = Callable[[LogLevel, str], None]
@@ -65,12 +62,6 @@ _MEM_ALLOC = 1002
 _TCM_UNIT = 64  # what a request for TCM is rounded up to
 
 _WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
-_POOLS = (
-    (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
-    (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
-)
-
-Timed = Callable[[str], AbstractContextManager[object]]  # measures a call of this name
 
 
 class AddressSpace:
@@ -434,19 +425,6 @@ class Extensions:
         profile = self._backend.profile
         rounded = round_up(size, profile.size_alignment)
         return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
-
-    def hand_over_pools(self, graph: Graph, timed: Timed = nullcontext) -> list[HeapBuffer]:
-        """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
-        made = []
-        for asked, option in _POOLS:
-            with timed("QnnGraph_getProperty"):
-                size = ask(graph.get_property, asked)
-            if size:
-                made.append(buffer := self.allocate_pool(size, option.name))
-                config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
-                with timed("QnnGraph_setConfig"):
-                    graph.set_config([config, None])
-        return made
 
     def bring_io(
         self, graph: CompiledGraph, tensors: Iterable[QnnTensor], kind: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -18,7 +19,7 @@ from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import Config, ask, custom
+from qnnmem.lpai.runtime.descriptors import Config, Mem, ask, custom
 from qnnmem.lpai.runtime.execution import Counters
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Graph
 from qnnmem.lpai.runtime.graph_io import to_float, to_native, typed
@@ -30,6 +31,8 @@ from qnnmem.qnn.enums import (
     BackendProperty,
     ContextCustomOption,
     ContextOption,
+    GraphOption,
+    GraphProperty,
     MemType,
 )
 from qnnmem.qnn.tensor import QnnTensor
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[Any]"]
+Timed = Callable[[str], AbstractContextManager[object]]  # measures a call of this name
+POOLS = (
+    (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
+    (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
+)
 _SHOWN = 4  # tensors of a side
 
 
@@ -247,7 +255,7 @@ class Session:
         return buffer.view[: len(content)]
 
     def _set_up(self) -> None:
-        self._buffers = self._extensions.hand_over_pools(self.graph)
+        self._buffers = hand_over_pools(self.graph, self._extensions)
         self.graph.finalize()
         self._io: dict[str, NDArray[Any]] = {}
         self._inputs: list[QnnTensor] | None = None
@@ -286,6 +294,22 @@ class Session:
                 f"but was given as {given.dtype.name} {list(given.shape)}"
             )
         target[...] = to_native(given, tensor, quant) if is_real else given
+
+
+def hand_over_pools(
+    graph: Graph, extensions: Extensions, timed: Timed = nullcontext
+) -> list[HeapBuffer]:
+    """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
+    made = []
+    for asked, option in POOLS:
+        with timed("QnnGraph_getProperty"):
+            size = ask(graph.get_property, asked)
+        if size:
+            made.append(buffer := extensions.allocate_pool(size, option.name))
+            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
+            with timed("QnnGraph_setConfig"):
+                graph.set_config([config, None])
+    return made
 
 
 def _check_words(path: object, graph: object, mem_type: object) -> None:
