@@ -83,8 +83,8 @@ def check_client(
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.programs.check.client_run import ClientOptions, check_client
-    from qnnmem.programs.check.execution_limits import ExecutionLimits
-    from qnnmem.programs.check.suppressions import read_suppressions
+    from qnnmem.programs.check.client_session import ExecutionLimits
+    from qnnmem.programs.check.findings import read_suppressions
 
     target = None if output is None else Path(output)
     if target is not None:

@@ -182,8 +182,8 @@ def _fail_each(
 ) -> int:
     from qnnmem.cli.output import write
     from qnnmem.programs.functions import number_of
-    from qnnmem.programs.watch.fail_each import fail_each
     from qnnmem.programs.watch.injections import read_code
+    from qnnmem.programs.watch.watch_run import fail_each
     from qnnmem.report import fail_each as written
     from qnnmem.results.schema import encode
 
