@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NoReturn, TypeVar, Unpack
+from typing import Any, NoReturn, TypeVar
 
 from qnnmem.contract.leaks import Resource, of_process
 from qnnmem.contract.regions import ClientBuffer, next_serial
-from qnnmem.contract.rules import FindingDetails, FindingLog, finding
+from qnnmem.contract.rules import FindingLog, finding
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Mode, Profile
@@ -129,9 +129,7 @@ class Backend:
         self.log(LogLevel.ERROR, str(error))
         raise error
 
-    def refuse(
-        self, code: int, rule: str, sentence: str, call: str, **details: Unpack[FindingDetails]
-    ) -> NoReturn:
+    def refuse(self, code: int, rule: str, sentence: str, call: str, **details: Any) -> NoReturn:
         """Fail a call with a code because it breaks a rule."""
         self.fail(code, finding(rule, sentence, call, **details))
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn
 
 from qnnmem.contract.regions import ClientBuffer
-from qnnmem.contract.rules import FindingDetails, finding
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
@@ -348,10 +348,9 @@ class _Check:
         sentence: str,
         what: str = "",
         at: int | None = None,
-        **details: Unpack[FindingDetails],
+        **details: Any,
     ) -> NoReturn:
-        details |= {"buffer": what, "address": at}
-        self._backend.refuse(code, rule, sentence, _CALL, **details)
+        self._backend.refuse(code, rule, sentence, _CALL, buffer=what, address=at, **details)
 
 
 def _whole(*values: object) -> bool:

@@ -6,11 +6,11 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qnnmem.caller import current_caller
 from qnnmem.contract.regions import ClientBuffer, Holding, holders
-from qnnmem.contract.rules import FindingDetails, asked_by, finding
+from qnnmem.contract.rules import asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
@@ -490,7 +490,5 @@ class Graph:
         if signal is not None and not signal.take():
             self._fail(6030, "R18", "the signal watches another execution", call)
 
-    def _fail(
-        self, code: int, rule: str, sentence: str, call: str, **details: Unpack[FindingDetails]
-    ) -> NoReturn:
+    def _fail(self, code: int, rule: str, sentence: str, call: str, **details: Any) -> NoReturn:
         self._backend.refuse(code, rule, sentence, call, **details)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.contract.regions import ClientBuffer, Extent, Holder, holders
-from qnnmem.contract.rules import FindingDetails, finding
+from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Quant
@@ -213,10 +213,11 @@ class IoCheck:
         sentence: str,
         what: str,
         at: int | None = None,
-        **details: Unpack[FindingDetails],
+        **details: Any,
     ) -> NoReturn:
-        details |= {"buffer": what, "address": at}
-        self._backend.refuse(_INVALID_TENSOR, rule, sentence, _CALL, **details)
+        self._backend.refuse(
+            _INVALID_TENSOR, rule, sentence, _CALL, buffer=what, address=at, **details
+        )
 
 
 def _is_tensor(tensor: object) -> bool:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.contract.regions import ClientBuffer, Holder, Holding, holders
-from qnnmem.contract.rules import FindingDetails, finding
+from qnnmem.contract.rules import finding
 from qnnmem.errors import Fault
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
@@ -126,7 +126,7 @@ class SharedMemory:
         rule: str,
         sentence: str,
         call: str = "QnnMem_register",
-        **details: Unpack[FindingDetails],
+        **details: Any,
     ) -> NoReturn:
         self._backend.refuse(code, rule, sentence, call, **details)
 
