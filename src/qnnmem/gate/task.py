@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from qnnmem.errors import Setting, UsageError
 from qnnmem.gate.config import BudgetEntry
 from qnnmem.gate.keys import KEYS
 from qnnmem.gate.pools import HTP, LPAI, pool_of
-from qnnmem.options.option import option_fields
+from qnnmem.options.option import Options, option_fields
 from qnnmem.units import Bytes
 
-Group = TypeVar("Group", bound=Struct)
+Group = TypeVar("Group", bound=Options)
 _NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not of the model
 
 
@@ -114,7 +112,7 @@ class BudgetTask:
         return self.folder / value if isinstance(value, Path) else value
 
 
-def settings_of(options: Struct) -> tuple[Setting, ...]:
+def settings_of(options: Options) -> tuple[Setting, ...]:
     """Return the options that differ from their defaults, for a command that asks the same."""
     return tuple(
         Setting(field.name, word.partition("=")[2])
