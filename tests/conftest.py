@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def no_kept_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep no estimate of a loader: workers that are told what to say would be believed later."""
-    monkeypatch.setattr("qnnmem.htp.bill.stored.cache_folder", lambda: NOWHERE)
+    monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: NOWHERE)
 
 
 def pytest_collection_finish() -> None:

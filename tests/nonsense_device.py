@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from qnnmem.child import open_replies
-from qnnmem.lpai.net_run.device_program import Ready
+from qnnmem.lpai.net_run.device import Ready
 from qnnmem.wire import LENGTHS, read_raw, write_frame
 
 

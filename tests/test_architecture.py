@@ -114,7 +114,7 @@ ONLY_IN = {
         *("qnnmem.loader.onnx", "qnnmem.loader.dlc"),
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
-        *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
+        *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem.table"),
         "qnnmem.fix",
     ),
     # Its home imports it by name, without telemetry.
@@ -328,7 +328,7 @@ def test_nothing_runs_code_from_files() -> None:
 def test_only_the_command_line_speaks_of_its_options() -> None:
     """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
     theirs = (
-        *("qnnmem.lpai.net_run", "qnnmem.lpai.config.write", "qnnmem.htp.qmem.advice"),
+        *("qnnmem.lpai.net_run", "qnnmem.lpai.config.settings", "qnnmem.htp.qmem.table"),
         *("qnnmem.doctor.incident_builder", "qnnmem.installation", "qnnmem.flags"),
     )
     for path in MODULES:

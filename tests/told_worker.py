@@ -10,10 +10,9 @@ import msgspec
 from context_writer import example_context, pack_context
 
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.library import Library
+from qnnmem.htp.installed import Library
 from qnnmem.htp.log import LogLine, read_line
-from qnnmem.htp.requests import AnyRequest, CompileReply, LoadedBinary, LoadReply
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.requests import AnyRequest, CompileReply, LoadedBinary, LoadReply, RequestOutcome
 
 Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
 

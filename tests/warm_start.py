@@ -24,7 +24,7 @@ from qnnmem import child
 
 PROGRAMS = (
     "qnnmem.loader.onnx.trial.program",
-    "qnnmem.lpai.net_run.device_program",
+    "qnnmem.lpai.net_run.device",
     "qnnmem.lpai.quantize.child",
     "qnnmem.fix.parts.chain_program",
     "qnnmem.fix.proof.program",

@@ -23,7 +23,7 @@ from damage import (
     overwrite_integer,
 )
 
-from qnnmem.lpai.binary.layout import (
+from qnnmem.lpai.binary import (
     HEADER_SIZE,
     SECTION_SIZE,
     BinarySections,

@@ -152,9 +152,9 @@ def _main(arm: Callable[[], None]) -> int:
     import threading
 
     from qnnmem import cli
-    from qnnmem.lpai.runtime import program_trial
+    from qnnmem.lpai.runtime import context as runtime_context
 
-    program_trial._known.clear()
+    runtime_context._known.clear()
     arm()
     try:
         cli.main()

@@ -11,8 +11,8 @@ from command_line import verb
 
 from qnnmem import QnnMemError, atomic_file
 from qnnmem.flags import flag
-from qnnmem.lpai.config.lint import lint_files
-from qnnmem.lpai.config.read import read_run_config
+from qnnmem.lpai.config.check import lint_files
+from qnnmem.lpai.config.settings import read_run_config
 
 PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
 

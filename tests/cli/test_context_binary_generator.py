@@ -11,10 +11,11 @@ import pytest
 from command_line import exit_code, sentence, verb
 
 from qnnmem.errors import NoCompiler, OutputError, QnnMemError
-from qnnmem.htp import library
+from qnnmem.htp import installed, library
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.provoke.models import small_convolution, wide_softmax
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
+from qnnmem.htp.provoke import small_convolution, wide_softmax
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.qnn.enums import TensorMemType
 
@@ -37,7 +38,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this a machine for which there is no compiler."""
-    monkeypatch.setattr(library, "find_library", lambda: library.check_platform("linux", "aarch64"))
+    monkeypatch.setattr(
+        library, "find_library", lambda: installed.check_platform("linux", "aarch64")
+    )
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
 
 

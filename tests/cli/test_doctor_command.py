@@ -280,7 +280,7 @@ def _no_compiler(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None
     def refuse(*_: object) -> None:
         raise error or CannotTell("there is no compiler")
 
-    monkeypatch.setattr("qnnmem.htp.bill.measure.bill_of_model", refuse)
+    monkeypatch.setattr("qnnmem.htp.measure.bill_of_model", refuse)
 
 
 def test_a_model_without_a_soc_is_planned_for_lpai(run: Run) -> None:

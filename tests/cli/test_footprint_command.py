@@ -17,8 +17,8 @@ from told_worker import ToldWorker, loading
 
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
 from qnnmem.flags import flag
-from qnnmem.htp.library import Library
-from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.installed import Library
+from qnnmem.htp.provoke import small_convolution
 from qnnmem.results.schema import load_schema
 
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}
@@ -130,7 +130,7 @@ def test_nothing_heavy_is_imported(binary: Path) -> None:
 
 def told_measure(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Path]:
     """Have models measured by a worker that is told, and give what was asked."""
-    from qnnmem.htp.bill import measure as measuring
+    from qnnmem.htp import measure as measuring
 
     asked: list[Path] = []
     real = measuring.measure

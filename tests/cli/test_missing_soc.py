@@ -10,7 +10,7 @@ import pytest
 from command_line import run
 
 from qnnmem.errors import MissingSoc
-from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.provoke import small_convolution
 from qnnmem.verbs.compiler import need_soc
 
 VERBS = (

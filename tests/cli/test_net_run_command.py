@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from qnnmem.lpai import PrepareOptions, net_run, prepare
-from qnnmem.lpai.binary import write
-from qnnmem.lpai.binary.layout import MAGIC
+from qnnmem.lpai.binary import MAGIC, write
 from qnnmem.lpai.net_run.device import Device, DeviceSettings
 from qnnmem.lpai.net_run.device_child import RunLimits
 from qnnmem.lpai.runtime.descriptors import CoreAffinityCfg, PerfCfg
-from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.heap import HeapBuffer
+from qnnmem.lpai.runtime.heap import Extensions, HeapBuffer
 from qnnmem.planner import Io
 from qnnmem.qnn.enums import ClientPerfType, CoreAffinity, Priority
 

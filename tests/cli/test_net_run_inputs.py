@@ -14,7 +14,7 @@ from command_line import exit_code, run, sentence, verb
 
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
-from qnnmem.lpai.net_run import made_inputs
+from qnnmem.lpai.net_run import files as net_run_files
 
 ADD = "(float[2,3] a, float[2,3] b) => (float[2,3] y) { y = Add(a, b) }"
 TOKENS = "(int64[4] ids) => (int64[4] y) { y = Add(ids, ids) }"
@@ -231,7 +231,7 @@ def test_too_much_is_refused_before_it_is_made(
     binary: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph of a stranger may have inputs of any size."""
-    monkeypatch.setattr(made_inputs, "LARGEST", 100)
+    monkeypatch.setattr(net_run_files, "LARGEST", 100)
     done = net_run(binary(add=ADD), "--random-inputs", "3")
     assert exit_code(done) == 2
     assert "3 inferences need 144 B of input files, and 100 B is the most" in sentence(done)

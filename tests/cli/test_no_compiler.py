@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.cli import outcome
 from qnnmem.errors import NoCompiler
-from qnnmem.htp import library
+from qnnmem.htp import installed, library
 from qnnmem.installation import sources
 
 SOC = ("--soc", "SM8650")
@@ -32,7 +32,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Make this a machine for which there is no compiler."""
 
     def missing() -> None:
-        library.check_platform("linux", "aarch64")
+        installed.check_platform("linux", "aarch64")
 
     monkeypatch.setattr(library, "find_library", missing)
     monkeypatch.setattr("platform.machine", lambda: "aarch64")

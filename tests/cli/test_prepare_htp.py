@@ -13,9 +13,10 @@ from told_worker import ToldWorker, done, loading
 from qnnmem.cli.output import Output
 from qnnmem.cli.prepare import show_htp
 from qnnmem.errors import MissingSoc, OutputError, UsageError
-from qnnmem.htp.bill.measure import MeasuredModel, measure
-from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
+from qnnmem.htp.measure import MeasuredModel, measure
+from qnnmem.htp.requests import RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
 from qnnmem.report import bill as report
 from qnnmem.results.schema import encode, load_schema

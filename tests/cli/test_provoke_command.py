@@ -11,10 +11,10 @@ from command_line import verb
 
 from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.provoke import FailureKind, Provoked
-from qnnmem.htp.provoke.provoked import record_of
+from qnnmem.htp.provoke import FailureKind, Provoked, record_of
 from qnnmem.results.provoked import Attempt
 from qnnmem.results.schema import load_schema
 

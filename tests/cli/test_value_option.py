@@ -17,8 +17,7 @@ from onnx import numpy_helper
 from qnnmem.cli.recorded_args import retry_command
 from qnnmem.cli.verbs import Verbs
 from qnnmem.errors import Setting, UsageError
-from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.compile.model import model_source
+from qnnmem.htp.compile import CompileOptions, model_source
 from qnnmem.htp.kept import settings_of
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.options import parsers

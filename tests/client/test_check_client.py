@@ -33,7 +33,7 @@ from qnnmem import lpai
 from qnnmem.contract.rules import PROGRAM, rules
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.runtime import program_trial
+from qnnmem.lpai.runtime import context as runtime_context
 from qnnmem.programs import process_memory, stacks
 from qnnmem.programs.check.calls_context import ClientSystem
 from qnnmem.programs.check.client_run import ClientOptions, _excuse, check_client
@@ -466,7 +466,7 @@ def test_no_program_is_blamed_for_what_this_machine_lacks(
         return (start if command[0] == str(client) else none_left)(command, **given)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    monkeypatch.setattr(program_trial, "_known", {})  # another test may have had it tried
+    monkeypatch.setattr(runtime_context, "_known", {})  # another test may have had it tried
     found = {one.rule for one in run(client, binary).findings}
     assert "H1" in found
     assert "C4" not in found

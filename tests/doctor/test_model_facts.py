@@ -22,7 +22,7 @@ from qnnmem.doctor.model_facts import (
 from qnnmem.errors import LoadError, NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.provoke import small_convolution
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.incident import Evidence, Incident, ModelPart
 from qnnmem.targets.socs import find_soc

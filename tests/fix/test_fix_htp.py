@@ -27,12 +27,14 @@ from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, Step
+from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.kept import to_kept
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.library import library_there
 from qnnmem.htp.log import read_line as log_line
-from qnnmem.htp.provoke import models
-from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.htp.worker import Worker
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.schema import load_schema
@@ -190,7 +192,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     # What the loader said of a written binary is kept, as it is for a user.
-    monkeypatch.setattr("qnnmem.htp.bill.stored.cache_folder", lambda: folder / "cache")
+    monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: folder / "cache")
     return folder
 
 

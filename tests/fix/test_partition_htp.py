@@ -23,11 +23,13 @@ from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.parts.remedy import parts_at
+from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
 from qnnmem.htp.log import read_line as log_line
-from qnnmem.htp.provoke import models
-from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc

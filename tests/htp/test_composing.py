@@ -19,9 +19,8 @@ from packed import packed
 
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import installed
-from qnnmem.htp.composing import ComposedModel, compose_onnx, composed_model
 from qnnmem.htp.library import library_there
-from qnnmem.htp.plan_difference import difference_notes
+from qnnmem.htp.plan_difference import ComposedModel, compose_onnx, composed_model, difference_notes
 from qnnmem.htp.requests import ListenReply
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.loader.dlc import as_model

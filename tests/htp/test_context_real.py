@@ -13,11 +13,12 @@ import pytest
 from msgspec import to_builtins
 
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.description import describe_context
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
+from qnnmem.htp.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.requests import SystemInfoReply, SystemInfoRequest
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType

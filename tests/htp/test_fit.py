@@ -19,12 +19,22 @@ from qnnmem.flags import flag
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile import CompileFailure, CompileOptions
-from qnnmem.htp.fit import Fit, check_pools, fit_bill, fit_failure, fit_result
-from qnnmem.htp.fit.model import fit_all, judge_model
-from qnnmem.htp.fit.nearby import nearby, with_suggestions
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.fit import (
+    Fit,
+    check_pools,
+    fit_all,
+    fit_bill,
+    fit_failure,
+    fit_result,
+    judge_model,
+    nearby,
+    with_suggestions,
+)
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
 from qnnmem.htp.log import parse_log
-from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.htp.worker import Worker
 from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import flags_of
 from qnnmem.provenance import Origin, Sourced

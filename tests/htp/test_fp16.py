@@ -158,7 +158,7 @@ def test_the_real_library_computes_as_the_warning_says(
     import onnxruntime
 
     from qnnmem.htp.compile import Compiled, compile_model
-    from qnnmem.htp.compile.partition import rename_binary
+    from qnnmem.htp.compile.compiled import rename_binary
     from qnnmem.targets.socs import find_soc
 
     model = RIGHT.get(name) or WRONG[name]

@@ -10,11 +10,10 @@ import pytest
 from context_writer import example_context, pack_context
 from told_worker import ToldWorker, loading
 
-from qnnmem.htp.bill.measure import MeasuredModel, measure
-from qnnmem.htp.bill.stored import stored_bill
-from qnnmem.htp.fit.model import fit_stored
+from qnnmem.htp.fit import fit_stored
+from qnnmem.htp.measure import MeasuredModel, measure, stored_bill
 from qnnmem.htp.place import resident
-from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.provoke import small_convolution
 from qnnmem.results.footprint import SizeRange
 from qnnmem.targets.socs import find_soc
 
@@ -26,7 +25,7 @@ LINES = (f"Setting context 1 reserved space to {ESTIMATE}", "PD 0 chosen for con
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep what the loader says in a folder of the test."""
-    monkeypatch.setattr("qnnmem.htp.bill.stored.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 

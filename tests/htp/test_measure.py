@@ -12,16 +12,13 @@ from context_writer import example_context, example_graph
 from told_worker import ToldWorker, loading, refused
 
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
-from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, no_progress
-from qnnmem.htp.fit import Fit
-from qnnmem.htp.fit.model import judge_model, model_io
-from qnnmem.htp.provoke.models import small_convolution
-from qnnmem.htp.qmem.model import QmemTable, qmem_of_file
-from qnnmem.htp.sweep import SweepOutcome
-from qnnmem.htp.sweep.compiler import LibraryCompiler
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.fit import Fit, judge_model, model_io
+from qnnmem.htp.measure import LOAD_TIME_LIMIT_S, MeasuredModel, load_binaries, measure
+from qnnmem.htp.provoke import small_convolution
+from qnnmem.htp.qmem.table import QmemTable, qmem_of_file
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.htp.sweep import LibraryCompiler, SweepOutcome
 from qnnmem.results.qmem import IoMode
 from qnnmem.targets.socs import find_soc, pd_budget
 

@@ -14,15 +14,13 @@ from command_line import run
 from onnx import helper, numpy_helper
 from told_worker import ToldWorker, loading
 
-from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.compile.partition import missing_in_epcontext
-from qnnmem.htp.fit import fit_result
-from qnnmem.htp.fit.model import judge_model
+from qnnmem.htp.compile.compiled import missing_in_epcontext
+from qnnmem.htp.fit import fit_result, judge_model
 from qnnmem.htp.library import library_there
-from qnnmem.htp.requests import AnyRequest, CompileRequest
-from qnnmem.htp.sweep.compiler import LibraryCompiler
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.measure import MeasuredModel, measure
+from qnnmem.htp.requests import AnyRequest, CompileRequest, RequestOutcome
+from qnnmem.htp.sweep import LibraryCompiler
 from qnnmem.report import bill as report
 from qnnmem.report import compiled as report_of_compiled
 from qnnmem.report.page.htp import bill_section

@@ -15,10 +15,9 @@ from qnnmem.cli.output import Output
 from qnnmem.cli.prepare import show_htp
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.compile.partition import PartitionRun, farthest
+from qnnmem.htp.compile.compiled import PartitionRun, farthest
 from qnnmem.htp.log import read_line
-from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference, RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
 from qnnmem.targets.socs import find_soc
 from qnnmem.verbs.prepare import epcontext_path

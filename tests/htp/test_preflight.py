@@ -15,9 +15,9 @@ from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.compile.preflight import foreseen
 from qnnmem.htp.compile.refused import VALIDATOR, decisive_line, meaning, refused_nodes
+from qnnmem.htp.library import check_started
 from qnnmem.htp.log import LogLine, read_line
-from qnnmem.htp.start import check_started
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.requests import RequestOutcome
 
 F = onnx.TensorProto.FLOAT
 node, info = helper.make_node, helper.make_tensor_value_info

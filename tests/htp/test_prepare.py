@@ -18,8 +18,9 @@ from qnnmem.htp.compile import (
     HtpPrecision,
     compile_model,
 )
-from qnnmem.htp.compile.partition import rename_binary
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.compile.compiled import rename_binary
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.requests import (
     ExecuteReply,

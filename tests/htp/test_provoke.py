@@ -12,9 +12,12 @@ import pytest
 from told_worker import ToldWorker, done, loading, refused
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.provoke import FailureKind, Provoked, models, provoke
-from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.htp import provoke as models
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
+from qnnmem.htp.provoke import FailureKind, Provoked, provoke
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.htp.worker import Worker
 from qnnmem.report import provoke as report
 from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import MIB, find_soc

@@ -19,14 +19,22 @@ from qnnmem.errors import CannotTell, QnnError, UsageError
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.provoke.models import small_convolution
-from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
-from qnnmem.htp.qmem.advice import advise, traps
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import library_there
+from qnnmem.htp.provoke import small_convolution
 from qnnmem.htp.qmem.layer import IoLayer, Places, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
-from qnnmem.htp.qmem.model import QmemTable, qmem_of_file
-from qnnmem.htp.qmem.run import made_up_inputs, run_row
+from qnnmem.htp.qmem.table import (
+    COMBINATIONS,
+    QmemTable,
+    advise,
+    made_up_inputs,
+    measure_copy,
+    qmem_of,
+    qmem_of_file,
+    run_row,
+    traps,
+)
 from qnnmem.provenance import Origin
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
 from qnnmem.qnn.shared_memory import MemHandle

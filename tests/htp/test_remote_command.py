@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from qnnmem.errors import NoCompiler, UsageError, WorkerLost
+from qnnmem.htp import installed as command
+from qnnmem.htp.installed import split_commands, worker_commands
 from qnnmem.htp.library import find_libraries, find_library, library_there
-from qnnmem.htp.remote import command
-from qnnmem.htp.remote.command import split_commands, worker_commands
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,16 @@ from remote_workers import bare, fake, program
 
 from qnnmem.errors import NoCompiler, UsageError, WorkerError, WorkerLost
 from qnnmem.htp.installed import Library
-from qnnmem.htp.remote.connection import Connection
+from qnnmem.htp.remote.client import Connection
 from qnnmem.htp.requests import (
     CompareRequest,
     HtpSettings,
     LoadRequest,
+    Tick,
     VersionsRequest,
     WaitRequest,
 )
-from qnnmem.htp.worker import Tick, Worker
+from qnnmem.htp.worker import Worker
 from qnnmem.version import __version__
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for Linux")

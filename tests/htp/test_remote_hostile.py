@@ -29,13 +29,13 @@ from seeds import seeds
 
 from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.library import Library
-from qnnmem.htp.remote.connection import Connection
+from qnnmem.htp.installed import Library
+from qnnmem.htp.remote import client as near
+from qnnmem.htp.remote.client import Connection
+from qnnmem.htp.remote.files import Parcel
 from qnnmem.htp.remote.messages import RemoteOutcome
-from qnnmem.htp.remote.parcel import Parcel
-from qnnmem.htp.requests import CompileReply, CompileRequest, HtpSettings
-from qnnmem.htp.worker import RequestOutcome, Worker
-from qnnmem.htp.worker import remote as near
+from qnnmem.htp.requests import CompileReply, CompileRequest, HtpSettings, RequestOutcome
+from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import find_soc
 from qnnmem.wire import decode
 

@@ -19,9 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.errors import WorkerError
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import find_library, library_there
-from qnnmem.htp.remote.connection import close_parked
-from qnnmem.htp.requests import LoadRequest, VersionsRequest, WaitRequest
-from qnnmem.htp.worker import Tick, Worker
+from qnnmem.htp.remote.client import close_parked
+from qnnmem.htp.requests import LoadRequest, Tick, VersionsRequest, WaitRequest
+from qnnmem.htp.worker import Worker
 
 ROOT = Path(__file__).parents[2]
 BINARY, MODEL = ROOT / "examples" / "small_htp.bin", ROOT / "examples" / "small.onnx"

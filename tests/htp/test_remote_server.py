@@ -19,6 +19,7 @@ from qnnmem.errors import Damaged, LoadError, OutputError
 from qnnmem.htp.installed import Library
 from qnnmem.htp.log import LogLine
 from qnnmem.htp.remote import server
+from qnnmem.htp.remote.files import FileStore, IncomingFile, RequestFolder, unpack
 from qnnmem.htp.remote.messages import (
     PROTOCOL,
     Ask,
@@ -38,9 +39,7 @@ from qnnmem.htp.remote.messages import (
     WorkerRefusal,
     hello_frame,
 )
-from qnnmem.htp.remote.parcel import RequestFolder, unpack
 from qnnmem.htp.remote.server import Server, ServerLimits
-from qnnmem.htp.remote.store import FileStore, IncomingFile
 from qnnmem.htp.requests import (
     AnyRequest,
     CallsReply,
@@ -54,11 +53,12 @@ from qnnmem.htp.requests import (
     LoadRequest,
     QuantizeRequest,
     RemoteRequest,
+    RequestOutcome,
     SystemInfoRequest,
+    Tick,
     VersionsRequest,
     WaitRequest,
 )
-from qnnmem.htp.worker import RequestOutcome, Tick
 from qnnmem.version import __version__
 from qnnmem.wire import LENGTHS, WireMessage, decode, encode, read_frame, read_raw
 

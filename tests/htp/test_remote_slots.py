@@ -12,12 +12,10 @@ from msgspec import structs
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, WorkerError, WorkerLost
-from qnnmem.htp.fit.fit import Fit
-from qnnmem.htp.fit.model import fit_all
+from qnnmem.htp.fit import Fit, fit_all
 from qnnmem.htp.kept import from_kept, to_kept
-from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint
-from qnnmem.htp.sweep.compiler import ClusterCompiler
-from qnnmem.htp.worker.slots import Slots
+from qnnmem.htp.sweep import ClusterCompiler, Identity, Sweep, SweepOutcome, SweepPoint
+from qnnmem.htp.worker import Slots
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import BillItem, SizeRange
@@ -181,7 +179,7 @@ def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.Monk
         def close(self) -> None:
             """Do nothing."""
 
-    monkeypatch.setattr("qnnmem.htp.sweep.compiler.LibraryCompiler", Compiler)
+    monkeypatch.setattr("qnnmem.htp.sweep.LibraryCompiler", Compiler)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     sent: list[int] = []
 
@@ -210,7 +208,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
     from qnnmem.htp.compile import CompileOptions
 
     monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
-    monkeypatch.setattr("qnnmem.htp.sweep.compiler.compile_there", lambda *_: 1 // 0)
+    monkeypatch.setattr("qnnmem.htp.sweep.compile_there", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:
         broken = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)
@@ -227,8 +225,8 @@ def test_a_cluster_that_is_gone_loses_the_point(
 def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer is that of a worker, with the model's name here; a wrong one is a lost worker."""
     from qnnmem.errors import NoCompiler
+    from qnnmem.htp import fit as judges
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.fit import judges
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = Path(__file__).parents[2] / "examples" / "small.onnx"

@@ -12,9 +12,9 @@ import pytest
 from told_worker import ToldWorker, done, loading
 
 from qnnmem.errors import OutOfTime
-from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.worker import RequestOutcome
+from qnnmem.htp.measure import MeasuredModel, measure
+from qnnmem.htp.requests import RequestOutcome
 from qnnmem.loader.onnx.trial import child
 from qnnmem.targets.socs import find_soc
 

@@ -21,11 +21,13 @@ from patience import patient
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.kept import default_folder, model_digest, settings_of
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.library import library_there
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
+    LibraryCompiler,
     Question,
     Sweep,
     SweepOutcome,
@@ -35,7 +37,6 @@ from qnnmem.htp.sweep import (
     parse_axis,
     points_of,
 )
-from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.report.sweep import render_text
 from qnnmem.results.sweep import SweepState
 from qnnmem.targets.socs import find_soc

@@ -12,7 +12,7 @@ import pytest
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError
 from qnnmem.htp.kept import model_digest, to_kept
-from qnnmem.htp.sweep.rows import SweepOutcome, kept_outcome
+from qnnmem.htp.sweep import SweepOutcome, kept_outcome
 
 KEY = "ab" * 32
 

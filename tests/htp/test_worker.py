@@ -14,23 +14,24 @@ import pytest
 
 from qnnmem.child import memory_limit
 from qnnmem.errors import CannotTell
-from qnnmem.htp import installed, library
-from qnnmem.htp.library import check_platform, check_version, library_there
+from qnnmem.htp import installed
+from qnnmem.htp.installed import check_platform, check_version
+from qnnmem.htp.library import library_there
 from qnnmem.htp.requests import (
     LoadedBinary,
     LoadReply,
     LoadRequest,
     SystemInfoRequest,
+    Tick,
     VersionsReply,
     VersionsRequest,
     WaitRequest,
 )
-from qnnmem.htp.worker import Tick, Worker, default_memory_limit
-from qnnmem.htp.worker.log import LogTap
+from qnnmem.htp.worker import LogTap, Worker, default_memory_limit
 
 MARK = b"[qnnmem] end of request"
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {library.INSTALL}"
+    not library_there(), reason=f"the HTP library is not here; {installed.INSTALL}"
 )
 
 
@@ -206,7 +207,7 @@ def test_the_structs_have_the_sizes_of_the_headers() -> None:
 def test_no_process_is_left_behind(whole: bool) -> None:
     """Whichever of the two processes is killed, both are gone afterwards; no library is needed."""
     served: list[int] = []
-    with Worker(library=library.Library("2.7.0", "1", Path("nowhere"))) as one:
+    with Worker(library=installed.Library("2.7.0", "1", Path("nowhere"))) as one:
         killer = Killer(one, signal.SIGKILL, whole)
 
         def kill(tick: Tick) -> None:
@@ -304,7 +305,7 @@ def test_a_tap_passes_everything_on(pipe: Pipe) -> None:
 
 def test_a_tap_bounds_what_it_keeps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that repeats itself for ever does not fill our memory."""
-    monkeypatch.setattr("qnnmem.htp.worker.log.MAX_KEPT", 100)
+    monkeypatch.setattr("qnnmem.htp.worker.MAX_KEPT", 100)
     pipe.tap.begin(1, None)
     os.write(pipe.writer, b" <E> again\n" * 5000)
     pipe.finish(1)
@@ -325,7 +326,7 @@ def test_other_platforms_are_told_what_to_do(system: str, machine: str) -> None:
 @pytest.mark.parametrize("version", ["2.6.1", "3.0.0", "1.9", "junk"])
 def test_other_versions_are_told_what_to_do(version: str) -> None:
     """A package whose interface is not known is not used."""
-    with pytest.raises(CannotTell, match=re.escape(library.INSTALL)):
+    with pytest.raises(CannotTell, match=re.escape(installed.INSTALL)):
         check_version(version)
 
 
@@ -348,5 +349,5 @@ def test_a_missing_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     """Without the package, one sentence gives the exact command."""
     monkeypatch.setattr(installed, "PACKAGE", "no-such-package-anywhere")
     monkeypatch.setattr(installed, "check_platform", lambda *_: None)
-    with pytest.raises(CannotTell, match=re.escape(library.INSTALL)):
+    with pytest.raises(CannotTell, match=re.escape(installed.INSTALL)):
         installed.installed_library.__wrapped__()

@@ -15,8 +15,7 @@ import pytest
 
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
-from qnnmem.lpai.binary import MALFORMED_BINARY, check_device, pack, unpack
-from qnnmem.lpai.binary.layout import assemble, take_apart
+from qnnmem.lpai.binary import MALFORMED_BINARY, assemble, check_device, pack, take_apart, unpack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.planner import PlacedBuffer, PoolOptions, plan_model
 from qnnmem.results.inspect import FrameWindow

@@ -11,8 +11,7 @@ from qnnmem.contract.rules import rules
 from qnnmem.lpai.choices import choices
 from qnnmem.lpai.prepare_options import PrepareOptions
 from qnnmem.lpai.profiles import ALIGNMENTS, Profile
-from qnnmem.lpai.runtime.extensions import TcmPool
-from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.heap import Heap, TcmPool
 from qnnmem.qnn.codes import codes
 from qnnmem.report.lpai import with_options
 from qnnmem.results.lpai import Choice

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from qnnmem.lpai.config.check import MAX_FINDINGS
+from qnnmem.lpai.config.check import MAX_FINDINGS, lint_files
 from qnnmem.lpai.config.json_positions import JsonKind
-from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.schema import BY_PATH, LPAI_KEYS, TOOL_KEYS, Key
 from qnnmem.results.lint import ConfigFinding, LintResult, Severity
 

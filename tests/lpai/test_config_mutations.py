@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import LoadError
-from qnnmem.lpai.config.lint import lint_files
-from qnnmem.lpai.config.read import LpaiConfig, RunConfig, read_lpai_config, read_run_config
-from qnnmem.lpai.config.write import make_pair
+from qnnmem.lpai.config.check import lint_files
+from qnnmem.lpai.config.settings import (
+    LpaiConfig,
+    RunConfig,
+    make_pair,
+    read_lpai_config,
+    read_run_config,
+)
 from qnnmem.report.lint import render_text
 from qnnmem.results.schema import encode
 

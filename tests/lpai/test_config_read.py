@@ -10,7 +10,8 @@ import pytest
 from tool_files import OUTSIDE, naming_below, naming_outside
 
 from qnnmem.errors import LoadError
-from qnnmem.lpai.config.read import (
+from qnnmem.lpai.config.schema import BY_PATH
+from qnnmem.lpai.config.settings import (
     ContextSettings,
     ExecuteSettings,
     GraphSettings,
@@ -20,7 +21,6 @@ from qnnmem.lpai.config.read import (
     read_lpai_config,
     read_run_config,
 )
-from qnnmem.lpai.config.schema import BY_PATH
 
 EXTENSIONS = {
     "shared_library_path": "libQnnLpaiNetRunExtensions.so",

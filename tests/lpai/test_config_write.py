@@ -9,10 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.config.lint import lint_files
-from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings, read_run_config
+from qnnmem.lpai.config.check import lint_files
 from qnnmem.lpai.config.schema import BY_PATH, UINT32
-from qnnmem.lpai.config.write import make_pair, run_command
+from qnnmem.lpai.config.settings import (
+    ExecuteSettings,
+    LpaiConfig,
+    PrepareSettings,
+    make_pair,
+    read_run_config,
+    run_command,
+)
 
 
 def one_of(path: str) -> st.SearchStrategy[str]:

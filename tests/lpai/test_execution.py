@@ -21,7 +21,7 @@ from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.preparation import _handed_out, _placed_once
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.execution import UserBuffer
-from qnnmem.lpai.runtime.overwrites import collisions
+from qnnmem.lpai.runtime.sanitizer import collisions
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.planner import Io, Pool
 from qnnmem.qnn.enums import GraphOption, GraphProperty, MemType, TensorMemType

@@ -11,8 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from qnnmem.contract.regions import GUARD_BYTES
 from qnnmem.errors import QnnError, UsageError
-from qnnmem.lpai.runtime.address_space import BASE
-from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+from qnnmem.lpai.runtime.heap import BASE, Heap, HeapBuffer
 from qnnmem.qnn.enums import MemType
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from qnnmem.errors import LoadError, QnnMemError, WrongSize
 from qnnmem.ir import DType, Tensor
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.net_run import inputs as net_run_inputs
-from qnnmem.lpai.net_run.inputs import InputList, read_input
+from qnnmem.lpai.net_run import files as net_run_files
+from qnnmem.lpai.net_run.files import InputList, read_input
 
 
 def files(text: str | bytes, folder: Path, *inputs: str) -> list[dict[str, str]]:
@@ -103,7 +103,7 @@ def test_a_large_list_is_refused_unread(tmp_path: Path) -> None:
     """More than 16 MiB is no list."""
     path = tmp_path / "list.txt"
     with path.open("wb") as file:
-        file.truncate(net_run_inputs.MAX_LIST_BYTES + 1)
+        file.truncate(net_run_files.MAX_LIST_BYTES + 1)
     with pytest.raises(LoadError, match=r"16,777,217 bytes are more than the 16\.00 MiB"):
         InputList.read(path)
 
@@ -112,7 +112,7 @@ def test_a_list_of_too_many_lines_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of lines is bounded too."""
-    monkeypatch.setattr(net_run_inputs, "MAX_LINES", 3)
+    monkeypatch.setattr(net_run_files, "MAX_LINES", 3)
     with pytest.raises(LoadError, match="has 4 lines; 3 is the most"):
         files("1\n2\n3\n4\n", tmp_path, "x")
 

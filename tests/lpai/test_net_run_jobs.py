@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.lpai.net_run.jobs import schedule
+from qnnmem.lpai.net_run import schedule
 
 LINES = [{"x": Path(str(n))} for n in range(3)]
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.net_run.inputs import matching, native_tensors, sanitized
-from qnnmem.lpai.net_run.outputs import file_stems
+from qnnmem.lpai.net_run.files import file_stems, matching, native_tensors, sanitized
 
 
 @pytest.mark.parametrize(

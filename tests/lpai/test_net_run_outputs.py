@@ -13,7 +13,7 @@ from qnnmem.atomic_file import write_whole
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Quant
-from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree, ResultWriter
+from qnnmem.lpai.net_run.files import OutputForm, OutputTree, ResultWriter
 from qnnmem.planner import plan_model
 
 

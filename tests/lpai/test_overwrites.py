@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qnnmem.ir import DType, Effect, Model, Op, Span, Tensor
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.runtime.overwrites import Collision, collisions, last_uses
+from qnnmem.lpai.runtime.sanitizer import Collision, collisions, last_uses
 from qnnmem.planner import Io, PlacedBuffer, Pool, PoolOptions, plan_model
 from qnnmem.units import Align, Bytes, Offset, Step
 

@@ -13,7 +13,7 @@ import pytest
 from qnnmem import lpai
 from qnnmem.errors import FloatModel, FreeDimensions, LoadError, UsageError
 from qnnmem.lpai.binary import pack, unpack
-from qnnmem.lpai.runtime.convert import to_float
+from qnnmem.lpai.runtime.graph_io import to_float
 from qnnmem.planner import Io, Pool
 
 TFLITE = Path(__file__).parents[2] / ".cache" / "models" / "keyword_spotting.tflite"

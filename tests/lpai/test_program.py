@@ -20,10 +20,9 @@ from qnnmem.errors import ProgramError, QnnError, UsageError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.program import INLINE_BYTES, arrange
+from qnnmem.lpai.program import INLINE_BYTES, arrange, bytes_of
 from qnnmem.lpai.program import run as program_run
 from qnnmem.lpai.program.run import Parts, runs_in_order
-from qnnmem.lpai.program.source import bytes_of
 from qnnmem.results.inspect import FrameWindow
 
 FLOAT = 1

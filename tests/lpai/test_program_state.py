@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 import qnnmem
 from qnnmem.errors import FreeDimensions, LoadError, OutputError, QnnMemError
 from qnnmem.lpai.program.state import BLOCKING, LEFT, RIGHT, BufferWindow, Rewritten, rewrite_states
-from qnnmem.lpai.program.state_draft import MAX_MODEL_BYTES
+from qnnmem.lpai.program.state_window import MAX_MODEL_BYTES
 
 Array = NDArray[Any]
 FLOAT, UINT8, BOOL = 1, 2, 9

@@ -28,8 +28,7 @@ from qnnmem.lpai.quantize import (
     quantize_model,
 )
 from qnnmem.lpai.quantize.child import QuantizeAdvice
-from qnnmem.lpai.quantize.masks import replace_endless
-from qnnmem.lpai.quantize.ranges import ValueRange, range_of
+from qnnmem.lpai.quantize.graph import ValueRange, range_of, replace_endless
 
 STATE = [("h", "h_new")]
 

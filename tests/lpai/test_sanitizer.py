@@ -15,8 +15,7 @@ from qnnmem.contract.regions import GUARD_BYTES
 from qnnmem.errors import ProgramError
 from qnnmem.lpai.program.run import Parts, Stage
 from qnnmem.lpai.runtime.heap import POISON, HeapBuffer
-from qnnmem.lpai.runtime.overwrites import collisions
-from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
+from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, collisions, describe
 from qnnmem.planner import PlacedBuffer, Pool
 from qnnmem.units import Bytes, Offset
 

@@ -17,8 +17,7 @@ from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.graph_io import IoCheck
-from qnnmem.lpai.selftest.case import FINDING, ContractCase, Trial, breaks
-from qnnmem.lpai.selftest.client import Client
+from qnnmem.lpai.selftest.client import FINDING, Client, ContractCase, Trial, breaks
 from qnnmem.results.schema import load_schema
 
 CASES = selftest.cases()

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from qnnmem.errors import QnnError
-from qnnmem.lpai.runtime.extensions import TcmPool
-from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.heap import Heap, TcmPool
 from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.qnn.enums import MemType
 

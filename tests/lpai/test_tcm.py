@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from qnnmem.errors import TcmFatal, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.lpai.runtime.address_space import BASE
-from qnnmem.lpai.runtime.extensions import TcmPool
+from qnnmem.lpai.runtime.heap import BASE, TcmPool
 from qnnmem.lpai.tcm import (
     TcmAlignment,
     TcmVerdict,

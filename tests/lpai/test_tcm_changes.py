@@ -7,8 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.lpai.tcm import DEFAULT_ALIGNMENT, TcmRequest, TcmTensor
-from qnnmem.lpai.tcm_changes import TcmAccount, explain_tcm
+from qnnmem.lpai.tcm import DEFAULT_ALIGNMENT, TcmAccount, TcmRequest, TcmTensor, explain_tcm
 from qnnmem.targets import tcm_pool
 
 POOL = 2_035_712

@@ -6,8 +6,7 @@ import pytest
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import QnnError, TcmFatal
-from qnnmem.lpai.runtime.extensions import TcmPool, allocate_io, parse_mem_type
-from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.heap import Heap, TcmPool, allocate_io, parse_mem_type
 from qnnmem.qnn.enums import LogLevel, MemType
 
 POOL = 2_035_712

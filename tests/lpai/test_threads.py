@@ -73,7 +73,7 @@ def test_contexts_are_rehearsed_once_for_all_threads(
         tried.append(parts.graph.name)
         return True
 
-    monkeypatch.setattr("qnnmem.lpai.runtime.program_trial.runs_in_order", runs_in_order)
+    monkeypatch.setattr("qnnmem.lpai.runtime.context.runs_in_order", runs_in_order)
     nodes = [bench.node("Exp", ["x"], ["only here"])]
     parts = bench.compile(bench.model(nodes, {"x": [3]}, ["only here"]))
     binary = b"".join(pack(bench.context(parts)))

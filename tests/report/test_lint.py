@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from qnnmem.lpai.config.lint import lint_files
+from qnnmem.lpai.config.check import lint_files
 from qnnmem.report.lint import render_text
 from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
 from qnnmem.results.schema import encode, load_schema

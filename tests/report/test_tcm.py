@@ -7,8 +7,7 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.inspect import binary_info
-from qnnmem.lpai.tcm import judge_tcm, request_of
-from qnnmem.lpai.tcm_changes import explain_tcm
+from qnnmem.lpai.tcm import explain_tcm, judge_tcm, request_of
 from qnnmem.report.tcm import shortage_lines, together, verdict_words
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.units import Align, Bytes

@@ -13,7 +13,7 @@ from qnnmem.options.config import ConfigOptions, LintOptions
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
-    from qnnmem.lpai.config.read import LpaiConfig
+    from qnnmem.lpai.config.settings import LpaiConfig
     from qnnmem.results.lint import LintResult
 
 # What config files are called; in a folder nothing else is opened.
@@ -32,8 +32,13 @@ def config(options: ConfigOptions, output: Output) -> int:
     Exit codes: 0 written, 2 settings that contradict each other, or a file is in the way.
     """
     from qnnmem.atomic_file import folder_for_output, write_together
-    from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings
-    from qnnmem.lpai.config.write import make_pair, run_command
+    from qnnmem.lpai.config.settings import (
+        ExecuteSettings,
+        LpaiConfig,
+        PrepareSettings,
+        make_pair,
+        run_command,
+    )
     from qnnmem.results.schema import encode
     from qnnmem.results.written import written_result
 
@@ -121,8 +126,8 @@ def _lint(files: Sequence[str], strict: bool) -> LintResult:
     """Check the files; standard input keeps its name."""
     from contextlib import ExitStack
 
+    from qnnmem.lpai.config.check import lint_files
     from qnnmem.lpai.config.json_positions import MAX_FILE
-    from qnnmem.lpai.config.lint import lint_files
     from qnnmem.verbs.named_files import STDIN, opened
 
     with ExitStack() as stack:

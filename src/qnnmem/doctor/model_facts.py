@@ -132,7 +132,7 @@ def gather_possible(
 def _uncompiled(path: Path, soc: Soc | None, options: CompileOptions | None) -> ModelFacts:
     """What is known of a model on HTP that is not compiled."""
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.uncompiled import known_uncompiled
+    from qnnmem.htp.compile.preflight import known_uncompiled
     from qnnmem.loader import kind_of
 
     if soc is None and kind_of(path) in _LPAI_ONLY:
@@ -188,14 +188,14 @@ def _unlike(size: int, other: int) -> str:
 
 
 def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:
-    from qnnmem.htp.bill.stored import stored_bill
+    from qnnmem.htp.measure import stored_bill
 
     return of_bill(stored_bill(path, soc))
 
 
 def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill.measure import bill_of_model
+    from qnnmem.htp.measure import bill_of_model
     from qnnmem.results.footprint import Bill
 
     if path.suffix.lower() == ".onnx":
@@ -209,7 +209,7 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
 
 def of_failure(failure: CompileFailure) -> ModelFacts:
     """What the library says when it refuses the model here too."""
-    from qnnmem.htp.bill.numbers import log_source
+    from qnnmem.htp.bill import log_source
     from qnnmem.htp.log import Cause
 
     said = (f"compiled here for {failure.soc.name}, it fails too: {failure.sentence}",)

@@ -25,7 +25,7 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     """The answer for each SoC; a binary is read, a model is compiled where the library runs."""
-    from qnnmem.htp.fit.model import fit_stored
+    from qnnmem.htp.fit import fit_stored
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.targets.socs import find_soc
@@ -48,10 +48,10 @@ def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
 def _compiled(
     task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
 ) -> tuple[Fit, ...]:
-    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.htp.fit.model import fit_all, judge_model
+    from qnnmem.htp.fit import fit_all, judge_model
     from qnnmem.htp.library import find_library
+    from qnnmem.htp.measure import compile_target
     from qnnmem.htp.worker import Worker
 
     compile_target(task.path, socs[0] if socs else None)

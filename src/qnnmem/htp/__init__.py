@@ -10,32 +10,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
-    from qnnmem.htp.qmem.composed import HtpComposedContext, HtpComposedGraph
-    from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, SharedBuffer
-    from qnnmem.htp.qmem.rpcmem import (
+    from qnnmem.htp.qmem.client import (
+        HtpBackend,
+        HtpClientContext,
+        HtpClientGraph,
+        HtpComposedContext,
+        HtpComposedGraph,
+        HtpSession,
+    )
+    from qnnmem.htp.qmem.memory import (
         RPCMEM_DEFAULT_FLAGS,
         RPCMEM_HEAP_ID_SYSTEM,
+        HtpMemDescriptor,
+        HtpMemType,
+        SharedBuffer,
         rpcmem_alloc,
         rpcmem_free,
         rpcmem_to_fd,
     )
-    from qnnmem.htp.qmem.session import HtpSession
 
 # Importing the folder must stay cheap: names find their module when they are first used.
-_HOMES = {
-    **dict.fromkeys(("HtpBackend", "HtpClientContext", "HtpClientGraph"), "qmem.client"),
-    **dict.fromkeys(("HtpComposedContext", "HtpComposedGraph"), "qmem.composed"),
-    **dict.fromkeys(("HtpMemDescriptor", "HtpMemType", "SharedBuffer"), "qmem.memory"),
-    **dict.fromkeys(
-        (
-            *("RPCMEM_DEFAULT_FLAGS", "RPCMEM_HEAP_ID_SYSTEM"),
-            *("rpcmem_alloc", "rpcmem_free", "rpcmem_to_fd"),
-        ),
-        "qmem.rpcmem",
-    ),
-    "HtpSession": "qmem.session",
-}
+_OF_CLIENT = (
+    *("HtpBackend", "HtpClientContext", "HtpClientGraph", "HtpSession"),
+    *("HtpComposedContext", "HtpComposedGraph"),
+)
 
 __all__ = [
     "RPCMEM_DEFAULT_FLAGS",
@@ -58,12 +56,13 @@ __all__ = [
 
 def open(path: Any, **options: Any) -> HtpSession:
     """A context binary, ready to run; see `HtpSession` for the options."""
-    from qnnmem.htp.qmem.session import HtpSession
+    from qnnmem.htp.qmem.client import HtpSession
 
     return HtpSession(path, **options)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = "client" if name in _OF_CLIENT else "memory"
+    return getattr(import_module(f"{__name__}.qmem.{home}"), name)

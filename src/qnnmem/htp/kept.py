@@ -13,8 +13,8 @@ import msgspec
 
 from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 from qnnmem.errors import Setting, UsageError
+from qnnmem.htp.compile import is_composed
 from qnnmem.htp.compile.compiled import CompileOptions
-from qnnmem.htp.compile.model import is_composed
 from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
 from qnnmem.struct_types import ready
 from qnnmem.targets.socs import Soc

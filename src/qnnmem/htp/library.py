@@ -1,17 +1,20 @@
-"""Finds the QNN library that is used: of this machine, or of a worker that a command starts."""
+"""The QNN library that is used: of this machine, or of a worker that a command starts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from qnnmem.errors import NoCompiler, QnnMemError, Words, WorkerError
 from qnnmem.htp.installed import INSTALL as INSTALL
+from qnnmem.htp.installed import LOCAL, Command, worker_commands
 from qnnmem.htp.installed import Library as Library
 from qnnmem.htp.installed import check_platform as check_platform
 from qnnmem.htp.installed import check_version as check_version
 from qnnmem.htp.installed import compiler_exists as compiler_exists
 from qnnmem.htp.installed import installed_library as installed_library
-from qnnmem.htp.remote.command import LOCAL, Command, worker_commands
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.text import printable, quote
 
 
 def find_library() -> Library:
@@ -44,7 +47,7 @@ def library_at(command: Command) -> Library:
     """The library of one worker; the connection is kept for whoever asks next."""
     if command == LOCAL:
         return installed_library()
-    from qnnmem.htp.remote.connection import connect, park
+    from qnnmem.htp.remote.client import connect, park
 
     connection = connect(command)
     park(connection)
@@ -68,3 +71,52 @@ def library_there() -> bool:
     except NoCompiler:
         return False
     return True
+
+
+# --- A library that did not start: what this machine lacks, and how to get it ---------------------
+
+
+_SETUP = re.compile(r"QNN SetupBackend failed (.{1,2000})")
+_MISSING = re.compile(r"([^\s:/]{1,200}\.so[0-9.]*): cannot open shared object file")
+_TOO_OLD = re.compile(r"version [`'\"](GLIBC(?:XX)?_[0-9.]{1,20})['`\"] not found")
+_BUNDLED = re.compile(r"-[0-9a-f]{8}\.so")  # packages name the libraries that they bring so
+# Packages of the system libraries that compilers put into programs: Debian's name, Fedora's.
+_PACKAGES = {
+    "libatomic.so.1": ("libatomic1", "libatomic"),
+    "libc++.so.1": ("libc++1", "libcxx"),
+    "libc++abi.so.1": ("libc++abi1", "libcxxabi"),
+    "libgcc_s.so.1": ("libgcc-s1", "libgcc"),
+    "libgomp.so.1": ("libgomp1", "libgomp"),
+    "libstdc++.so.6": ("libstdc++6", "libstdc++"),
+    "libz.so.1": ("zlib1g", "zlib"),
+}
+
+
+def check_started(outcome: RequestOutcome) -> None:
+    """Raises NoCompiler where the library itself did not start: that says nothing of a model."""
+    if outcome.kind != "refused":
+        return
+    texts = (outcome.sentence, *(line.text for line in outcome.log))
+    for text in texts:
+        if found := _MISSING.search(text):
+            raise _missing(found[1])
+        if found := _TOO_OLD.search(text):
+            what = f"the QNN library needs {found[1]}, and this machine's C or C++ library is older"
+            raise NoCompiler(what, cure="use a newer Linux, or a container of one")
+    for text in texts:
+        if found := _SETUP.search(text):
+            said = quote(printable(found[1]))
+            cure = f"{INSTALL} installs the package anew"
+            raise NoCompiler(f"the QNN library did not start: {said}", cure=cure)
+
+
+def _missing(library: str) -> NoCompiler:
+    what = f"the QNN library did not start: it needs {library}, which is not on this machine"
+    if _BUNDLED.search(library):
+        cure = f"a package is damaged, {INSTALL} installs it anew"
+    elif library in _PACKAGES:
+        debian, fedora = _PACKAGES[library]
+        cure = f"on Debian and Ubuntu `apt-get install {debian}`, on Fedora `dnf install {fedora}`"
+    else:
+        cure = f"`apt-file search {library}` or `dnf provides '*/{library}'` names its package"
+    return NoCompiler(what, cure=cure)

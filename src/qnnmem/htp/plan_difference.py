@@ -1,20 +1,84 @@
-"""Why the plan of a model as QNN graph differs from the plan of its ONNX graph.
+"""An ONNX model as QNN is given it, and why its plan differs from that of the ONNX graph.
 
-ONNX Runtime keeps the names of tensors where it composes them for QNN, so names pair most of them.
-Its layout pass gives new names; those tensors are paired by size. A tensor and its views are one
-piece of memory and count once.
+ONNX Runtime composes the model for the real library, which listens and does not compile. It keeps
+the names of tensors, so names pair most of them. Its layout pass gives new names; those tensors are
+paired by size. A tensor and its views are one piece of memory and count once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from qnnmem.htp.composing import ComposedModel
+from qnnmem.errors import LoadError
+from qnnmem.htp.compile import model_source
+from qnnmem.htp.compile.compiled import CompileOptions
+from qnnmem.htp.library import check_started
+from qnnmem.htp.requests import HtpSettings, ListenReply, ListenRequest
+from qnnmem.htp.worker import Worker
 from qnnmem.ir import lifetimes
+from qnnmem.loader.dlc.composed import as_graphs
+from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.planner import MemoryPlan
+from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.results.footprint import OnnxNode
+from qnnmem.targets.socs import Soc
 from qnnmem.text import counted, quote, shorten
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedModel:
+    """The graphs that QNN is given of a model, and what is left of it."""
+
+    graphs: tuple[ComposedGraph, ...]
+    on_cpu: tuple[OnnxNode, ...]
+    on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
+    library: str  # package and version
+
+
+def compose_onnx(
+    path: Path,
+    soc: Soc,
+    *,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, InputValue],
+    with_data: bool = False,
+    time_limit_s: float = 120.0,
+) -> ComposedModel:
+    """Have ONNX Runtime's QNN provider compose a model; `with_data` brings bytes of constants."""
+    options = CompileOptions(dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    with Worker() as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        scratch = Path(folder)
+        source = model_source(path, options, scratch).fixed()
+        request = ListenRequest(
+            source.model.absolute(),
+            source.folder,
+            HtpSettings(soc.model_id, log="error"),
+            scratch / "constants" if with_data else None,
+        )
+        outcome = worker.ask(request, time_limit_s=time_limit_s)
+        check_started(outcome)
+        if not outcome.is_done:
+            raise LoadError(path, f"cannot be composed for QNN: {outcome.sentence}")
+        reply = outcome.result(ListenReply)
+        data = b"" if reply.data is None else reply.data.read_bytes()
+        library = worker.library.name
+    return composed_model(path, reply, data, library)
+
+
+def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) -> ComposedModel:
+    """What a worker has heard; LoadError where that does not hold together."""
+    on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply.on_cpu)
+    if not reply.graphs:
+        kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
+        raise LoadError(path, f"QNN takes none of its {counted(len(on_cpu), 'node')} ({kinds})")
+    graphs = as_graphs(path, reply.graphs, reply.shared, data)
+    return ComposedModel(graphs, on_cpu, reply.on_htp, library)
+
 
 _KINDS = 4  # operators that a sentence names
 _NODES = 5

@@ -6,13 +6,16 @@ a file that was sent, and in a reply it is the name of a file that comes back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct, field
 
 from qnnmem.calibration import Sample
+from qnnmem.deadline import Deadline
 from qnnmem.htp.log import LogLine
 from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
 from qnnmem.wire import ByteCount, Seconds, WireMessage
@@ -351,7 +354,7 @@ AnyRequest = RemoteRequest | CompareRequest | ExecuteRequest
 OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class RequestOutcome:
     """What became of a request."""
 
@@ -388,6 +391,47 @@ class Tick(NamedTuple):
     peak_rss: int | None  # bytes
     pid: int | None  # of the process that serves the request, once it is known
     sent: tuple[int, int] | None = None  # bytes of files that went to a worker elsewhere, and all
+
+
+@dataclasses.dataclass(slots=True)
+class Watch:
+    """The deadline of a request and what was seen of it."""
+
+    deadline: Deadline
+    progress: Callable[[Tick], None] | None
+    started: float = dataclasses.field(default_factory=time.monotonic)
+    pid: int | None = None  # of the process that serves the request
+    peak_rss: int | None = None
+    expired: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    def restart(self) -> None:
+        """Count the time from now on: what was done so far is not the library's."""
+        self.started = time.monotonic()
+        self.deadline = Deadline.after(self.deadline.limit_s)
+
+    def look(self) -> None:
+        """Note the peak so far and pass it on."""
+        if self.pid is not None:
+            self.peak_rss = _high_water(self.pid) or self.peak_rss
+        if self.progress is not None:
+            self.progress(Tick(self.seconds, self.peak_rss, self.pid))
+
+
+def _high_water(pid: int) -> int | None:
+    """Peak resident bytes of a process so far."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return None
 
 
 # --- Between a worker and its child program -------------------------------------------------------

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qnnmem.ir import DType
-from qnnmem.lpai.binary import pack
-from qnnmem.lpai.binary.layout import MAJOR, MINOR
+from qnnmem.lpai.binary import MAJOR, MINOR, pack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place, Quant
 from qnnmem.lpai.tcm import TcmVerdict, judge_binary
 from qnnmem.planner import Io, PlacedBuffer, Pool

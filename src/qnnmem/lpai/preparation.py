@@ -4,12 +4,15 @@
     a float model is quantized or refused       LPAI computes with 8 and 16 bits only
     all pools are planned                       the plan of `qnnmem plan`
     the program is arranged in planned order    and tried once in a child process
+    constants are stored once                   graphs for several shapes have the same weights
 
 Files that are not ONNX give a layout: pools, tensors and contract without a program to execute.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,20 +32,24 @@ from qnnmem.errors import (
     join_words,
     spaced,
 )
+from qnnmem.flags import flag_word
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.loader.onnx.inputs import InputValue
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Quant
-from qnnmem.lpai.constant_block import ConstantBlock
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
-from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
+from qnnmem.lpai.quantize.precision import Obstacle, find_control, find_obstacle
+from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.planner.planned_file import search_missing_note
 from qnnmem.planner.problem_plan import Watcher
 from qnnmem.results.inspect import FrameWindow
+from qnnmem.results.prepared import PreparedBinary, PreparedGraph, QuantizedGraph, TriedWidths
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
+from qnnmem.units import Offset, round_up
 
 if TYPE_CHECKING:
     import onnx
@@ -55,6 +62,44 @@ Say = Callable[[str], None]
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
 # Beside the limit, which is for planning: reading files and starting processes.
 ROOM_S = 10.0
+
+
+class ConstantBlock:
+    """Grows graph by graph."""
+
+    def __init__(self) -> None:
+        self._block = bytearray()
+        self._places: dict[tuple[int, bytes], Offset] = {}
+
+    def taken(self, graph: CompiledGraph, content: bytes) -> CompiledGraph:
+        """The graph with its constants where they lie in the block.
+
+        `content` are the bytes of its constants, from the first on.
+        """
+        start = min((constant.offset for constant in graph.constants), default=Offset(0))
+        view = memoryview(content)
+        found: dict[tuple[int, bytes], Offset] = {}
+        placed = []
+        for constant in graph.constants:
+            begin = constant.offset - start
+            own = view[begin : begin + constant.size]
+            key = (len(own), hashlib.sha256(own).digest())
+            offset = self._places.get(key)
+            if offset is None:
+                offset = found[key] = self._appended(own)
+            placed.append(replace(constant, offset=offset))
+        self._places |= found  # of other graphs: within one the layout is that of its program
+        return replace(graph, constants=tuple[Constant, ...](placed))
+
+    def _appended(self, content: memoryview) -> Offset:
+        offset = Offset(round_up(len(self._block), CONSTANT_ALIGN))
+        self._block.extend(bytes(offset - len(self._block)))
+        self._block.extend(content)
+        return offset
+
+    def view(self) -> memoryview:
+        """All of it, read-only."""
+        return memoryview(bytes(self._block))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -485,3 +530,71 @@ def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
         for window in fills:
             held.update(dict.fromkeys(window.gated, level + 1))
     return reordered(model, sorted(range(len(levels)), key=levels.__getitem__))
+
+
+def prepared_binary(
+    prepared: Prepared,
+    tcm: BinaryTcm,
+    path: str,
+    file_bytes: int,
+    *,
+    notes: Sequence[str] = (),
+    next_steps: Sequence[str] = (),
+) -> PreparedBinary:
+    """What was written to `path`; `notes` are about the request."""
+    context = prepared.context
+    errors = {error.graph: error for error in prepared.errors}
+    graphs = zip(context.graphs, prepared.plans, tcm.graphs, strict=True)
+    return PreparedBinary(
+        file=path,
+        file_bytes=file_bytes,
+        hw_version=context.hw_version,
+        graphs=tuple(_graph(*graph, errors.get(graph[0].name)) for graph in graphs),
+        notes=tuple(all_notes(prepared, notes)),
+        next=tuple(next_steps),
+    )
+
+
+def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
+    """What the user should know: of the request, of each model, of what is not installed."""
+    found = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
+    missing = any(plan.search_missing for plan in prepared.plans)
+    return [*found, search_missing_note()] if missing else found
+
+
+def _graph(
+    graph: CompiledGraph, plan: MemoryPlan, tcm: TcmVerdict | None, error: QuantizeError | None
+) -> PreparedGraph:
+    return PreparedGraph(
+        name=graph.name,
+        ops=len(graph.model.ops),
+        scratch_bytes=graph.scratch_bytes,
+        optimal=plan.scratch.optimal,
+        proof=plan.proof,
+        persistent_bytes=graph.persistent_bytes,
+        io_bytes=sum(size for _, size in plan.io_sizes),
+        io=graph.io.value,
+        executable=bool(graph.program),
+        float_ops=graph.float_ops,
+        tcm_bytes=None if tcm is None else tcm.need,
+        fits_tcm=None if tcm is None else tcm.fits,
+        quantized=None if error is None else _quantization(error),
+    )
+
+
+def _quantization(error: QuantizeError) -> QuantizedGraph:
+    return QuantizedGraph(
+        bits=error.bits,
+        weight_bits=error.weight_bits,
+        error=_finite(error.error),
+        error_is_large=error.is_large,
+        made_up_samples=error.made_up,
+        tried=tuple(
+            TriedWidths(tried.bits, tried.weight_bits, _finite(tried.error))
+            for tried in error.tried
+        ),
+    )
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None  # JSON knows no infinity

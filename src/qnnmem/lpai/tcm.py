@@ -1,12 +1,15 @@
-"""Whether a model binary and the inputs and outputs of its graphs fit the TCM pool.
+"""Whether a model binary and the inputs and outputs of its graphs fit the TCM pool, and what would.
 
-The layout of `plan.tcm` answers for one graph of a binary, some of its graphs, and all of them.
+The layout of `planner.tcm` answers for one graph of a binary, some of its graphs, and all of them.
+A change is judged by laying the changed allocations out again, so one that is called enough is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.profiles import ALIGNMENTS
@@ -22,6 +25,7 @@ from qnnmem.planner.tcm import (
     judge_tcm,
     request_tcm,
 )
+from qnnmem.text import quote
 
 __all__ = [
     "BINARY",
@@ -38,8 +42,9 @@ __all__ = [
     "judge_tcm",
     "request_of",
 ]
-
 DEFAULT_ALIGNMENT = TcmAlignment(*ALIGNMENTS["default"])
+
+_Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +100,172 @@ def _tensors(graph: CompiledGraph, owner: str) -> Iterator[TcmTensor]:
             tensor = graph.model.tensors[name]
             shown = f"{owner}/{name}" if owner else name
             yield TcmTensor(shown, tensor.nbytes, kind, tensor.dtype.bits, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class TcmChange:
+    """A change, or several together, and the bytes the pool then saves."""
+
+    what: str
+    saves: int
+    sufficient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TcmAccount:
+    """A verdict and what would change it."""
+
+    verdict: TcmVerdict
+    changes: tuple[TcmChange, ...]
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one sentence."""
+        enough = [change.what for change in self.changes if change.sufficient]
+        if self.verdict.fits:
+            return "everything fits, nothing needs to change"
+        if not enough:
+            return "no change of the known ones is enough; use mem_type ddr"
+        if all(" + " in what for what in enough):
+            return f"no single change is enough: {enough[0]}"
+        return f"enough by itself: {'; or '.join(enough)}"
+
+
+def explain_tcm(request: TcmRequest) -> TcmAccount:
+    """The verdict on a request, with changes where it does not fit."""
+    verdict = judge(request)
+    return TcmAccount(verdict, () if verdict.fits else _changes(request))
+
+
+def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
+    """Single changes, the sufficient ones first; where none is enough, the smallest combination."""
+    changed = [found for kind in _KINDS for found in kind(request)]
+    singles = [_saving(what, request, new) for what, new in changed]
+    singles += _smaller_binary("", request, request)
+    singles.sort(key=lambda change: not change.sufficient)  # stable: otherwise as found above
+    if any(change.sufficient for change in singles):
+        return tuple(singles)
+    return (*_combined(request), *singles)
+
+
+def _combined(request: TcmRequest) -> tuple[TcmChange, ...]:
+    """The smallest combination of changes that is enough, the first found of its size."""
+    for count in range(1, len(_KINDS) + 1):
+        for chosen in combinations(_KINDS, count):
+            for what, new in _chain(request, chosen):
+                if _fits(new):
+                    return (_saving(what, request, new),)
+                if shrunk := _smaller_binary(f"{what} + ", request, new):
+                    return tuple(shrunk)
+    return ()
+
+
+def _chain(request: TcmRequest, kinds: Sequence[_Change]) -> Iterator[tuple[str, TcmRequest]]:
+    for what, new in kinds[0](request):
+        if len(kinds) == 1:
+            yield what, new
+        else:
+            yield from ((f"{what} + {more}", last) for more, last in _chain(new, kinds[1:]))
+
+
+def _saving(what: str, before: TcmRequest, after: TcmRequest) -> TcmChange:
+    return TcmChange(what, judge(before).need - judge(after).need, _fits(after))
+
+
+def _fits(request: TcmRequest) -> bool:
+    return all(row.fits for row in request.rows())
+
+
+def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> list[TcmChange]:
+    """The binary smaller by just enough bytes, if that is possible at all."""
+    low, high = 0, request.binary  # bisection: a smaller binary never needs more
+    if not _fits(replace(request, binary=low)):
+        return []
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _fits(replace(request, binary=middle))
+        low, high = (middle, high) if fits else (low, middle - 1)
+    if low == 0:  # no model is that small
+        return []
+    what = f"{prefix}a model binary smaller by {request.binary - low:,} bytes"
+    return [_saving(what, before, replace(request, binary=low))]
+
+
+def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
+    """IO of 16 bits or 8 bits in place of wider elements."""
+    for bits in (16, 8):
+        if any(tensor.bits > bits for tensor in request.tensors):
+            tensors = tuple(
+                _at(tensor, bits) if tensor.bits > bits else tensor for tensor in request.tensors
+            )
+            yield f"inputs and outputs of {bits}-bit elements", replace(request, tensors=tensors)
+
+
+def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
+    return replace(tensor, size=-(-tensor.size * bits // tensor.bits), bits=bits)
+
+
+def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
+    """The model without one output or input: the smallest that is enough, else the largest."""
+    for kind in ("output", "input"):
+        # Something must go into each graph, and something must come out.
+        spare = [t for group in _groups(request, kind) if len(group) > 1 for t in group]
+        if spare:
+            chosen = _least(request, [[tensor] for tensor in spare])
+            yield f"the model without {chosen[0].label}", _less(request, chosen)
+
+
+def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
+    """A run without one of several graphs: the smallest that is enough, else the largest."""
+    graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
+    if len(graphs) > 1:
+        chosen = _least(request, [[t for t in request.tensors if t.graph == g] for g in graphs])
+        yield f"a run without graph {quote(chosen[0].graph)}", _less(request, chosen)
+
+
+def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
+    """The fewest bytes that are enough when they go, else the most."""
+    ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
+    found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
+    return ordered[min(found, len(ordered) - 1)]
+
+
+def _less(request: TcmRequest, gone: Sequence[TcmTensor]) -> TcmRequest:
+    names = {id(tensor) for tensor in gone}
+    return replace(request, tensors=tuple(t for t in request.tensors if id(t) not in names))
+
+
+def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
+    """Tensors of one graph joined into one, where there are too many allocations."""
+    excess = 1 + len(request.tensors) - request.max_buffers.value
+    if excess <= 0:
+        return
+    groups = [group for kind in ("input", "output") for group in _groups(request, kind)]
+    for group in groups:
+        small = sorted(group, key=lambda tensor: tensor.size)[: excess + 1]
+        if len(small) > excess:
+            of = f" of {quote(group[0].graph)}" if group[0].graph else ""
+            rest = _less(request, small).tensors
+            what = f"the {len(small)} smallest {group[0].kind}s{of} joined into one"
+            yield what, replace(request, tensors=(*rest, _join(small)))
+    each = " of each graph" if len(groups) > 2 else ""
+    what = f"all inputs{each} joined into one, all outputs{each} joined into one"
+    yield what, replace(request, tensors=tuple(map(_join, groups)))
+
+
+def _groups(request: TcmRequest, kind: str) -> list[list[TcmTensor]]:
+    """The tensors of one kind, graph by graph."""
+    found: dict[str, list[TcmTensor]] = {}
+    for tensor in request.tensors:
+        if tensor.kind == kind:
+            found.setdefault(tensor.graph, []).append(tensor)
+    return list(found.values())
+
+
+def _join(tensors: Sequence[TcmTensor]) -> TcmTensor:
+    first = tensors[0]
+    size = sum(tensor.size for tensor in tensors)
+    return TcmTensor("joined", size, first.kind, graph=first.graph)
+
+
+_KINDS: tuple[_Change, ...] = (_fewer_graphs, _narrower, _without, _joined)

@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from qnnmem.flags import with_flags
-from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure, RefusedNode
+from qnnmem.htp.measure import MeasuredModel
 from qnnmem.report import bill
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.results.error import ErrorResult

@@ -9,9 +9,8 @@ from pathlib import Path
 from qnnmem.errors import join_words
 from qnnmem.flags import flag_word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.lpai.net_run.inputs import sanitized
-from qnnmem.lpai.preparation import Prepared
-from qnnmem.lpai.prepared_binary import all_notes
+from qnnmem.lpai.net_run.files import sanitized
+from qnnmem.lpai.preparation import Prepared, all_notes
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import Io, MemoryPlan

@@ -7,7 +7,7 @@ from itertools import islice
 
 from qnnmem.errors import Words
 from qnnmem.flags import with_flags
-from qnnmem.htp.worker.outcome import signal_name
+from qnnmem.htp.worker import signal_name
 from qnnmem.provenance import Sourced
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.results.qmem import CopyTime, MisuseAnswer, QmemResult, QmemRow, QmemRun, RanRow

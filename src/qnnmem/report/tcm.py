@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qnnmem.lpai.tcm_changes import TcmAccount
+from qnnmem.lpai.tcm import TcmAccount
 from qnnmem.planner.tcm import too_many
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted

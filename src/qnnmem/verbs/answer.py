@@ -97,7 +97,7 @@ def _inspect(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 
 def _lint(file: str, options: Any, _call: VerbCall) -> Answer:
-    from qnnmem.lpai.config.lint import lint_files
+    from qnnmem.lpai.config.check import lint_files
     from qnnmem.results.schema import encode
 
     result = lint_files([Path(file)], options.strict)

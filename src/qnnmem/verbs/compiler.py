@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.installed import Library
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import ProgressListener, VerbCall
 
@@ -47,7 +47,7 @@ def need_compiler(
     try:
         found = find_library()
     except NoCompiler as missing:
-        from qnnmem.htp.uncompiled import known_uncompiled
+        from qnnmem.htp.compile.preflight import known_uncompiled
         from qnnmem.report import uncompiled as report
 
         for line in report.facts(known_uncompiled(path, socs, options), at):
@@ -71,7 +71,7 @@ def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> Non
 
 
 def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
-    from qnnmem.htp.library import compiler_exists
+    from qnnmem.htp.installed import compiler_exists
     from qnnmem.installation import sources
     from qnnmem.report import uncompiled as report
 

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.fit import Fit
-    from qnnmem.htp.fit.judges import FitWorker, JudgedModel
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.fit import Fit, FitWorker, JudgedModel
+    from qnnmem.htp.installed import Library
     from qnnmem.options.htp import FitOptions
     from qnnmem.provenance import Sourced
     from qnnmem.results.fit import FitResult
@@ -47,7 +46,7 @@ def judges_of_workers(
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
     """A judge for each worker that answers; for one SoC the first will do."""
-    from qnnmem.htp.fit.judges import FitWorker
+    from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
 
@@ -63,7 +62,7 @@ def judges_of_cluster(
     path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
 ) -> tuple[str, list[Callable[[], FitJudge]]]:
     """The library of a cluster, and a judge for each of its workers."""
-    from qnnmem.htp.fit.judges import FitCluster
+    from qnnmem.htp.fit import FitCluster
     from qnnmem.verbs.compiler import cluster_library
 
     cluster = cluster_library(address, stack)
@@ -88,7 +87,7 @@ class WorkerJudge:
     ) -> None:
         from qnnmem.htp.fit import Fit
         from qnnmem.htp.kept import KeptAnswers
-        from qnnmem.htp.worker.slots import Slots
+        from qnnmem.htp.worker import Slots
 
         self._limits = {f"budget {pool}": limit.value for pool, limit in budgets.items()}
         self._many, self._done = many, 0
@@ -157,8 +156,7 @@ def fit_file(
     path = Path(file)
     if not (options.soc or options.all_socs or one_of_many):
         need_soc(path, None)
-    from qnnmem.htp.fit import fit_result
-    from qnnmem.htp.fit.model import fit_stored
+    from qnnmem.htp.fit import fit_result, fit_stored
     from qnnmem.loader import dims_in
 
     check_kind(path, "fit")
@@ -195,11 +193,10 @@ def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ..
     from contextlib import ExitStack
 
     from qnnmem.deadline import Deadline
-    from qnnmem.htp.bill.stored import compile_target
+    from qnnmem.htp.compile import is_composed
     from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.fit.model import fit_all
-    from qnnmem.htp.fit.nearby import with_suggestions
+    from qnnmem.htp.fit import fit_all, with_suggestions
+    from qnnmem.htp.measure import compile_target
     from qnnmem.verbs.compiler import need_compiler
     from qnnmem.verbs.refusal import explained
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.htp.qmem.model import QmemTable
+    from qnnmem.htp.qmem.table import QmemTable
     from qnnmem.options.htp import FootprintOptions, QmemOptions
     from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
@@ -54,7 +54,7 @@ def bill_exit_code(bill: Bill) -> int:
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill.stored import stored_bill
+    from qnnmem.htp.measure import stored_bill
 
     try:
         bill = stored_bill(path, soc)
@@ -62,7 +62,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
         return None
     if not load:
         return bill
-    from qnnmem.htp.bill.measure import bill_of_loaded
+    from qnnmem.htp.measure import bill_of_loaded
 
     return bill_of_loaded(path, soc, time_limit)
 
@@ -71,9 +71,8 @@ def _compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
     """The bill of a model, or why the library made none; and whether it was kept."""
-    from qnnmem.htp.bill.measure import MeasuredModel, measure
-    from qnnmem.htp.bill.stored import compile_target
     from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.htp.measure import MeasuredModel, compile_target, measure
     from qnnmem.results.footprint import Bill
     from qnnmem.verbs.compiler import need_compiler
 
@@ -105,7 +104,7 @@ def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | C
 
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.htp.qmem.model import is_model, qmem_of_file
+    from qnnmem.htp.qmem.table import is_model, qmem_of_file
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 

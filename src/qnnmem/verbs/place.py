@@ -22,8 +22,7 @@ def place_files(
     """Place context binaries in process domains, in this order."""
     from msgspec.structs import replace
 
-    from qnnmem.htp.place import plan_residency
-    from qnnmem.htp.place.admission import exact
+    from qnnmem.htp.place import exact, plan_residency
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.targets.socs import find_soc, pd_budget
 
@@ -47,8 +46,8 @@ def place_exit_code(answer: PlaceResult) -> int:
 
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
     """Return what placing needs of each file, and the SoC that all are for."""
-    from qnnmem.htp.bill.stored import stored_bill
     from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.measure import stored_bill
     from qnnmem.htp.place import resident
     from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
 
@@ -73,7 +72,7 @@ def _verify(
     paths: Sequence[Path], residents: tuple[Resident, ...], budget: int, model_id: int | None
 ) -> tuple[Admission, ...]:
     from qnnmem.htp.library import library_or
-    from qnnmem.htp.place.admission import admissions
+    from qnnmem.htp.place import admissions
     from qnnmem.htp.worker import Worker
 
     if model_id is None:

@@ -13,7 +13,7 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
-    from qnnmem.htp.composing import ComposedModel
+    from qnnmem.htp.plan_difference import ComposedModel
     from qnnmem.ir import Model
     from qnnmem.options.plan import PlanFileOptions
     from qnnmem.planner import MemoryPlan
@@ -145,7 +145,7 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
 
 
 def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
-    from qnnmem.htp.composing import compose_onnx
+    from qnnmem.htp.plan_difference import compose_onnx
     from qnnmem.loader.dlc import as_model, named_graph
     from qnnmem.loader.model_cache import load_cached
     from qnnmem.targets.socs import find_soc

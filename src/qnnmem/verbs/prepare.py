@@ -9,8 +9,8 @@ from qnnmem.errors import MissingSoc, UsageError
 from qnnmem.units import Align
 
 if TYPE_CHECKING:
-    from qnnmem.htp.bill.measure import MeasuredModel
     from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.measure import MeasuredModel
     from qnnmem.htp.worker import Worker
     from qnnmem.lpai.preparation import Prepared
     from qnnmem.lpai.prepare_options import PrepareOptions
@@ -34,7 +34,7 @@ class LpaiBinary(NamedTuple):
 
     def as_result(self) -> PreparedBinary:
         """Return what programs read."""
-        from qnnmem.lpai.prepared_binary import prepared_binary
+        from qnnmem.lpai.preparation import prepared_binary
         from qnnmem.report.prepare import next_commands
 
         path = str(self.path)
@@ -97,7 +97,7 @@ def with_config(
     """Return the options with what the config file says where the command line is silent."""
     from dataclasses import fields, replace
 
-    from qnnmem.lpai.config.read import LpaiConfig, PrepareSettings, read_lpai_config
+    from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
     from qnnmem.planner import Io
 
     found = LpaiConfig() if config is None else read_lpai_config(Path(config))
@@ -122,7 +122,7 @@ class HtpBinary(NamedTuple):
 
     def as_result(self) -> Bill:
         """Return what programs read: the bill, and what was written."""
-        from qnnmem.htp.bill.measure import prepared_bill
+        from qnnmem.htp.measure import prepared_bill
 
         return prepared_bill(self.made, self.file, self.path, self.epcontext)
 
@@ -153,8 +153,8 @@ def prepare_htp(
     from tempfile import TemporaryDirectory
 
     from qnnmem.atomic_file import check_replaceable
-    from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.measure import measure
     from qnnmem.targets.socs import find_soc
     from qnnmem.verbs.compiler import need_compiler
 
@@ -230,7 +230,7 @@ def _place(
 ) -> None:
     """Give the binary and the model beside it their names, both or none."""
     from qnnmem.atomic_file import put_together, write_whole
-    from qnnmem.htp.compile.partition import rename_binary
+    from qnnmem.htp.compile.compiled import rename_binary
 
     new = {target: scratch / target.name}
     if epcontext is not None and result.epcontext is not None:

@@ -41,7 +41,7 @@ def check_program(
 
 def _platform(options: CheckClientOptions) -> Profile:
     """Return the platform that the options name, or else the config file."""
-    from qnnmem.lpai.config.read import read_run_config
+    from qnnmem.lpai.config.settings import read_run_config
     from qnnmem.lpai.profiles import profile
 
     mode, version = options.mode, options.hw_ver

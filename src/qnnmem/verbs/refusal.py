@@ -40,7 +40,7 @@ def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fi
     """Return a fit with the doctor's reading, and with remedies as options of the verb."""
     from msgspec.structs import replace
 
-    from qnnmem.htp.fit.nearby import nearby
+    from qnnmem.htp.fit import nearby
 
     reading = reading_of(fit.evidence) if fit.evidence else ""
     why = own_words(fit.why, flags, Asked(path, fit.soc, options))

@@ -24,8 +24,8 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     from qnnmem.errors import QnnError
     from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.requests import RequestOutcome
     from qnnmem.htp.tool_config import HtpTarget
-    from qnnmem.htp.worker import RequestOutcome
     from qnnmem.lpai.net_run import FileCount, RunReport
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.lpai.net_run.options import RandomInputs, RunOptions, SampleInputs

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.installed import Library
     from qnnmem.htp.sweep import (
         Axis,
         Largest,
@@ -59,8 +59,8 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
     """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
-    from qnnmem.htp.compile.model import is_composed
-    from qnnmem.htp.sweep.rows import check_settings
+    from qnnmem.htp.compile import is_composed
+    from qnnmem.htp.sweep import check_settings
     from qnnmem.loader.file_kind import check_kind
 
     check_kind(path, "sweep")
@@ -179,8 +179,7 @@ def _compilers(
     """The name of the library, and a maker for each compile that may happen at the same time."""
     from functools import partial
 
-    from qnnmem.htp.sweep import options_of, show
-    from qnnmem.htp.sweep.compiler import ClusterCompiler, LibraryCompiler
+    from qnnmem.htp.sweep import ClusterCompiler, LibraryCompiler, options_of, show
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import cluster_library, libraries_of_workers, need_compiler
 

@@ -43,7 +43,7 @@ Takes = Callable[[str], bool]  # whether a kind of operator is acceptable as a r
 
 def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
     """Return operators that no public source lists for LPAI."""
-    from qnnmem.lpai.operators import unknown_operators
+    from qnnmem.lpai.program.contents import unknown_operators
 
     scope = model.scope
     return unknown_operators(
@@ -53,7 +53,7 @@ def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
 
 def taken_by_lpai(kind: str) -> bool:
     """True if a public source lists an operator for LPAI."""
-    from qnnmem.lpai.operators import KNOWN
+    from qnnmem.lpai.program.contents import KNOWN
 
     return kind in KNOWN
 

@@ -10,9 +10,8 @@ from qnnmem.errors import CannotTell, LoadError, NotCompiled
 from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
 from qnnmem.fix.parts.remedy import Rounds
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.htp.bill.loading import load_binaries
-from qnnmem.htp.bill.numbers import last_estimate
-from qnnmem.htp.bill.stored import stored_bill
+from qnnmem.htp.bill import last_estimate
+from qnnmem.htp.measure import load_binaries, stored_bill
 from qnnmem.htp.place import Resident, best_order, resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced

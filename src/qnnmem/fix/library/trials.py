@@ -18,7 +18,6 @@ from msgspec import structs
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import CannotTell
-from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
@@ -26,10 +25,9 @@ from qnnmem.htp.compile import (
     compile_model,
     no_progress,
 )
-from qnnmem.htp.fit import POOLS, Fit, fit_failure
-from qnnmem.htp.fit.check_bill import why_not
-from qnnmem.htp.fit.model import fit_measured
+from qnnmem.htp.fit import POOLS, Fit, fit_failure, fit_measured, why_not
 from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.measure import measure
 from qnnmem.htp.place import Resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced

@@ -245,8 +245,7 @@ def _for_lpai(case: FixCase, options: PoolOptions, word: str, files: _Files) -> 
 def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -> tuple[str, ...]:
     import onnx
 
-    from qnnmem.htp.compile import HtpPrecision, quantize_request
-    from qnnmem.htp.compile.model import ModelSource
+    from qnnmem.htp.compile import HtpPrecision, ModelSource, quantize_request
     from qnnmem.htp.worker import Worker
     from qnnmem.lpai.quantize.graph import integer_io
 

@@ -17,9 +17,9 @@ from qnnmem.fix.parts.deployment import first_over
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
 from qnnmem.fix.parts.part_needs import library_need
 from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, partition
-from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.fit import TITLES, Fit
+from qnnmem.htp.measure import load_binaries
 from qnnmem.htp.place import plan_residency
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.place import PlaceResult

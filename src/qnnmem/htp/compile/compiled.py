@@ -2,22 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qnnmem.errors import UsageError, Words, join_words
+import msgspec
+
+from qnnmem.deadline import Deadline
+from qnnmem.errors import Setting, UsageError, Words, WorkerError, chain_words, join_words
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.compile.partition import PartitionRun
-from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
-from qnnmem.htp.log import CompileLog, Refusal
-from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
+from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode, meaning
+from qnnmem.htp.log import Cause, CompileLog, LogLine, Refusal
+from qnnmem.htp.requests import (
+    CompareReply,
+    CompareRequest,
+    CpuDifference,
+    HtpSettings,
+    RequestOutcome,
+)
+from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.options.htp import CompilerOptions, HtpModelOptions, HtpOptions, SweepOptions
 from qnnmem.qnn.codes import code_name
-from qnnmem.results.footprint import MissingOutput, OnnxNode
+from qnnmem.results.footprint import MissingOutput, OnnxNode, PartitionCheck
 from qnnmem.targets.socs import Soc
+from qnnmem.text import printable, quote
+from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    import onnx
+
+# --- A model that HTP runs in part: its EPContext model, with which ONNX Runtime loads a binary ---
+
+
+TOLERANCE = 0.02  # of the largest value of an output: what FP16 explains
+_MOST_S = 60.0  # HTP is emulated here, which takes minutes for a large model
+_RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU failed as well
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRun:
+    """Whether a partitioned model ran, and how far its outputs are from the CPU's."""
+
+    difference: float | None = None  # as a share of the largest value of its output
+    output: str = ""  # with the largest difference
+    unknown: str = ""  # why nothing is known
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether all outputs are those of the CPU."""
+        return self.difference is not None and self.difference <= TOLERANCE
+
+    @property
+    def sentence(self) -> str:
+        """Whether the EPContext model was seen to give the results of the CPU."""
+        if self.difference is None:
+            why = self.unknown
+            return f"not verified: the EPContext model was not compared with the CPU: {why}"
+        share = f"{self.difference:.2%}" if self.difference < 1 else "100% and more"
+        if self.is_verified:
+            return f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
+        return (
+            f"not verified: ran in ONNX Runtime, and output {quote(self.output)} is {share} off "
+            f"the model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+        )
+
+    @property
+    def check(self) -> PartitionCheck:
+        """The same as a part of a result."""
+        return PartitionCheck(self.is_verified, self.difference, self.sentence)
+
+
+def run_partition(
+    worker: Worker,
+    settings: HtpSettings,
+    *,
+    model: Path,
+    folder: Path,
+    epcontext: Path,
+    deadline: Deadline,
+) -> PartitionRun | RequestOutcome:
+    """Run both models once with random inputs; gives the outcome where only HTP fails."""
+    if worker.library.command:
+        return PartitionRun(unknown="the library is on another machine")
+    limit = min(_MOST_S, deadline.left_s)
+    quiet = msgspec.structs.replace(settings, log="error")
+    request = CompareRequest(model.absolute(), folder, epcontext, quiet)
+    outcome = worker.ask(request, time_limit_s=limit)
+    if outcome.kind == "refused" and outcome.stage in _RAN_AND_FAILED:
+        return outcome
+    if not outcome.is_done:
+        return PartitionRun(unknown=outcome.sentence)
+    return farthest(outcome.result(CompareReply).outputs)
+
+
+def farthest(outputs: Sequence[CpuDifference]) -> PartitionRun:
+    """The output that differs most."""
+    shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
+    if not shares:
+        return PartitionRun(unknown="random inputs gave no numbers to compare")
+    return PartitionRun(*max(shares))
+
+
+_EPCONTEXT = "EPContext"
+
+
+def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
+    """The model with its binary under another name; both files lie in one folder."""
+    model = _parsed(epcontext)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "ep_cache_context" and attribute.s == old.encode():
+                attribute.s = new.encode()
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _parsed(epcontext: bytes) -> onnx.ModelProto:
+    """The model; WorkerError if it is none: a remote worker may send anything."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(epcontext)
+    except DecodeError as exc:
+        raise WorkerError("the EPContext model that came with the binary is no ONNX model") from exc
+    return model
+
+
+def missing_in_epcontext(
+    outputs: Sequence[str], epcontext: bytes, binary: str
+) -> Iterator[MissingOutput]:
+    """Outputs that the EPContext model of a binary does not take from that binary."""
+    graph = _parsed(epcontext).graph
+    made = {name: node for node in graph.node for name in node.output}
+    constants = {item.name for item in graph.initializer}
+    inputs = {item.name for item in graph.input}
+    for name in outputs:
+        node = made.get(name)
+        if node is not None and node.op_type == _EPCONTEXT and _is_of(node, binary):
+            continue
+        if node is None:
+            reason = "a constant" if name in constants else "an input" if name in inputs else ""
+            yield MissingOutput(name, reason)
+        elif node.op_type == _EPCONTEXT:
+            yield MissingOutput(name, "in another binary")
+        else:
+            yield MissingOutput(name, f"{node.op_type} on the CPU")
+
+
+def _is_of(node: onnx.NodeProto, binary: str) -> bool:
+    """Whether a node runs a graph of the binary; only main nodes name theirs."""
+    found = {item.name: item for item in node.attribute}
+    if "main_context" in found and not found["main_context"].i:
+        return True
+    return "ep_cache_context" in found and found["ep_cache_context"].s == binary.encode()
+
+
+# --- Options and results --------------------------------------------------------------------------
+
 
 Progress = Callable[[str], None]  # takes what is being done, in a few words
 
@@ -138,3 +283,154 @@ def compile_options(options: CompilerOptions) -> CompileOptions:
         time_limit_s=options.time_limit,
         **options.sizes,
     )
+
+
+# --- Why a compile failed, in one sentence with what to try next ----------------------------------
+
+
+_TENSOR = re.compile(r"tensor_name: (\S{1,200})")
+_PREFIX = re.compile(
+    r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : (?:Exception during loading: )?"
+    # where in its source it says so
+    r"(?:/\S{1,300}\.(?:h|cc):\d{1,6} [^(]{1,500}\(.{0,2000}?\) (?=[A-Z]))?"
+)
+_SHOWN = 5
+_REASONS = 3
+# Types that a tensor between two parts of a cut model cannot have.
+_NOT_BETWEEN = ("float64", "uint64", "bfloat16", "string", "complex")
+_WIDE_TYPES = {
+    "float64": "32-bit floats",
+    "bfloat16": "32-bit floats",
+    "uint64": "32-bit integers",
+}
+_FEW = 2
+
+
+def say_why(
+    stage: str,
+    soc: Soc,
+    outcome: RequestOutcome,
+    log: CompileLog,
+    unsupported: tuple[RefusedNode, ...],
+    *,
+    decisive: str = "",
+    quantized: bool = False,
+) -> Words:
+    """One sentence: what happened, to what, by how much, what to try.
+
+    `decisive` is the first line that says why, where no other is known to. `quantized` says that
+    the model has been quantized, so that doing so is no advice.
+    """
+    if unsupported:
+        return _unsupported(soc, unsupported, quantized=quantized)
+    if outcome.kind == "timeout":
+        what = f"{stage} was {outcome.sentence}; give more time with "
+        return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
+    if outcome.kind == "memory":
+        used = "" if outcome.peak_rss is None else f" at {format_size(outcome.peak_rss)}"
+        what = f"{stage} ran out of host memory{used}; a larger "
+        return what, Setting("memory_limit"), " or machine may do"
+    if outcome.kind == "crashed":
+        return f"{stage} failed: {outcome.sentence}; the log ends with {_last(outcome)}"
+    if log.cause is not None:
+        return _refusal(soc, log.cause, outcome.log)
+    if outcome.is_done:
+        why = f": {meaning(decisive, soc.name)}" if decisive else ", so there is no binary"
+        return f"QNN took no node of the model{why}"
+    code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
+    said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
+    if decisive and decisive not in outcome.sentence:
+        return f"{stage} was refused: {code}{meaning(decisive, soc.name)}; it ended with: {said}"
+    return f"{stage} was refused: {code}{said}"
+
+
+def needs_int8(failure: CompileFailure) -> bool:
+    """Whether a float model was refused because its SoC does not compute in FP16."""
+    return failure.soc.fp16 is False and any("FP16" in node.reason for node in failure.unsupported)
+
+
+def can_leave_rest(failure: CompileFailure) -> bool:
+    """Whether the rest of a model may compile without the nodes that QNN refused."""
+    types = (text for node in failure.unsupported for text in (*node.inputs, *node.outputs))
+    is_cut = failure.stage == "partition" and not failure.all_refused and not needs_int8(failure)
+    return is_cut and not any(text.startswith(_NOT_BETWEEN) for text in types)
+
+
+def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> Words:
+    """The nodes by reason, then what helps: never what cannot."""
+    by_reason: dict[str, list[RefusedNode]] = {}
+    for node in nodes[:_SHOWN]:
+        by_reason.setdefault(node.reason, []).append(node)
+    parts = [
+        f"{', '.join(_named(node, few=len(nodes) <= _FEW) for node in some)}"
+        f"{f': {reason}' if reason else ''}"
+        for reason, some in by_reason.items()
+    ]
+    more = f", and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    count = "a node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    what = f"QNN cannot take {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
+    return chain_words(what, *_cures(soc, nodes, quantized=quantized))
+
+
+def _named(node: RefusedNode, *, few: bool) -> str:
+    """Name and operator; with a few nodes also what they take and give."""
+    takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
+    types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
+    return f"{quote(node.name)} ({node.operator}{types})"
+
+
+def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> list[Words]:
+    types = [text for node in nodes for text in (*node.inputs, *node.outputs)]
+    wide = [word for word in _WIDE_TYPES if any(text.startswith(word) for text in types)]
+    better = dict.fromkeys(_WIDE_TYPES[word] for word in wide)
+    cures: list[Words] = [f"; export the model with {one}" for one in better]
+    if soc.fp16 is False and not quantized and any("FP16" in node.reason for node in nodes):
+        cures.append(("; try ", Setting("precision", "int8")))
+    return cures
+
+
+def _refusal(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
+    need, limit = refusal.need or 0, refusal.limit
+    if refusal.cause is Cause.GRAPH_LIMIT and limit is None:
+        return (
+            f"the graph's tensors in DDR need {need:,} bytes, more than the compiler can address; "
+            "try a smaller batch or input, or cut the model"
+        )
+    if refusal.cause is Cause.GRAPH_LIMIT and limit is not None:
+        return (
+            f"the graph needs {need:,} bytes, {soc.name} allows {limit:,} for one graph, "
+            f"{need - limit:,} too many; try a smaller batch or input, int8, or cut the model"
+        )
+    if refusal.cause is Cause.OP_OVER_VTCM:
+        return (
+            f"operator {quote(refusal.operator)} needs {need:,} bytes of VTCM at once and cannot "
+            "be cut; try more VTCM, a smaller input, int8, or another SoC"
+        )
+    if refusal.cause is Cause.PD_FULL:
+        return f"no process domain has room for {need:,} bytes; load fewer contexts"
+    if refusal.cause is Cause.BAD_DEVICE:
+        return f"the library does not know SoC {soc.name} (id {soc.model_id})"
+    if refusal.cause is Cause.OP_NOT_BUILDABLE:
+        return f"the compiler cannot build operator {quote(refusal.operator)} for {soc.name}"
+    if refusal.cause is Cause.TENSOR_TYPE:
+        return _tensor_refused(soc, refusal, log)
+    return f"the host ran out of memory: {_short(refusal.line)}"
+
+
+def _tensor_refused(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
+    names = (found[1] for line in log if (found := _TENSOR.search(line.text)))
+    name = next(names, "")
+    which = f"tensor {quote(name)}" if name else "a tensor"
+    return (
+        f"{which} cannot be given to QNN: {meaning(refusal.line, soc.name)}; export the "
+        "model with a type that QNN has"
+    )
+
+
+def _last(outcome: RequestOutcome) -> str:
+    return quote(outcome.tail[-1]) if outcome.tail else "nothing"
+
+
+def _short(text: str) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= 300 else f"{shown[:297]}..."

@@ -1,28 +1,309 @@
-"""Checks before a compile: models that compile and go wrong, or take minutes."""
+"""What is known before a compile: what goes wrong or takes minutes, sizes without a compiler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import ChildFailed, FreeDimensions, LoadError, UsageError
+from qnnmem.htp.compile import check_composed, check_options, is_composed, model_source
 from qnnmem.htp.compile.compiled import CompileOptions, HtpPrecision
-from qnnmem.htp.compile.fp16 import may_overflow
-from qnnmem.htp.compile.model import is_composed
-from qnnmem.htp.compile.ranks import wrong_ranks
-from qnnmem.loader.onnx.graph import bodies, integer
+from qnnmem.ir import Model
+from qnnmem.loader.onnx.graph import attribute, bodies, integer, is_op
 from qnnmem.loader.onnx.tensor import UNKNOWN
-from qnnmem.text import quote
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import PD_BUDGET, Soc, limits_of, pd_budget
+from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
+# --- Numbers of dimensions: a compile takes a wrong declaration as it is, and fails much later ----
+# Only rules that need no values are here; what they do not reach stays unknown.
 
+
+_BROADCAST = frozenset(
+    {
+        *("Add", "And", "BitShift", "Div", "Equal", "Greater", "GreaterOrEqual", "Less"),
+        *("LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum"),
+        *("Where", "Xor"),
+    }
+)
+_SAME = frozenset(
+    {
+        *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool"),
+        *("BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Concat", "Conv"),
+        *("ConvTranspose", "Cos", "Cosh", "CumSum", "DepthToSpace", "DequantizeLinear"),
+        *("Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GlobalAveragePool"),
+        *("GlobalMaxPool", "HardSigmoid", "HardSwish", "Hardmax", "Identity"),
+        *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log"),
+        *("LogSoftmax", "LpPool", "MaxPool", "Mish", "Neg", "Not", "PRelu", "Pad"),
+        *("QuantizeLinear", "Reciprocal", "Relu", "Resize", "Round", "Selu", "Shrink"),
+        *("Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Softsign"),
+        *("SpaceToDepth", "Split", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Tile", "TopK"),
+        *("Transpose",),
+    }
+)
+_FIXED = {"Flatten": (2,), "Gemm": (2,), "Shape": (1,), "LSTM": (4, 3, 3), "GRU": (4, 3)}
+
+
+def wrong_ranks(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
+    """Sentences about tensors that are declared with another number of dimensions than they get."""
+    declared = {
+        info.name: [size.dim_value or size.dim_param or "?" for size in _sizes(info)]
+        for info in (*graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
+    }
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    known = {name: len(tensor.dims) for name, tensor in constants.items()}
+    for info in graph.input:
+        if info.name in options.shapes:
+            known[info.name] = len(options.shapes[info.name])
+        elif info.type.tensor_type.HasField("shape"):
+            known.setdefault(info.name, len(_sizes(info)))
+    for node in graph.node:
+        for name, rank in zip(node.output, _ranks(node, known, constants), strict=False):
+            if rank is None:
+                continue
+            known[name] = rank
+            if name in declared and len(declared[name]) != rank:
+                shape = "x".join(map(str, declared[name])) or "scalar"
+                which = f"{quote(node.name)} ({node.op_type})" if node.name else node.op_type
+                yield (
+                    f"tensor {quote(name)} is declared with {len(declared[name])} dimensions "
+                    f"({shape}), and {which} gives {rank}"
+                )
+
+
+def _sizes(info: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
+    return list(info.type.tensor_type.shape.dim)
+
+
+def _ranks(
+    node: onnx.NodeProto, known: Mapping[str, int], constants: Mapping[str, onnx.TensorProto]
+) -> tuple[int | None, ...]:
+    """The rank of each output, None where it is not known."""
+    if node.domain not in ("", "ai.onnx"):
+        return ()
+    given = [known.get(name) for name in node.input if name]
+    first, count = given[0] if given else None, len(node.output)
+    if node.op_type in _FIXED:
+        return _FIXED[node.op_type]
+    if node.op_type in _SAME:
+        return (first,) * count
+    if node.op_type in _BROADCAST:
+        ranks = [rank for rank in given if rank is not None]
+        return (max(ranks) if len(ranks) == len(given) and ranks else None,)
+    if node.op_type == "MatMul" and all(rank is not None and rank >= 2 for rank in given):
+        return (max(rank for rank in given if rank is not None),)
+    if node.op_type == "Gather" and len(given) == 2 and None not in given:
+        return (sum(rank for rank in given if rank is not None) - 1,)
+    if node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] in constants:
+        return (_length(constants[node.input[1]]),)
+    return (_reduced(node, first, constants),)
+
+
+def _reduced(
+    node: onnx.NodeProto, rank: int | None, constants: Mapping[str, onnx.TensorProto]
+) -> int | None:
+    """The rank after axes are added or taken away; None where they are not known."""
+    given = {item.name: item for item in node.attribute}
+    kept = given["keepdims"].i if "keepdims" in given else 1
+    if rank is None or node.op_type.startswith("ArgM"):
+        return rank if kept or rank is None else rank - 1
+    is_reduce = node.op_type.startswith("Reduce")
+    if is_reduce and kept:
+        return rank
+    axes = next((constants[name] for name in node.input[1:2] if name in constants), None)
+    count = len(given["axes"].ints) if "axes" in given else axes and _length(axes)
+    if not count or not (is_reduce or node.op_type in ("Squeeze", "Unsqueeze")):
+        return None
+    return rank + count if node.op_type == "Unsqueeze" else rank - count
+
+
+def _length(tensor: onnx.TensorProto) -> int | None:
+    """Elements of a one-dimensional constant."""
+    return tensor.dims[0] if len(tensor.dims) == 1 else None
+
+
+# --- Constants that FP16 cannot hold --------------------------------------------------------------
+
+
+LARGEST_FP16 = 65504.0
+_MOST_BYTES = 256 << 20  # of constants that are folded and looked at
+_FOLDING_S = 30.0  # a warning is not worth more
 _NAMED = 3
+_FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
+# Inputs that do not become tensors of FP16. Of a Clip this was tried: limits of 3.4e38 do no harm.
+_PARAMETERS = {
+    "Clip": (1, 2),
+    "DequantizeLinear": (0, 1, 2),
+    "QuantizeLinear": (0, 1, 2),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+}
+_FACTORS = ("alpha", "beta", "gamma")
+
+
+@dataclass(frozen=True, slots=True)
+class _Large:
+    """A constant with values beyond FP16."""
+
+    name: str
+    operator: str  # that reads it
+    over: int
+    size: int
+    most: float
+
+
+def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
+    """One warning that names the constants of the compiled graph beyond FP16, if there are any."""
+    folded = _folded(path, model, options)
+    search = _Search(path)
+    found = {one.name: one for one in search.large(folded or model.proto.graph, {})}
+    if found:
+        named = [
+            f"{quote(one.name)} of {one.operator} ({one.over:,} of {one.size:,} values, up to "
+            f"{one.most:.3g})"
+            for one in list(found.values())[:_NAMED]
+        ]
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        yield (
+            f"{counted(len(found), 'constant')} may overflow: HTP computes in FP16, which ends at "
+            f"{LARGEST_FP16:,.0f}: {', '.join(named)}{more}"
+        )
+
+
+def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.GraphProto | None:
+    """The graph as the compiler gets it: ONNX Runtime has folded it. None where that fails."""
+    from qnnmem.loader.onnx.inputs import Fixed
+    from qnnmem.loader.onnx.passes.resolve import open_model, resolve
+    from qnnmem.loader.onnx.tensor import stored_bytes, tensors
+    from qnnmem.loader.onnx.trial.child import TrialChild
+
+    if sum(map(stored_bytes, tensors(model.proto))) > _MOST_BYTES:
+        return None
+    given = Fixed(options.dims, options.shapes, options.values)
+    try:
+        with TrialChild(path, min(_FOLDING_S, options.time_limit_s)) as child:
+            return child.optimise(resolve(open_model(model, child), given).proto()).graph
+    except (LoadError, UsageError, ChildFailed):  # the compile will say why
+        return None
+
+
+class _Search:
+    """Looks at constants that nodes read, within a budget of bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._left = path, _MOST_BYTES
+
+    def large(
+        self, graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]
+    ) -> Iterator[_Large]:
+        """Constants beyond FP16 of a graph and of every body in it: each may run."""
+        known = {**outer, **{item.name: item for item in _constants(graph)}}
+        for node in graph.node:
+            for body in bodies(node):
+                yield from self.large(body, known)
+            if is_op(node, "BatchNormalization") and all(name in known for name in node.input[1:]):
+                yield from self._batch_norm(node, known)
+                continue
+            yield from _attributes(node)
+            skipped = _PARAMETERS.get(node.op_type, ())
+            for at, name in enumerate(node.input):
+                if name in known and at not in skipped:
+                    yield from _beyond(name, node, self._values(known[name]))
+
+    def _batch_norm(
+        self, node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]
+    ) -> Iterator[_Large]:
+        """The factor and the summand that the library makes of the four constants."""
+        import numpy
+
+        values = [self._values(known[name]) for name in node.input[1:5]]
+        if any(one is None for one in values):
+            return
+        scale, bias, mean, variance = (numpy.asarray(one, "f8") for one in values)
+        found = attribute(node, "epsilon")
+        epsilon = 1e-5 if found is None else found.f
+        with numpy.errstate(all="ignore"):
+            factor = scale / numpy.sqrt(variance + epsilon)
+            for name, one in ((node.input[1], factor), (node.input[2], bias - mean * factor)):
+                yield from _beyond(name, node, one)
+
+    def _values(self, tensor: onnx.TensorProto) -> NDArray[Any] | None:
+        """The numbers of a constant of floats, wherever they lie; else None."""
+        import numpy
+
+        from qnnmem.loader.onnx.tensor import embed, stored_bytes
+
+        if tensor.data_type not in _FLOATS or stored_bytes(tensor) > self._left:
+            return None
+        if tensor.data_location:
+            outside, tensor = tensor, type(tensor)()
+            tensor.CopyFrom(outside)
+            try:
+                embed(self._path, tensor)
+            except LoadError:  # which the compile will say
+                return None
+        self._left -= stored_bytes(tensor)
+        kind = "<f4" if tensor.data_type == _FLOATS[0] else "<f8"
+        if tensor.raw_data:
+            return numpy.frombuffer(tensor.raw_data, kind)
+        return numpy.array(tensor.float_data or tensor.double_data, kind)
+
+
+def _beyond(name: str, node: onnx.NodeProto, values: NDArray[Any] | None) -> Iterator[_Large]:
+    """A constant with finite values beyond FP16; infinity is meant as such."""
+    import numpy
+
+    if values is None:
+        return
+    size = numpy.abs(values[numpy.isfinite(values)])
+    over = int((size > LARGEST_FP16).sum())
+    if over:
+        who = f"{node.op_type} {quote(node.name)}" if node.name else node.op_type
+        yield _Large(name, who, over, int(values.size), float(size.max()))
+
+
+def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
+    """Factors that are attributes, say of a LeakyRelu."""
+    import numpy
+
+    for found in node.attribute:
+        if found.name in _FACTORS:
+            yield from _beyond(found.name, node, numpy.array([found.f]))
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Stored tensors of a graph by the names under which nodes read them."""
+    import onnx
+
+    yield from graph.initializer
+    for node in graph.node:
+        for found in node.attribute if is_op(node, "Constant") else ():
+            floats = [found.f] if found.name == "value_float" else list(found.floats)
+            if found.name == "value":
+                tensor = onnx.TensorProto()
+                tensor.CopyFrom(found.t)
+            elif floats:
+                tensor = onnx.TensorProto(data_type=1, dims=[len(floats)], float_data=floats)
+            else:
+                continue
+            tensor.name = next(iter(node.output), "")
+            yield tensor
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _MANY_STEPS = 200
 _SHAPING_S = 60.0  # for shapes inside a model: a warning is not worth more
@@ -87,3 +368,85 @@ def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
                 shape = scope.types.get(node.input[0], UNKNOWN).shape or ()
                 axis = integer(node, "layout", 0)  # 1: the batch comes first
                 yield node, shape[axis] if 0 <= axis < len(shape) else 0
+
+
+# --- Sizes and limits, for machines without a compiler --------------------------------------------
+# Everything that a compile would refuse before it begins is refused here too, so that nobody moves
+# to another machine to learn of a typing error.
+
+
+Facts = tuple[tuple[str, Sourced], ...]
+
+_BITS = {HtpPrecision.FP16: 16, HtpPrecision.INT8: 8, HtpPrecision.W8A16: 8}  # of weights
+_SOCS = 3  # limits of more are a table of their own
+
+
+def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -> Facts:
+    """The sizes of a model and the limits of SoCs, each with its origin."""
+    for soc in socs:
+        check_options(soc, options)
+    if is_composed(path):
+        check_composed(path, options)
+    few = socs if len(socs) <= _SOCS else ()
+    limits = dict(limit for soc in few for limit in limits_of(soc))
+    limits = limits or {PD_BUDGET: pd_budget()}  # which is the same for all
+    return (*_known_sizes(path, options), *limits.items())
+
+
+def _known_sizes(path: Path, options: CompileOptions) -> Facts:
+    """Weights, inputs and outputs; nothing of a model that the compiler alone reads."""
+    from qnnmem.loader import kind_of, load
+
+    if options.trust:  # a library composes its graphs only into another
+        return ()
+    try:
+        model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
+    except FreeDimensions:
+        raise
+    except LoadError:
+        if kind_of(path) != "onnx":
+            raise
+        _check_readable(path, options)
+        return ()
+    if options.calibration is not None:
+        _check_samples(options.calibration, model)
+    return (*_weights(model, options.precision), *_io(model))
+
+
+def _check_readable(path: Path, options: CompileOptions) -> None:
+    """What a compile does before the library is asked."""
+    with tempfile.TemporaryDirectory(".qnnmem") as folder:
+        scratch = Path(folder)
+        source = model_source(path, options, scratch)
+        if options.precision is not HtpPrecision.FP16:
+            source.fixed()
+
+
+def _check_samples(place: Path, model: Model) -> None:
+    from qnnmem.calibration import Input, find_samples
+
+    tensors = (model.tensors[name] for name in model.inputs)
+    find_samples(place, [Input(t.name, t.dtype.value, t.shape) for t in tensors])
+
+
+def _weights(model: Model, precision: HtpPrecision) -> Facts:
+    constants = [model.tensors[name] for name in model.constants]
+    stored = sum(tensor.nbytes for tensor in constants)
+    floats = [tensor for tensor in constants if tensor.dtype.is_float]
+    real = sum(tensor.nbytes for tensor in floats)
+    bits = _BITS[precision]
+    made = stored - real + sum(tensor.nbytes_at(min(bits, tensor.dtype.bits)) for tensor in floats)
+    source = "constants as the file stores them"
+    found = [("weights in the file", Sourced(stored, Origin.COMPUTED, source))]
+    if made != stored and 2 * real > stored:  # the floats of a quantized model are scales
+        source = f"{bits // 8} bytes for each float" if bits > 8 else "a byte for each float"
+        source += ", before the compiler packs them"
+        found.append((f"weights as {precision.value}", Sourced(made, Origin.COMPUTED, source)))
+    return tuple(found)
+
+
+def _io(model: Model) -> Facts:
+    source = "elements times element size, without pads"
+    ends = (("inputs", model.inputs), ("outputs", model.outputs))
+    sizes = ((name, sum(model.tensors[one].nbytes for one in names)) for name, names in ends)
+    return tuple((name, Sourced(size, Origin.COMPUTED, source)) for name, size in sizes)

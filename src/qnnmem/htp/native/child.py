@@ -116,31 +116,25 @@ def _answer(served: Served) -> WireMessage:
 
 def _perform(folder: Path, request: AnyRequest) -> WireMessage:
     """Carry a request out with the libraries in a folder, which are imported as they are needed."""
-    from qnnmem.htp.native import backend, session, system
+    from qnnmem.htp.native import library, session
 
     match request:
         case VersionsRequest():
-            return backend.versions(folder)
+            return library.versions(folder)
         case LoadRequest():
-            return backend.load(folder, request)
+            return library.load(folder, request)
         case SystemInfoRequest():
-            return system.system_info(folder, request)
+            return library.system_info(folder, request)
         case CallsRequest():
-            from qnnmem.htp.native.client import carry_out
-
-            return carry_out(folder, request)
+            return library.carry_out(folder, request)
         case ComposeRequest():
             from qnnmem.htp.native.compose import compose
 
             return compose(folder, request)
         case QuantizeRequest():
-            from qnnmem.htp.native.quantize import quantize
-
-            return quantize(request)
+            return session.quantize(request)
         case ListenRequest():
-            from qnnmem.htp.native.listener import listen
-
-            return listen(folder, request)
+            return session.listen(folder, request)
         case CompileRequest():
             return session.compile_model(folder, request)
         case CompareRequest():

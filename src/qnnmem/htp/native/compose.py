@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.backend import ERROR, INFO, VERBOSE, opened_device, say
+from qnnmem.htp.native.library import ERROR, INFO, VERBOSE, opened_device, say
 from qnnmem.htp.requests import CompileReply, ComposeRequest, HtpSettings
 from qnnmem.loader.dlc.model_library import compose_library
 from qnnmem.qnn.abi import (

@@ -9,35 +9,69 @@
     context.free()
     backend.free()
 
+Graphs can also be composed call by call. The calls are made in the real library when a graph is
+finalized; what the library refuses then is said with its code and the name of the call.
+
+    context = HtpComposedContext.create(backend, soc="SM8650")
+    graph = context.create_graph("graph")
+    x = graph.create_tensor("x", DataType.FLOAT_32, (1, 8), TensorType.APP_WRITE)
+    ...
+    graph.add_node("qti.aisw", "ElementWiseNeuron", {"operation": 4}, [x], [y])
+    graph.finalize()
+    graph.execute(inputs, outputs)
+
 Results are the real library's. Its build for x86 registers no memory and checks little of what an
 execution gets, so registration and the checks are ours; the codes are QNN's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from qnnmem.arguments import expect, expect_items
+from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.caller import caller_line
 from qnnmem.contract.leaks import of_process
 from qnnmem.contract.rules import MEASURED, FindingLog, finding
-from qnnmem.errors import CannotTell, UsageError
+from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.qmem.layer import Compute, Given, IoLayer
-from qnnmem.htp.qmem.library import LibraryGraph
-from qnnmem.htp.qmem.memory import HtpMemDescriptor, MemRegistry
-from qnnmem.htp.qmem.rpcmem import HEAP
+from qnnmem.htp.compile import CompileOptions, check_options
+from qnnmem.htp.compile.refused import decisive_line
+from qnnmem.htp.library import check_started
+from qnnmem.htp.log import parse_log
+from qnnmem.htp.qmem.layer import Compute, Given, IoLayer, LibraryGraph, numpy_type
+from qnnmem.htp.qmem.memory import (
+    HEAP,
+    RPCMEM_DEFAULT_FLAGS,
+    RPCMEM_HEAP_ID_SYSTEM,
+    HtpMemDescriptor,
+    MemRegistry,
+    SharedBuffer,
+    packed_offsets,
+    rpcmem_alloc,
+    rpcmem_free,
+)
+from qnnmem.htp.requests import ComposeRequest, HtpSettings, RequestOutcome
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
+from qnnmem.qnn.graph import ComposedOp
+from qnnmem.qnn.graph_draft import GraphDraft
+from qnnmem.qnn.recorded import CallFile, recorded_calls
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
-from qnnmem.results.qmem import Inference
-from qnnmem.targets.socs import find_soc
+from qnnmem.results.qmem import Inference, IoMode
+from qnnmem.targets.socs import Soc, find_soc
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
+from qnnmem.wire import write_frame
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CREATE, _FREE = "QnnContext_createFromBinary", "QnnContext_free"
 _RETRIEVE, _EXECUTE = "QnnGraph_retrieve", "QnnGraph_execute"
@@ -314,3 +348,265 @@ def _tensor(tensor: HtpTensor) -> QnnTensor:
         quant,
         tensor.mem_type,
     )
+
+
+# --- Contexts whose graphs are composed call by call, then finalized ------------------------------
+
+
+_FINALIZE, _CREATE_GRAPH, _BINARY = "QnnGraph_finalize", "QnnGraph_create", "QnnContext_getBinary"
+_NOT_FINALIZED, _GRAPH_NOT_FINALIZED, _INVALID_NAME, _FAILED = 5003, 6023, 6003, 6022
+_SOURCE = "QNN headers; graphs are composed in libQnnHtp for x86"
+
+
+class HtpComposedContext(HtpClientContext):
+    """`Qnn_ContextHandle_t` of a context that begins without graphs."""
+
+    def __init__(
+        self, backend: HtpBackend, soc: Soc, options: CompileOptions, room: int | None
+    ) -> None:
+        self._soc, self._options = soc, options
+        self._folder = temporary_folder()
+        self._drafts: dict[str, HtpComposedGraph] = {}
+        path = Path(self._folder.name, "composed.bin")
+        super().__init__(backend, path, (), soc.model_id, room)
+
+    @classmethod
+    def create(
+        cls,
+        backend: HtpBackend,
+        *,
+        soc: str,
+        vtcm_mb: int | None = None,
+        opt_level: int | None = None,
+        room: int | None = None,
+    ) -> HtpComposedContext:
+        """`QnnContext_create` for a SoC; the settings are those of all its graphs.
+
+        `room` is what the process domain has left for registered memory, in bytes.
+        """
+        expect(backend, HtpBackend, "a context needs the backend that HtpBackend.create made")
+        expect(soc, str, "a SoC is given by its name")
+        target, options = find_soc(soc), CompileOptions(vtcm_mb=vtcm_mb, opt_level=opt_level)
+        check_options(target, options)
+        backend.check_alive("QnnContext_create")
+        return cls(backend, target, options, room)
+
+    def create_graph(self, name: str) -> HtpComposedGraph:
+        """`QnnGraph_create`."""
+        self._check_alive(_CREATE_GRAPH)
+        if not isinstance(name, str) or not name or name in self._drafts:
+            known = isinstance(name, str) and name in self._drafts
+            why = f"there is a graph {quote(name)}" if known else "a graph has a name"
+            self.refuse(_INVALID_NAME, why, _CREATE_GRAPH)
+        self._drafts[name] = HtpComposedGraph(self, name)
+        return self._drafts[name]
+
+    def get_binary(self) -> bytes:
+        """`QnnContext_getBinary`: the context binary of all graphs, which are finalized."""
+        self._check_alive(_BINARY)
+        waits = [name for name, draft in self._drafts.items() if not draft.is_finalized]
+        if waits or not self._drafts:
+            why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"
+            self.refuse(_NOT_FINALIZED, why, _BINARY)
+        return self.path.read_bytes()
+
+    def free(self) -> None:
+        """`QnnContext_free`."""
+        super().free()
+        self._folder.cleanup()
+
+    def refuse(self, code: int, sentence: str, call: str) -> NoReturn:
+        """Fail as the library would."""
+        found = Finding("", sentence, call, source=_SOURCE, line=caller_line())
+        self.registry.fail(code, found)
+
+    def finalize(self, graph: HtpComposedGraph) -> HtpClientGraph:
+        """Have the library make all finalized graphs and one more."""
+        drafts = [one for one in self._drafts.values() if one.is_finalized or one is graph]
+        calls, made = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
+        _write_calls(drafts, calls)
+        # Each tensor says itself whether it is a memhandle.
+        wanted = self._options
+        settings = HtpSettings(self._soc.model_id, wanted.vtcm_mb, wanted.opt_level, log="info")
+        request = ComposeRequest("calls", calls, made, settings)
+        backend = self.backend
+        outcome = backend.worker.ask(request, time_limit_s=backend.time_limit_s)
+        calls.unlink()
+        check_started(outcome)
+        if not outcome.is_done:
+            self._not_made(outcome, graph.name)
+        made.replace(self.path)
+        self.described = read_context(self.path).graphs
+        return self.graph_retrieve(graph.name)
+
+    def _not_made(self, outcome: RequestOutcome, name: str) -> NoReturn:
+        if outcome.kind != "refused" or outcome.code is None:
+            why = outcome.sentence[:300]
+            raise CannotTell(f"the library did not finalize graph {quote(name)}: {why}")
+        cause = parse_log(outcome.log).cause
+        line = decisive_line(outcome.log) if cause is None else cause.line
+        said = f"{outcome.sentence}: {line}" if line else outcome.sentence
+        self.refuse(outcome.code, f"graph {quote(name)}: {said}", _FINALIZE)
+
+
+class HtpComposedGraph(GraphDraft):
+    """`Qnn_GraphHandle_t`: composed first, finalized, then executed."""
+
+    def __init__(self, context: HtpComposedContext, name: str) -> None:
+        super().__init__(name, context.refuse)
+        self.context = context
+        self._ready: HtpClientGraph | None = None
+
+    def finalize(self) -> None:
+        """`QnnGraph_finalize`: the real library compiles the graph."""
+        self._check_open(_FINALIZE)
+        if not any(isinstance(one, ComposedOp) for one in self.calls):
+            self.context.refuse(_FAILED, f"graph {quote(self.name)} has no node", _FINALIZE)
+        self._ready = self.context.finalize(self)
+        self.is_finalized = True
+
+    def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
+        """Inputs and outputs to be filled in for an execution."""
+        return self._finalized("QnnGraph_execute").tensors()
+
+    def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
+        """`QnnGraph_execute`; gives what was reserved and copied on the way."""
+        return self._finalized("QnnGraph_execute").execute(inputs, outputs)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of internal memory for raw inputs and outputs now."""
+        return 0 if self._ready is None else self._ready.reserved
+
+    def _finalized(self, call: str) -> HtpClientGraph:
+        if self._ready is None:
+            why = f"graph {quote(self.name)} is not finalized"
+            self.context.refuse(_GRAPH_NOT_FINALIZED, why, call)
+        return self._ready
+
+
+def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
+    """Write the calls of graphs as the child makes them again."""
+    data = bytearray()
+    graphs = [recorded_calls(draft.name, draft.calls, data) for draft in drafts]
+    with path.open("wb") as stream:
+        write_frame(stream, CallFile(graphs), data)
+
+
+# --- One graph, with all memory registered and freed in the right order ---------------------------
+
+
+class HtpSession:
+    """One graph of an HTP context binary, ready to run.
+
+    With `io` memhandle all inputs and outputs lie in one shared buffer, registered once for every
+    run; with raw they are plain memory, which the backend copies. Values are as the graph stores
+    them: a quantized tensor takes and gives its integers.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        graph: str | None = None,
+        io: str = "memhandle",
+        soc: str | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        if io not in [mode.value for mode in IoMode]:
+            raise UsageError(
+                f"inputs and outputs are handed over raw or memhandle, not {quote(io)}"
+            )
+        self.backend = HtpBackend.create(compute=compute)
+        self.context = HtpClientContext.create_from_binary(self.backend, path, soc=soc)
+        try:
+            self.graph = self.context.graph_retrieve(graph)
+        except BaseException:  # nobody has a session to close
+            self.context.free()
+            self.backend.free()
+            raise
+        self.last: Inference | None = None  # what the latest run reserved and copied
+        self._inputs, self._outputs = self.graph.tensors()
+        self._views: dict[str, memoryview] = {}
+        self._buffer: SharedBuffer | None = None
+        self._handles: list[MemHandle] = []
+        self._set_up(IoMode(io))
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Return the outputs of one inference; the arrays are copies."""
+        import numpy
+
+        given = expect_mapping(feeds, "inputs are given as a mapping from their names to arrays")
+        inputs = {tensor.name: tensor for tensor in self.graph.described.inputs}
+        for name in given.keys() ^ inputs.keys():
+            known = ", ".join(map(quote, list(inputs)[:_SHOWN]))
+            raise UsageError(f"inputs are {known}; {quote(name)} is missing or not among them")
+        for name, value in given.items():
+            self._views[name][:] = _stored(inputs[name], value)
+        self.last = self.graph.execute(self._inputs, self._outputs)
+        return {
+            tensor.name: numpy.frombuffer(bytes(self._views[tensor.name]), numpy_type(tensor))
+            .reshape(tensor.dimensions)
+            .copy()
+            for tensor in self.graph.described.outputs
+        }
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Rules that were broken so far."""
+        return self.backend.findings
+
+    def close(self) -> None:
+        """Free handles, buffer, context and backend, in that order."""
+        if self.context.is_freed:
+            return
+        if self._handles:
+            self.context.mem_deregister(self._handles)
+        self._views.clear()
+        rpcmem_free(self._buffer)
+        self.context.free()
+        self.backend.free()
+
+    def __enter__(self) -> HtpSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _set_up(self, mode: IoMode) -> None:
+        tensors = [*self._inputs, *self._outputs]
+        if mode is IoMode.RAW:
+            for tensor in tensors:
+                memory = bytearray(tensor.nbytes)
+                tensor.mem_type, tensor.client_buf = TensorMemType.RAW, memory
+                self._views[tensor.name] = memoryview(memory)
+            return
+        offsets, end = packed_offsets(tensor.nbytes for tensor in tensors)
+        self._buffer = rpcmem_alloc(RPCMEM_HEAP_ID_SYSTEM, RPCMEM_DEFAULT_FLAGS, end)
+        if self._buffer is None:
+            raise OutputError(f"{end:,} bytes of shared memory cannot be had here")
+        descriptors = [
+            HtpMemDescriptor.inside(self._buffer, tensor.dimensions, tensor.data_type, offset)
+            for tensor, offset in zip(tensors, offsets, strict=True)
+        ]
+        self._handles = self.context.mem_register(descriptors)
+        for tensor, handle in zip(tensors, self._handles, strict=True):
+            tensor.mem_type, tensor.mem_handle = TensorMemType.MEMHANDLE, handle
+            self._views[tensor.name] = handle.view
+
+
+def _stored(tensor: HtpTensor, value: Any) -> bytes:
+    """The bytes of an input, whose type and shape must be the tensor's."""
+    import numpy
+
+    array = numpy.asarray(value)
+    kind = numpy_type(tensor)
+    if array.dtype.name != kind or array.shape != tensor.dimensions:
+        what = f"input {quote(tensor.name)} is {kind} {list(tensor.dimensions)}"
+        raise UsageError(f"{what}, but was given as {array.dtype.name} {list(array.shape)}")
+    return array.tobytes()

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from qnnmem.cache import NOWHERE, cache_folder
 from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
-from qnnmem.htp.remote.parcel import RequestFolder, pack, unpack
-from qnnmem.htp.remote.store import FileStore, IncomingFile
+from qnnmem.htp.remote.files import FileStore, IncomingFile, RequestFolder, pack, unpack
 from qnnmem.htp.requests import CompileRequest, HtpSettings
 from qnnmem.text import sentence
 from qnnmem.wire import decode, encode

@@ -22,6 +22,14 @@ import msgspec
 
 from qnnmem.errors import Damaged, NoCompiler, OutputError, QnnMemError
 from qnnmem.htp.installed import installed_library
+from qnnmem.htp.remote.files import (
+    FileStore,
+    IncomingFile,
+    RequestFolder,
+    full_or,
+    unpack,
+    with_paths,
+)
 from qnnmem.htp.remote.messages import (
     BEAT_S,
     CLIENT_LINE,
@@ -46,10 +54,8 @@ from qnnmem.htp.remote.messages import (
     hello_frame,
     parts_of,
 )
-from qnnmem.htp.remote.parcel import RequestFolder, unpack
-from qnnmem.htp.remote.store import FileStore, IncomingFile, full_or
-from qnnmem.htp.worker import RequestOutcome, Tick, Worker, default_memory_limit
-from qnnmem.htp.worker.remote import with_paths
+from qnnmem.htp.requests import RequestOutcome, Tick
+from qnnmem.htp.worker import Worker, default_memory_limit
 from qnnmem.temporary_folder import remove_abandoned_inside, temporary_folder
 from qnnmem.text import sentence
 from qnnmem.version import __version__

@@ -1,25 +1,35 @@
 """The description inside a context binary: compiled graphs as canonical JSON and back.
 
 Canonical means: keys sorted, no white space, ASCII with escapes, tensors and quantization sorted by
-name. Equal contexts have equal descriptions.
+name. Equal contexts have equal descriptions. Every value is read with its type and its range, and
+refused with the path to it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import asdict
 
 from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.loader.onnx.tensor import DTYPES
-from qnnmem.lpai.binary.fields import Record, flag, integer, listing, optional, pair, text, word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.results.inspect import FrameWindow
 from qnnmem.text import quote
-from qnnmem.units import MAX_RANK, Align, Bytes, Offset, Step
+from qnnmem.units import MAX_RANK
+
+MAX_TEXT = 1 << 16  # characters of a name or a note
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+Read = Callable[[Any], T]
 
 MAX_META = 64 << 20  # bytes
 # Brackets and commas bound how many values a parser makes, and so its memory, before it starts.
@@ -30,39 +40,116 @@ MAX_ELEMENTS = 1 << 40  # of a tensor
 MAX_POOL = 1 << 40  # bytes
 MAX_COUNT = (1 << 31) - 1  # frames, nodes, float ops
 _MAX_BODIES_DEEP = 16
+# Fields that are stored elsewhere, or said before there is a plan.
+_NOT_STORED = frozenset(("program", "assumed", "encodings", "holds_for"))
 
-_CONTEXT = frozenset(("producer", "hw_version", "graphs"))
-_GRAPH = frozenset(
-    (
-        *("name", "model", "buffers", "scratch_bytes", "persistent_bytes", "align", "io", "states"),
-        *("windows", "quants", "constants", "in_order", "notes", "float_ops"),
-    )
-)
-_MODEL = frozenset(
-    (
-        *("name", "format", "tensors", "ops", "inputs", "outputs"),
-        *("constants", "states", "buffers", "notes"),
-    )
-)
-_OP = frozenset(("name", "type", "inputs", "outputs", "effect", "sources", "bodies", "repeats"))
-_TENSOR = frozenset(("name", "dtype", "shape"))
-_FIXED = frozenset(("name", "size", "live", "align", "offset"))
-_BUFFER = frozenset(("name", "pool", "size", "live", "offset", "aliases"))
-_QUANT = frozenset(("name", "scale", "zero_point"))
-_WINDOW = ("name", "old", "new", "frames", "size", "stride", "blocking", "padding", "reset")
-_CONSTANT = ("name", "element", "shape", "offset", "size", "folded")
 
-_size = integer(0, MAX_POOL)
-_count = integer(0, MAX_COUNT)
-_positive = integer(1, MAX_COUNT)
-_align = integer(1, 1 << 20)
-_step_pair = pair(integer(-1, MAX_COUNT))
-_zero_point = integer(-(1 << 31), (1 << 31) - 1)
-_dimensions = listing(integer(0, MAX_ELEMENTS), MAX_RANK)
-_counts = listing(_count)
-_names = listing(text)
-_text_pairs = listing(pair(text))
-_dtype, _effect, _pool, _io = word(DType), word(Effect), word(Pool), word(Io)
+class Row(Generic[T]):
+    """How a value is stored: a JSON object that has exactly these keys, each with its reader."""
+
+    def __init__(self, make: Callable[..., T], **reads: Read[Any]) -> None:
+        self._make, self._reads = make, reads
+
+    def __call__(self, value: Any) -> T:
+        """Read an object."""
+        if type(value) is not dict:
+            raise Damaged(f"is {_shown(value)} where an object belongs")
+        if value.keys() != self._reads.keys():
+            missing = sorted(self._reads.keys() - value.keys())
+            extra = sorted(value.keys() - self._reads.keys())
+            fault = f"lacks {quote(missing[0])}" if missing else f"has unknown {quote(extra[0])}"
+            raise Damaged(fault)
+        return self._make(**{key: self._value(key, value[key]) for key in self._reads})
+
+    def _value(self, key: str, value: Any) -> Any:
+        try:
+            return self._reads[key](value)
+        except Damaged as exc:
+            raise exc.inside(f".{key}") from None
+
+
+def text(value: Any) -> str:
+    """A string of bounded length."""
+    if type(value) is not str:
+        raise Damaged(f"is {_shown(value)} where a text belongs")
+    if len(value) > MAX_TEXT:
+        raise Damaged(f"has {len(value):,} characters, more than {MAX_TEXT:,}")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if type(value) is not bool:
+        raise Damaged(f"is {_shown(value)} where true or false belongs")
+    return value
+
+
+def integer(low: int, high: int) -> Read[int]:
+    """Reads whole numbers `low <= n <= high`."""
+
+    def read(value: Any) -> int:
+        if type(value) is not int:
+            raise Damaged(f"is {_shown(value)} where a whole number belongs")
+        if not low <= value <= high:
+            raise Damaged(f"is {quote(value)}, not between {low:,} and {high:,}")
+        return value
+
+    return read
+
+
+def word(kind: type[E]) -> Read[E]:
+    """Reads the words of a closed set."""
+    words = {member.value: member for member in kind}
+
+    def read(value: Any) -> E:
+        found = words.get(value) if type(value) is str else None
+        if found is None:
+            raise Damaged(f"is {_shown(value)}, none of {', '.join(words)}")
+        return found
+
+    return read
+
+
+def listing(read: Read[T], most: int | None = None) -> Read[tuple[T, ...]]:
+    """Reads lists whose elements `read` understands."""
+
+    def read_all(value: Any) -> tuple[T, ...]:
+        if type(value) is not list:
+            raise Damaged(f"is {_shown(value)} where a list belongs")
+        if most is not None and len(value) > most:
+            raise Damaged(f"has {len(value):,} entries, more than {most:,}")
+        found: list[T] = []
+        try:
+            for element in value:
+                found.append(read(element))
+        except Damaged as exc:
+            raise exc.inside(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return read_all
+
+
+def pair(read: Read[T]) -> Read[tuple[T, T]]:
+    """Reads lists of exactly two."""
+
+    def read_two(value: Any) -> tuple[T, T]:
+        found = listing(read, 2)(value)
+        if len(found) != 2:
+            raise Damaged("does not have two entries")
+        return found[0], found[1]
+
+    return read_two
+
+
+def optional(read: Read[T]) -> Read[T | None]:
+    """Reads what may be null."""
+    return lambda value: None if value is None else read(value)
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value) if isinstance(value, float) else quote(value)
 
 
 class Description(NamedTuple):
@@ -81,89 +168,29 @@ def encode(context: CompiledContext) -> bytes:
     value = {
         "producer": context.producer,
         "hw_version": context.hw_version,
-        "graphs": [_graph_value(graph) for graph in context.graphs],
+        "graphs": context.graphs,
     }
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
     ).encode("ascii")
 
 
-def _plain(value: Any) -> int | float:
-    """A number of numpy's as Python's own."""
-    return int(value) if hasattr(value, "__index__") else float(value)
-
-
-def _graph_value(graph: CompiledGraph) -> dict[str, Any]:
-    return {
-        "name": graph.name,
-        "model": _model_value(graph.model),
-        "buffers": [_buffer_value(buffer) for buffer in graph.buffers],
-        "scratch_bytes": graph.scratch_bytes,
-        "persistent_bytes": graph.persistent_bytes,
-        "align": graph.align,
-        "io": graph.io.value,
-        "states": graph.states,
-        "windows": [{key: getattr(window, key) for key in _WINDOW} for window in graph.windows],
-        "quants": [
-            {"name": name, "scale": float(quant.scale), "zero_point": quant.zero_point}
-            for name, quant in sorted(graph.quants.items())
-        ],
-        "constants": [{key: getattr(c, key) for key in _CONSTANT} for c in graph.constants],
-        "in_order": graph.in_order,
-        "notes": graph.notes,
-        "float_ops": graph.float_ops,
-    }
-
-
-def _model_value(model: Model) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "format": model.format,
-        "tensors": [
-            {"name": name, "dtype": tensor.dtype.value, "shape": tensor.shape}
-            for name, tensor in sorted(model.tensors.items())
-        ],
-        "ops": [_op_value(op) for op in model.ops],
-        "inputs": model.inputs,
-        "outputs": model.outputs,
-        "constants": model.constants,
-        "states": model.states,
-        "buffers": [
-            {
-                "name": buffer.name,
-                "size": buffer.size,
-                "live": (buffer.live.lower, buffer.live.upper),
-                "align": buffer.align,
-                "offset": buffer.offset,
-            }
-            for buffer in model.buffers
-        ],
-        "notes": model.notes,
-    }
-
-
-def _op_value(op: Op) -> dict[str, Any]:
-    return {
-        "name": op.name,
-        "type": op.type,
-        "inputs": op.inputs,
-        "outputs": op.outputs,
-        "effect": op.effect.value,
-        "sources": op.sources,
-        "bodies": [_model_value(body) for body in op.bodies],
-        "repeats": op.repeats,
-    }
-
-
-def _buffer_value(buffer: PlacedBuffer) -> dict[str, Any]:
-    return {
-        "name": buffer.name,
-        "pool": buffer.pool.value,
-        "size": buffer.size,
-        "live": (buffer.live.lower, buffer.live.upper),
-        "offset": buffer.offset,
-        "aliases": buffer.aliases,
-    }
+def _plain(value: Any) -> Any:
+    """What `json` cannot write by itself, as something that it can."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Span):
+        return (value.lower, value.upper)
+    if isinstance(value, Mapping):  # tensors or quantization, by name
+        return [{**_plain(row), "name": name} for name, row in sorted(value.items())]
+    if isinstance(value, Quant):
+        return {"scale": float(value.scale), "zero_point": value.zero_point}
+    if isinstance(value, FrameWindow):
+        return asdict(value)
+    if is_dataclass(value):
+        names = (field.name for field in fields(value))
+        return {name: getattr(value, name) for name in names if name not in _NOT_STORED}
+    return int(value) if hasattr(value, "__index__") else float(value)  # a number of numpy's
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -172,16 +199,17 @@ def _buffer_value(buffer: PlacedBuffer) -> dict[str, Any]:
 def decode(data: bytes, programs: Sequence[bytes]) -> Description:
     """The context that a description describes; raises `Damaged`.
 
-    Every value has its type and range; whether values fit each other is for `binary_check`.
+    Every value has its type and range; whether values fit each other is for `binary/check`.
     """
-    record = Record(_parse(data), _CONTEXT)
-    producer, hw_version = record.get("producer", text), record.get("hw_version", text)
-    values = record.get("graphs", listing(lambda value: value, MAX_GRAPHS))
-    if len(values) != len(programs):
-        raise Damaged(f"has {len(values):,} entries for {len(programs):,} programs", "graphs")
-    numbered = iter(programs)
-    graphs = record.get("graphs", listing(lambda value: _graph(value, next(numbered))))
-    return Description(producer, hw_version, graphs)
+
+    def graphs(value: Any) -> tuple[CompiledGraph, ...]:
+        rows = listing(lambda row: row, MAX_GRAPHS)(value)
+        if len(rows) != len(programs):
+            raise Damaged(f"has {len(rows):,} entries for {len(programs):,} programs")
+        numbered = iter(programs)
+        return listing(lambda row: _graph(next(numbered))(row))(value)
+
+    return Row(Description, producer=text, hw_version=text, graphs=graphs)(_parse(data))
 
 
 def _parse(data: bytes) -> Any:
@@ -215,72 +243,13 @@ def _no_constant(name: str) -> float:
     raise Damaged(f"description has the number {name}")
 
 
-def _graph(value: Any, program: bytes) -> CompiledGraph:
-    record = Record(value, _GRAPH)
-    return CompiledGraph(
-        name=record.get("name", text),
-        model=record.get("model", _model),
-        buffers=record.get("buffers", listing(_buffer)),
-        scratch_bytes=Bytes(record.get("scratch_bytes", _size)),
-        persistent_bytes=Bytes(record.get("persistent_bytes", _size)),
-        align=Align(record.get("align", _align)),
-        io=record.get("io", _io),
-        states=record.get("states", _text_pairs),
-        windows=record.get("windows", listing(_window)),
-        quants=record.get("quants", _quants),
-        constants=record.get("constants", listing(_constant)),
-        program=program,
-        in_order=record.get("in_order", flag),
-        notes=record.get("notes", _names),
-        float_ops=record.get("float_ops", _count),
-    )
-
-
-def _model(value: Any, depth: int = 0) -> Model:
-    if depth > _MAX_BODIES_DEEP:
-        raise Damaged(f"is nested in more than {_MAX_BODIES_DEEP} ops")
-    record = Record(value, _MODEL)
-    return Model(
-        name=record.get("name", text),
-        format=record.get("format", text),
-        tensors=record.get("tensors", _tensors),
-        ops=record.get("ops", listing(lambda op: _op(op, depth))),
-        inputs=record.get("inputs", _names),
-        outputs=record.get("outputs", _names),
-        constants=record.get("constants", _names),
-        states=record.get("states", _names),
-        buffers=record.get("buffers", listing(_fixed)),
-        notes=record.get("notes", _names),
-    )
-
-
-def _op(value: Any, depth: int) -> Op:
-    record = Record(value, _OP)
-    return Op(
-        name=record.get("name", text),
-        type=record.get("type", text),
-        inputs=record.get("inputs", _names),
-        outputs=record.get("outputs", _names),
-        effect=record.get("effect", _effect),
-        sources=record.get("sources", _counts),
-        bodies=record.get("bodies", listing(lambda body: _model(body, depth + 1))),
-        repeats=record.get("repeats", flag),
-    )
-
-
-def _tensors(value: Any) -> dict[str, Tensor]:
-    tensors = listing(_tensor, MAX_TENSORS)(value)
-    found = {tensor.name: tensor for tensor in tensors}
-    if len(found) != len(tensors):
-        raise Damaged("name the same tensor twice")
-    return found
-
-
-def _tensor(value: Any) -> Tensor:
-    record = Record(value, _TENSOR)
-    return Tensor(
-        record.get("name", text), record.get("dtype", _dtype), record.get("shape", _shape)
-    )
+_size = integer(0, MAX_POOL)
+_count = integer(0, MAX_COUNT)
+_positive = integer(1, MAX_COUNT)
+_align = integer(1, 1 << 20)
+_step_pair = pair(integer(-1, MAX_COUNT))
+_dimensions = listing(integer(0, MAX_ELEMENTS), MAX_RANK)
+_names = listing(text)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -294,60 +263,7 @@ def _live(value: Any) -> Span:
     lower, upper = _step_pair(value)
     if upper <= lower:
         raise Damaged(f"ends at step {upper:,} and begins at {lower:,}")
-    return Span(Step(lower), Step(upper))
-
-
-def _fixed(value: Any) -> FixedBuffer:
-    record = Record(value, _FIXED)
-    offset = record.get("offset", optional(_size))
-    return FixedBuffer(
-        record.get("name", text),
-        Bytes(record.get("size", _size)),
-        record.get("live", _live),
-        Align(record.get("align", _align)),
-        None if offset is None else Offset(offset),
-    )
-
-
-def _buffer(value: Any) -> PlacedBuffer:
-    record = Record(value, _BUFFER)
-    return PlacedBuffer(
-        record.get("name", text),
-        record.get("pool", _pool),
-        Bytes(record.get("size", _size)),
-        record.get("live", _live),
-        Offset(record.get("offset", _size)),
-        record.get("aliases", _names),
-    )
-
-
-def _window(value: Any) -> FrameWindow:
-    record = Record(value, frozenset(_WINDOW))
-    return FrameWindow(
-        name=record.get("name", text),
-        old=record.get("old", text),
-        new=record.get("new", text),
-        frames=record.get("frames", _positive),
-        size=record.get("size", _positive),
-        stride=record.get("stride", _positive),
-        blocking=record.get("blocking", flag),
-        padding=record.get("padding", _count),
-        reset=record.get("reset", optional(text)),
-    )
-
-
-def _quants(value: Any) -> dict[str, Quant]:
-    rows = listing(_quant)(value)
-    found = dict(rows)
-    if len(found) != len(rows):
-        raise Damaged("name the same tensor twice")
-    return found
-
-
-def _quant(value: Any) -> tuple[str, Quant]:
-    record = Record(value, _QUANT)
-    quant = Quant(record.get("scale", _scale), record.get("zero_point", _zero_point))
-    return record.get("name", text), quant
+    return Span(lower, upper)
 
 
 def _scale(value: Any) -> float:
@@ -357,19 +273,109 @@ def _scale(value: Any) -> float:
     return value
 
 
-def _constant(value: Any) -> Constant:
-    record = Record(value, frozenset(_CONSTANT))
-    return Constant(
-        name=record.get("name", text),
-        element=record.get("element", _element),
-        shape=record.get("shape", _shape),
-        offset=Offset(record.get("offset", _size)),
-        size=Bytes(record.get("size", _size)),
-        folded=record.get("folded", flag),
-    )
-
-
 def _element(value: Any) -> int:
     if type(value) is not int or value not in DTYPES:
         raise Damaged(f"is {quote(value)}, not an ONNX element type with a fixed size")
     return value
+
+
+_tensor = Row(Tensor, name=text, dtype=word(DType), shape=_shape)
+_fixed = Row(FixedBuffer, name=text, size=_size, live=_live, align=_align, offset=optional(_size))
+_buffer = Row(
+    PlacedBuffer,
+    name=text,
+    pool=word(Pool),
+    size=_size,
+    live=_live,
+    offset=_size,
+    aliases=_names,
+)
+_window = Row(
+    FrameWindow,
+    name=text,
+    old=text,
+    new=text,
+    frames=_positive,
+    size=_positive,
+    stride=_positive,
+    blocking=flag,
+    padding=_count,
+    reset=optional(text),
+)
+_constant = Row(
+    Constant,
+    name=text,
+    element=_element,
+    shape=_shape,
+    offset=_size,
+    size=_size,
+    folded=flag,
+)
+_quant = Row(
+    lambda name, scale, zero_point: (name, Quant(scale, zero_point)),
+    name=text,
+    scale=_scale,
+    zero_point=integer(-(1 << 31), (1 << 31) - 1),
+)
+
+
+def _by_name(rows: Sequence[tuple[str, T]]) -> dict[str, T]:
+    found = dict(rows)
+    if len(found) != len(rows):
+        raise Damaged("name the same tensor twice")
+    return found
+
+
+def _tensors(value: Any) -> dict[str, Tensor]:
+    tensors = listing(_tensor, MAX_TENSORS)(value)
+    return _by_name([(tensor.name, tensor) for tensor in tensors])
+
+
+def _graph(program: bytes) -> Read[CompiledGraph]:
+    return Row(
+        partial(CompiledGraph, program=program),
+        name=text,
+        model=_model,
+        buffers=listing(_buffer),
+        scratch_bytes=_size,
+        persistent_bytes=_size,
+        align=_align,
+        io=word(Io),
+        states=listing(pair(text)),
+        windows=listing(_window),
+        quants=lambda value: _by_name(listing(_quant)(value)),
+        constants=listing(_constant),
+        in_order=flag,
+        notes=_names,
+        float_ops=_count,
+    )
+
+
+def _model(value: Any, depth: int = 0) -> Model:
+    if depth > _MAX_BODIES_DEEP:
+        raise Damaged(f"is nested in more than {_MAX_BODIES_DEEP} ops")
+    op = Row(
+        Op,
+        name=text,
+        type=text,
+        inputs=_names,
+        outputs=_names,
+        effect=word(Effect),
+        sources=listing(_count),
+        bodies=listing(lambda body: _model(body, depth + 1)),
+        repeats=flag,
+    )
+    row = Row(
+        Model,
+        name=text,
+        format=text,
+        tensors=_tensors,
+        ops=listing(op),
+        inputs=_names,
+        outputs=_names,
+        constants=_names,
+        states=_names,
+        buffers=listing(_fixed),
+        notes=_names,
+    )
+    return row(value)

@@ -1,28 +1,53 @@
-"""Checks of one config file: every key known, in its place, given once, with an allowed value."""
+"""Checks of config files: each key, settings that contradict each other, and a pair of files.
+
+Every key must be known, in its place, given once and with an allowed value. A tool file is checked
+together with the LPAI file it names.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path, PurePosixPath
 
-from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonMember, JsonNode, Position
+from qnnmem.bounded_file import config_file, is_there
+from qnnmem.errors import Damaged, LoadError
+from qnnmem.loader.file_kind import check_kind
+from qnnmem.lpai.config.json_positions import (
+    Document,
+    JsonKind,
+    JsonMember,
+    JsonNode,
+    Position,
+    read_document,
+)
 from qnnmem.lpai.config.schema import (
     BY_PATH,
     HTP_SECTIONS,
     KEYS,
     MEM_TYPE,
+    UINT32,
     FileKind,
     Key,
     file_of,
     keys_of,
+    tcm_works_on,
 )
-from qnnmem.results.lint import ConfigFinding, Severity
+from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
 from qnnmem.text import nearest, quote
 
 # What the LPAI extension says about a bad mem_type: first its parser, then its allocator.
 MEM_TYPE_MESSAGES = ("Invalid memory type", "Memory type only supports DDR & TCM")
+
+_TARGET, _HW = "lpai_backend.target_env", "lpai_backend.enable_hw_ver"
+_EXECUTE = "lpai_graph.execute"
+_PERSISTENT = "context_configs.is_persistent_binary"
+_LIBRARY = "backend_extensions.shared_library_path"
+_POINTER = "backend_extensions.config_file_path"
+
+_ORDER = list(Severity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +286,259 @@ def join(section: str, name: str) -> str:
     """The dotted path of a key, safe to show whatever the file calls it."""
     shown = name if _PLAIN.fullmatch(name) else quote(name)
     return f"{section}.{shown}" if section else shown
+
+
+def check_lpai(document: Document, find: Finder) -> Iterator[ConfigFinding]:
+    """Contradictions inside of an LPAI file."""
+    yield from _tcm(document.root, find)
+    yield from _real_time(document.root, find)
+    yield from _cores(document.root, find)
+
+
+def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
+    if setting(root, MEM_TYPE) != "tcm":
+        return
+    at, target, version = _place(root, MEM_TYPE), setting(root, _TARGET), setting(root, _HW)
+    if target not in ("adsp", None):
+        text = f'"tcm" works in direct mode on the aDSP only, and {_TARGET} is "{target}"'
+        yield find.error(
+            at, MEM_TYPE, "tcm-needs-adsp", text, f'set {_TARGET} to "adsp" or mem_type to "ddr"'
+        )
+    if isinstance(version, str) and not tcm_works_on(version):
+        text = f'"tcm" needs LPAI v6 or later, and {_HW} is "{version}"'
+        yield find.error(
+            at, MEM_TYPE, "tcm-needs-v6", text, f'set mem_type to "ddr" for {version} hardware'
+        )
+
+
+def _real_time(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
+    fps, client = f"{_EXECUTE}.fps", f"{_EXECUTE}.client_type"
+    if setting(root, fps) == 0 and setting(root, client) == "real_time":
+        text = "0 frames per second asks for nothing, but a real_time client wants a guarantee"
+        cure = 'set fps to the rate you need, or client_type to "non_real_time"'
+        yield find.warning(_place(root, fps), fps, "real-time-without-fps", text, cure)
+
+
+def _cores(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
+    path = f"{_EXECUTE}.core_selection"
+    mask = setting(root, path)
+    if isinstance(mask, int) and several_cores(mask):
+        text = f"{mask} selects several cores, which the LPAI header calls not yet supported"
+        cure = "write 0 for any core, or one bit: 1 for core 0, 2 for core 1"
+        yield find.warning(_place(root, path), path, "several-cores", text, cure)
+
+
+def several_cores(mask: int) -> bool:
+    """Whether a core mask names more than one core; all ones mean any core, as 0 does."""
+    return mask != UINT32 and mask.bit_count() > 1
+
+
+def check_tool(document: Document, find: Finder) -> Iterator[ConfigFinding]:
+    """What a tool file lacks; whether the files it names exist is asked elsewhere."""
+    section = document.root.find("backend_extensions")
+    if section is None:
+        text = "there is no backend_extensions, so no LPAI file is read and its defaults apply"
+        cure = "add backend_extensions with shared_library_path and config_file_path"
+        yield find.warning(None, "backend_extensions", "missing-key", text, cure)
+    elif section.kind is JsonKind.OBJECT:
+        yield from _extension(document.root, section, find)
+    yield from _graph_names(document.root, find)
+
+
+def _extension(root: JsonNode, section: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
+    for path in (_LIBRARY, _POINTER):
+        if root.find(path) is None:
+            text = "is missing; the tools need the extension library and its file"
+            yield find.error(section.at, path, "missing-key", text, "add it")
+    library = root.find(_LIBRARY)
+    if library is None or not isinstance(library.value, str):
+        return
+    if is_htp_library(library.value):
+        text = f"{quote(library.value)} is the HTP's extension, so this tool file is not for LPAI"
+        cure = 'for LPAI write "libQnnLpaiNetRunExtensions.so"'
+        yield find.error(library.at, _LIBRARY, "htp-file", text, cure)
+    elif "lpai" not in library.value.lower():
+        text = f"{quote(library.value)} does not look like LPAI's extension library"
+        cure = "its name is libQnnLpaiNetRunExtensions.so (.dll on Windows)"
+        yield find.warning(library.at, _LIBRARY, "library-name", text, cure)
+
+
+def _graph_names(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
+    entries = root.find("graph_configs")
+    for number, entry in enumerate(() if entries is None else entries.items[:1000]):
+        if entry.kind is JsonKind.OBJECT and entry.get("graph_name") is None:
+            path = f"graph_configs[{number}].graph_name"
+            text = "is missing, so the entry applies to no graph"
+            yield find.error(entry.at, path, "missing-key", text, "name the graph")
+            return  # one is enough to see what is meant
+
+
+def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
+    """What a tool file must say because of the LPAI file it points to."""
+    direct = setting(lpai, _TARGET) == "adsp" and not _only_prepares(lpai)
+    if direct and setting(tool.root, _PERSISTENT) is False:
+        text = 'direct mode (target_env "adsp") reads the model binary in place and needs true here'
+        cure = 'add "context_configs": {"is_persistent_binary": true}'
+        yield find.error(
+            _place(tool.root, _PERSISTENT), _PERSISTENT, "direct-needs-persistent", text, cure
+        )
+
+
+def _only_prepares(lpai: JsonNode) -> bool:
+    """A file with prepare and without execute is for the offline generator, which runs nothing."""
+    return lpai.find("lpai_graph.prepare") is not None and lpai.find(_EXECUTE) is None
+
+
+def _place(root: JsonNode, path: str) -> Position | None:
+    node = root.find(path)
+    return None if node is None else node.at
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A named file that was found."""
+
+    path: Path
+    in_place_of: bool = False  # the path itself is not there, a file of the same name is
+
+
+def locate(text: str, tool_file: Path) -> Located | None:
+    """Finds the LPAI file beside the tool file or from the current folder; None if in neither.
+
+    The tools know the current folder only; beside the tool file is where the files lie on a desk.
+    A path of the device, e.g. `/data/x.conf`, is also met by `x.conf` beside the tool file. Raise
+    Damaged if the file lies outside the tool file's folder.
+    """
+    found = config_file(tool_file, text)
+    if found is not None:
+        return Located(found)
+    name = PurePosixPath(text).name
+    beside = config_file(tool_file, name) if name and text.startswith("/") else None
+    return None if beside is None else Located(beside, in_place_of=True)
+
+
+def lint_files(paths: Sequence[Path], strict: bool = False) -> LintResult:
+    """Checks every file once, and the LPAI files that tool files point to."""
+    run = _Run(named={_identity(path) for path in paths})
+    for path in paths:
+        run.check(path, None)
+    order = {file.path: place for place, file in enumerate(run.files)}
+    findings = sorted(run.findings, key=lambda finding: order[finding.file])
+    return lint_result(tuple(run.files), tuple(findings), strict=strict)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Files and findings of one call, in the order they were met."""
+
+    named: set[Path]
+    seen: dict[Path, tuple[Document, FileKind] | None] = field(default_factory=dict)
+    files: list[CheckedFile] = field(default_factory=list)
+    findings: list[ConfigFinding] = field(default_factory=list)
+
+    def check(self, path: Path, named_by: Path | None) -> tuple[Document, FileKind] | None:
+        """Checks a file unless it was checked before; None if it cannot be read."""
+        identity = _identity(path)
+        if identity not in self.seen:
+            self.seen[identity] = None  # a tool file that names itself must not go in circles
+            by = None if named_by is None or identity in self.named else str(named_by)
+            self.seen[identity] = self._read(path, by)
+        return self.seen[identity]
+
+    def _read(self, path: Path, by: str | None) -> tuple[Document, FileKind] | None:
+        try:
+            check_kind(path, "lint", takes=("config", "graphs", "json", "text"))
+            document = read_document(path)
+        except LoadError as exc:
+            self.files.append(CheckedFile(str(path), "unknown", by, exc.reason))
+            return None
+        kind = classify(document.root)
+        if kind is FileKind.UNKNOWN and by is not None and not document.root.members:
+            kind = FileKind.LPAI  # `{}`: every default
+        self.files.append(CheckedFile(str(path), kind.value, by))
+        found = list(self._findings(document, kind, Finder(str(path), kind)))
+        self.findings += sorted(found, key=_rank)
+        return document, kind
+
+    def _findings(
+        self, document: Document, kind: FileKind, find: Finder
+    ) -> Iterator[ConfigFinding]:
+        yield from check_keys(document, find)
+        if kind is FileKind.LPAI:
+            yield from check_lpai(document, find)
+        elif kind is FileKind.TOOL:
+            yield from check_tool(document, find)
+            yield from self._library(document, find)
+            yield from self._pointer(document, find)
+        elif kind is FileKind.HTP:
+            text = "this is a file of the HTP backend; only LPAI's files are checked"
+            yield find.error(None, "", "htp-file", text, "name the tool file or the LPAI file")
+        else:
+            text = "this is neither a tool file nor an LPAI file"
+            cure = "a tool file has backend_extensions, an LPAI file lpai_backend or lpai_graph"
+            yield find.error(None, "", "unknown-file", text, cure)
+
+    def _library(self, document: Document, find: Finder) -> Iterator[ConfigFinding]:
+        node = document.root.find(_LIBRARY)
+        if node is None or not isinstance(node.value, str) or "/" not in node.value:
+            return  # a bare name is looked up by the loader of the machine that runs it
+        if not any(is_there(folder / node.value) for folder in (document.path.parent, Path())):
+            text = f"{quote(node.value)} is not on this machine"
+            cure = "nothing to do if it is on the device"
+            yield find.note(node.at, _LIBRARY, "missing-library", text, cure)
+
+    def _pointer(self, document: Document, find: Finder) -> Iterator[ConfigFinding]:
+        node = document.root.find(_POINTER)
+        if node is None or not isinstance(node.value, str) or not node.value:
+            return
+        if _is_for_htp(document):
+            return  # that was said, and the HTP's own file is not ours to judge
+        try:
+            found = locate(node.value, document.path)
+        except Damaged as exc:
+            cure = "put the file beside this one, or below its folder"
+            yield find.error(node.at, _POINTER, "outside-folder", str(exc), cure)
+            return
+        if found is None:
+            text = f"{quote(node.value)} is neither beside this file nor in the current folder"
+            cure = "correct the path, or write the pair anew with qnnmem config"
+            yield find.error(node.at, _POINTER, "missing-file", text, cure)
+            return
+        if found.in_place_of:
+            text = f"{quote(node.value)} is not on this machine"
+            cure = "the file of that name beside this one is checked instead"
+            yield find.note(node.at, _POINTER, "other-place", text, cure)
+        yield from self._pointed(document, found, find)
+
+    def _pointed(self, document: Document, found: Located, find: Finder) -> Iterator[ConfigFinding]:
+        node = document.root.find(_POINTER)
+        pointed = self.check(found.path, document.path)
+        if pointed is not None and pointed[1] is FileKind.LPAI:
+            yield from check_pair(document, pointed[0].root, find)
+        elif node is not None and (pointed is not None or _same(found.path, document.path)):
+            kind = FileKind.TOOL if pointed is None else pointed[1]
+            what = "of unknown kind" if kind is FileKind.UNKNOWN else f"a {kind.value}"
+            text = f"{quote(str(node.value))} is {what}, and an LPAI file is wanted"
+            cure = "name the file that holds lpai_backend and lpai_graph"
+            yield find.error(node.at, _POINTER, "wrong-file", text, cure)
+
+
+def _is_for_htp(tool: Document) -> bool:
+    library = tool.root.find(_LIBRARY)
+    return library is not None and is_htp_library(str(library.value))
+
+
+def _rank(finding: ConfigFinding) -> tuple[int, int, int]:
+    """Order within a file: as they stand in it, then what concerns the whole file."""
+    return (finding.line or 1 << 30, finding.column or 0, _ORDER.index(finding.severity))
+
+
+def _identity(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL byte
+        return path
+
+
+def _same(one: Path, other: Path) -> bool:
+    return _identity(one) == _identity(other)

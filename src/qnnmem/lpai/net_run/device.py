@@ -1,36 +1,233 @@
-"""The device of a run: backend, context, buffers, executions. Of all files it reads the binary."""
+"""The device of a run: backend, context, buffers, executions. Of all files it reads the binary.
+
+It is the program of a child process: whatever an untrusted binary does, it does there. First comes
+`Start`, answered by `Ready`. Then each `DeviceCall` names a method of `Device`; the payload has the
+inputs of an execution. The child sends any number of `DeviceLogLine`, then one `DeviceAnswer` with
+the result, new findings and times, and the outputs of an execution.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+
+from msgspec import Struct
 
 from qnnmem.bounded_file import read_head
+from qnnmem.child import limit_memory, open_replies
 from qnnmem.contract.rules import finding
-from qnnmem.errors import QnnError
+from qnnmem.errors import LoadError, QnnError, QnnMemError, TcmFatal
 from qnnmem.finding import Finding
-from qnnmem.lpai.binary import map_file, unpack
-from qnnmem.lpai.binary.layout import MAGIC
+from qnnmem.lpai.binary import MAGIC, map_file, unpack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.lpai.config.read import RunConfig
+from qnnmem.lpai.config.settings import RunConfig
 from qnnmem.lpai.net_run.log import ApiTimes
-from qnnmem.lpai.net_run.memory import IoBuffers, RunMemory
 from qnnmem.lpai.net_run.options import context_configs, graph_configs
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import custom_property
-from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.descriptors import (
+    Mem,
+    MemDescriptor,
+    MemInfoCustom,
+    custom,
+    custom_property,
+)
 from qnnmem.lpai.runtime.graph import SUCCESS, Graph
-from qnnmem.qnn.enums import BackendProperty, LogLevel, MemRegisterType
+from qnnmem.lpai.runtime.heap import Extensions, HeapBuffer
+from qnnmem.lpai.runtime.system_context import io_tensors
+from qnnmem.qnn.enums import (
+    BackendProperty,
+    GraphOption,
+    GraphProperty,
+    LogLevel,
+    MemRegisterType,
+    MemType,
+    TensorMemType,
+)
+from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.text import sentence
+from qnnmem.units import round_up
+from qnnmem.wire import WireMessage, read_frame, write_frame
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qnnmem.qnn.shared_memory import MemHandle
+
 
 Inputs = Sequence[memoryview]  # the bytes of each input, in the graph's order
-
 _CHECKED_FIRST = 64 << 20  # a larger file is checked where it lies before it is read
 _HEAD_BYTES = 4096
+
+_LARGEST_FRAME = 16 << 30
+Method = Literal[
+    "create",
+    "allocate",
+    "retrieve",
+    "configure",
+    "finalize",
+    "execute",
+    "submit",
+    "take",
+    "counted",
+    "close",
+]
+
+
+@dataclass(slots=True)
+class IoBuffers:
+    """Memory for all inputs and outputs of one execution."""
+
+    inputs: Sequence[QnnTensor]
+    outputs: Sequence[QnnTensor]
+    input_bytes: dict[str, NDArray[Any]]
+    output_bytes: dict[str, NDArray[Any]]
+    # Memory that is lent to an execution must stay alive.
+    held: list[HeapBuffer] = field(default_factory=list)
+    handles: list[MemHandle] = field(default_factory=list)
+    fd: int | None = None
+
+    def close(self) -> None:
+        """Lets go of the file descriptor, once the context is freed."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+class RunMemory:
+    """What a run allocates; everything is held until the run is over."""
+
+    def __init__(self, extensions: Extensions, times: ApiTimes) -> None:
+        self._extensions, self._times = extensions, times
+        self._held: list[HeapBuffer] = []
+
+    @property
+    def mem_type(self) -> MemType:
+        """The memory of binary and IO."""
+        return self._extensions.mem_type
+
+    def load_binary(self, path: Path, size: int, *, use_mmap: bool) -> Any:
+        """The binary in memory of the run's type, or mapped where that is asked for."""
+        if use_mmap and self.mem_type is MemType.DDR:
+            return map_file(path)
+        buffer = self._extensions.allocate(size, "model binary")
+        self._held.append(buffer)
+        view = buffer.view[:size]
+        try:
+            with path.open("rb") as file:
+                read = file.readinto(view)
+        except OSError as exc:
+            raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+        if read != size:
+            raise LoadError(path, "became shorter while it was read")
+        return view
+
+    def allocate_io(
+        self, context: Context, graph: CompiledGraph, shared: MemRegisterType | None
+    ) -> IoBuffers:
+        """Buffers for one execution, registered with the context where they are shared."""
+        if shared is None:
+            return heap_io(self._extensions, graph)
+        with self._times.timed("QnnMem_register"):
+            return shared_io(context, graph, shared)
+
+    def hand_over_pools(self, graph: Graph) -> None:
+        """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
+        pools = (
+            (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
+            (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
+        )
+        for asked, option in pools:
+            question = custom_property(asked)
+            with self._times.timed("QnnGraph_getProperty"):
+                graph.get_property([question, None])
+            size = question.value.value
+            if not size:
+                continue
+            buffer = self._extensions.allocate_pool(size, option.name)
+            self._held.append(buffer)
+            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
+            with self._times.timed("QnnGraph_setConfig"):
+                graph.set_config([config, None])
+
+    def broken_guards(self) -> list[str]:
+        """Buffers that something wrote past."""
+        return self._extensions.broken_guards()
+
+
+def heap_io(extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
+    """Buffers in the memory of the run's `mem_type`, inputs first, in the graph's order."""
+    inputs, outputs = io_tensors(graph)
+    found = IoBuffers(inputs, outputs, {}, {})
+    groups = (("input", inputs, found.input_bytes), ("output", outputs, found.output_bytes))
+    for kind, tensors, views in groups:
+        for tensor in tensors:
+            size = graph.model.tensors[tensor.name].nbytes
+            buffer = extensions.allocate(size, f"{kind} {tensor.name[:80]}")
+            tensor.client_buf, tensor.data_size = buffer, size
+            views[tensor.name] = buffer.array[:size]
+            found.held.append(buffer)
+    return found
+
+
+def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> IoBuffers:
+    """Buffers in one file descriptor, registered with the context: nothing is copied."""
+    inputs, outputs = io_tensors(graph)
+    tensors = (*inputs, *outputs)
+    sizes = [graph.model.tensors[tensor.name].nbytes for tensor in tensors]
+    offsets, total = _offsets(sizes, context.backend.profile.start_alignment)
+    fd = _memory_fd(total)
+    try:
+        handles = context.mem_register(
+            [
+                MemDescriptor(t.dimensions, t.data_type, kind, MemInfoCustom(fd, offset))
+                for t, offset in zip(tensors, offsets, strict=True)
+            ]
+        )
+    except BaseException:
+        os.close(fd)
+        raise
+    for tensor, handle in zip(tensors, handles, strict=True):
+        tensor.mem_type, tensor.mem_handle = TensorMemType.MEMHANDLE, handle
+    first = len(inputs)
+    return IoBuffers(
+        inputs,
+        outputs,
+        {t.name: h.array for t, h in zip(inputs, handles[:first], strict=True)},
+        {t.name: h.array for t, h in zip(outputs, handles[first:], strict=True)},
+        handles=handles,
+        fd=fd,
+    )
+
+
+def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
+    """Places one after the other, and the room for all of them."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end = round_up(end + max(size, 1), align)
+    return offsets, max(end, mmap.PAGESIZE)
+
+
+def _memory_fd(size: int) -> int:
+    """A file descriptor of `size` bytes that has no name."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("qnnmem-io")
+    else:  # pragma: no cover - systems other than Linux
+        with tempfile.TemporaryFile(prefix="qnnmem-io-") as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return fd
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +256,6 @@ class Counted(NamedTuple):
 
     executions: int
     copied_bytes: int
-
-
-class RunDevice(Protocol):
-    """What a run does with a device; graphs go by their names."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """Every rule that was broken so far."""
-
-    def create(self) -> Sequence[CompiledGraph]:
-        """Load the binary and make the context; these graphs are enabled."""
-
-    def allocate(self, graph: str, sets: int) -> None:
-        """Make room for the inputs and outputs of so many executions at a time."""
-
-    def retrieve(self, graph: str) -> None:
-        """Get the handle of a graph."""
-
-    def configure(self, graph: str) -> None:
-        """Hand over pools and settings."""
-
-    def finalize(self, graph: str) -> None:
-        """Finish the graph."""
-
-    def execute(self, graph: str, inputs: Inputs) -> Executed:
-        """Execute once and wait."""
-
-    def submit(self, graph: str, slot: int, inputs: Inputs) -> None:
-        """Put an execution into the queue, in one of the sets of buffers."""
-
-    def take(self, graph: str, slot: int) -> Executed:
-        """Wait for the oldest execution in the queue."""
-
-    def counted(self, graph: str) -> Counted:
-        """What a graph did so far."""
-
-    def close(self) -> None:
-        """Free everything; what is found then is a finding."""
 
 
 class Device:
@@ -247,3 +406,135 @@ def enabled_graphs(context: CompiledContext, config: RunConfig | None) -> list[C
     """The graphs of a binary that the config does not leave out."""
     names = None if config is None else config.context.enable_graphs
     return [graph for graph in context.graphs if names is None or graph.name in names]
+
+
+def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
+    """Parts of these sizes, one after the other."""
+    at, whole = 0, memoryview(content)
+    for size in sizes:
+        yield whole[at : at + size]
+        at += size
+
+
+class Start(WireMessage, frozen=True):
+    """The limit on memory and the settings of the device."""
+
+    memory_limit: int
+    settings: DeviceSettings
+
+
+class Ready(WireMessage, frozen=True):
+    """The libraries are imported; now the time of calls counts."""
+
+
+class DeviceCall(WireMessage, frozen=True):
+    """A method of the device and its arguments, None where it has none."""
+
+    method: Method
+    graph: str | None = None
+    number: int | None = None  # sets of buffers, or one of them
+    sizes: list[int] | None = None  # bytes of each input
+
+
+class DeviceFailure(Struct, frozen=True):
+    """An exception as plain values."""
+
+    kind: Literal["qnn", "tcm", "memory", "load", "usage", "fault"]
+    text: str = ""
+    code: int = 0
+    limit: int = 0
+    finding: Finding | None = None
+
+
+class DeviceLogLine(WireMessage, frozen=True):
+    """A line of the backend's log."""
+
+    level: LogLevel
+    text: str
+
+
+class DeviceAnswer(WireMessage, frozen=True):
+    """What a call did."""
+
+    findings: list[Finding]
+    times: list[tuple[str, int]]
+    failure: DeviceFailure | None = None
+    code: int | None = None  # of an execution
+    counted: Counted | None = None
+
+
+class _Times(ApiTimes):
+    """Times that are handed over with the next answer."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.new: list[tuple[str, int]] = []
+
+    def add(self, name: str, duration: int) -> None:
+        self.new.append((name, duration))
+
+
+class _Server:
+    def __init__(self, settings: DeviceSettings, replies: BinaryIO) -> None:
+        self._replies, self._times, self._told = replies, _Times(), 0
+        self._device = Device(settings, self._times, self._log, limited=True)
+
+    def answer(self, request: DeviceCall, payload: bytes) -> None:
+        """Make a call and send what came of it."""
+        arguments = [one for one in (request.graph, request.number) if one is not None]
+        inputs = [] if request.sizes is None else [list(cut(payload, request.sizes))]
+        result = failure = None
+        try:
+            result = getattr(self._device, request.method)(*arguments, *inputs)
+        except Exception as exc:  # the parent raises it again
+            failure = _failure(exc)
+        code, outputs = result if isinstance(result, Executed) else (None, b"")
+        counted = result if isinstance(result, Counted) else None
+        times, self._times.new = self._times.new, []
+        reply = DeviceAnswer(self._new_findings(), times, failure, code, counted)
+        write_frame(self._replies, reply, outputs)
+
+    def _log(self, level: LogLevel, text: str) -> None:
+        write_frame(self._replies, DeviceLogLine(level, text))
+
+    def _new_findings(self) -> list[Finding]:
+        findings = self._device.findings
+        start, self._told = self._told, len(findings)
+        return list(islice(findings, start, None))
+
+
+def _failure(exc: Exception) -> DeviceFailure:
+    """An error as plain values."""
+    if isinstance(exc, QnnError):
+        return DeviceFailure("qnn", code=exc.code, finding=exc.finding)
+    if isinstance(exc, TcmFatal):
+        return DeviceFailure("tcm", limit=exc.limit)
+    if isinstance(exc, LoadError):
+        return DeviceFailure("load", exc.reason)
+    if isinstance(exc, MemoryError | ImportError):  # a library that cannot be mapped
+        return DeviceFailure("memory")
+    if isinstance(exc, OSError):
+        return DeviceFailure("usage", f"the binary cannot be run here: {sentence(exc)}")
+    if isinstance(exc, QnnMemError):
+        return DeviceFailure("usage", str(exc))
+    return DeviceFailure("fault", f"{type(exc).__name__}: {exc}")
+
+
+def main() -> int:
+    """Answer calls until the parent closes the pipe."""
+    replies, requests = open_replies(), sys.stdin.buffer
+    first = read_frame(requests, Start, _LARGEST_FRAME)
+    if first is None:
+        return 1
+    start, _ = first
+    limit_memory(start.memory_limit)
+    import_onnxruntime()  # before the time of the first call begins
+    write_frame(replies, Ready())
+    server = _Server(start.settings, replies)
+    while (frame := read_frame(requests, DeviceCall, _LARGEST_FRAME)) is not None:
+        server.answer(*frame)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

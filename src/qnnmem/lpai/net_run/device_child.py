@@ -20,15 +20,19 @@ from qnnmem.errors import LoadError, Setting, TcmFatal, UsageError, Words
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import CREATE_FROM_BINARY, map_file, unpack
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.net_run.device import Counted, DeviceSettings, Executed, Inputs, enabled_graphs
-from qnnmem.lpai.net_run.device_program import (
+from qnnmem.lpai.net_run.device import (
+    Counted,
     DeviceAnswer,
     DeviceCall,
     DeviceFailure,
     DeviceLogLine,
+    DeviceSettings,
+    Executed,
+    Inputs,
     Method,
     Ready,
     Start,
+    enabled_graphs,
 )
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.runtime.graph import SUCCESS
@@ -39,7 +43,7 @@ from qnnmem.wire import Frame
 TIME_LIMIT_S = 600.0
 
 T = TypeVar("T")
-_PROGRAM = "qnnmem.lpai.net_run.device_program"
+_PROGRAM = "qnnmem.lpai.net_run.device"
 _EXECUTION_FAILED = 1100
 _START_S = 60.0
 _LARGEST_ANSWER = 64 << 20  # beside outputs: log lines, findings, times

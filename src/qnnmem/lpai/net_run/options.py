@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.config.read import RunConfig
+from qnnmem.lpai.config.settings import RunConfig
 from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.profiles import Mode, Profile, profile
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, PerfCfg, custom

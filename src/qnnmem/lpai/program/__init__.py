@@ -4,7 +4,8 @@
         its nodes follow; a node that an earlier op took as well is repeated under other names,
         so that each op reads just what the plan says it reads
     constants leave the graph; small ones come back when a session is opened, large ones are lent
-    constants computed from constants are computed now
+    constants computed from constants are computed now, by onnxruntime in a child process: a few
+    nodes can ask for any amount of time and memory
 
 onnxruntime may treat stored constants specially (pre-packing), and bits must not change by that:
 what was computed by nodes in the model is handed to the program as an input, not as a constant.
@@ -12,23 +13,34 @@ what was computed by nodes in the model is handed to the program as an input, no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.errors import UsageError
-from qnnmem.ir import Model, Op
+from qnnmem.errors import ChildFailed, UsageError
+from qnnmem.ir import DType, Model, Op
+from qnnmem.loader.onnx.tensor import STRING, embed, stored_bytes
 from qnnmem.loader.onnx.wire import MAX_STRUCTURE_BYTES
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
-from qnnmem.lpai.program.source import Form, ProgramSource, outside_reads
 from qnnmem.lpai.quantize.graph import METADATA_KEY
-from qnnmem.text import quote
+from qnnmem.text import quote, sentence
 from qnnmem.units import Bytes, Offset, format_size, round_up
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
+
+# ONNX's names for element types, where they differ from ours in more than case.
+_ELEMENT = {"float32": "FLOAT", "float64": "DOUBLE", "float8": "FLOAT8E4M3FN"}
+# How a Constant node may spell its value, and the type of numbers that means.
+_LITERALS = {
+    "value": "",
+    **dict.fromkeys(("value_float", "value_floats"), "f4"),
+    **dict.fromkeys(("value_int", "value_ints"), "i8"),
+    **dict.fromkeys(("value_string", "value_strings"), "O"),
+}
 
 # Constants below this size are part of the graph that onnxruntime sees: shape inference needs the
 # numbers of small ones, and lending them would only cost time at every run.
@@ -38,6 +50,251 @@ MAX_CONSTANTS = 2 << 30
 TIME_LIMIT_S = 60.0
 # How the nodes of a program are called: onnxruntime's profile then tells their order.
 NODE_PREFIX = "node:"
+
+
+class Form(NamedTuple):
+    """ONNX element type and shape of a value."""
+
+    element: int
+    shape: tuple[int, ...]
+
+
+def bytes_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Bytes of an array in C order, so that comparing them treats NaN like any other value."""
+    import numpy
+
+    return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+
+
+def element_of(dtype: DType) -> int:
+    """ONNX's number for an element type."""
+    import onnx
+
+    word = _ELEMENT.get(dtype.value, dtype.value.upper())
+    return int(onnx.TensorProto.DataType.Value(word))
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """A graph that sub-models are cut from."""
+
+    proto: onnx.ModelProto
+    model: Model
+    folder: Path | None
+
+    @cached_property
+    def initializers(self) -> dict[str, onnx.TensorProto]:
+        """Stored weights by name."""
+        return {tensor.name: tensor for tensor in self.proto.graph.initializer}
+
+    @cached_property
+    def literals(self) -> dict[str, onnx.NodeProto]:
+        """Constant nodes by output; onnxruntime treats them exactly like initializers."""
+        return {
+            node.output[0]: node for node in self.proto.graph.node if _is_standard(node, "Constant")
+        }
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        """Position of the node that makes each tensor."""
+        nodes = self.proto.graph.node
+        return {name: at for at, node in enumerate(nodes) for name in node.output if name}
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        """Names whose values never change."""
+        return frozenset(self.model.constants)
+
+    @cached_property
+    def declared(self) -> dict[str, onnx.TypeProto.Tensor]:
+        """Types that the graph itself states."""
+        graph = self.proto.graph
+        infos = (*graph.value_info, *graph.input, *graph.output)
+        return {info.name: info.type.tensor_type for info in infos}
+
+    def embedded(self, name: str) -> onnx.TensorProto:
+        """A constant of the file as a tensor that carries its bytes."""
+        import onnx
+
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(
+            self.initializers[name] if name in self.initializers else self._literal(name)
+        )
+        tensor.name = name
+        embed(self._path, tensor)
+        return tensor
+
+    @property
+    def _path(self) -> Path:
+        """The model as errors call it, in the folder of its external data."""
+        return Path(self.folder or "", self.model.name)
+
+    def stored_size(self, name: str) -> int:
+        """Bytes of a constant of the file, which need not be read for that."""
+        if name in self.initializers:
+            tensor = self.initializers[name]
+            return 0 if tensor.data_type == STRING else stored_bytes(tensor)
+        return int(self.literals[name].ByteSize())
+
+    def value(self, name: str) -> NDArray[Any] | None:
+        """Bytes of a constant of the file; None for types numpy has no name for."""
+        from onnx import helper, numpy_helper
+
+        tensor = self.embedded(name)
+        if helper.tensor_dtype_to_np_dtype(tensor.data_type).kind not in "biufc":
+            return None
+        found: NDArray[Any] = numpy_helper.to_array(tensor)
+        return found
+
+    def _literal(self, name: str) -> onnx.TensorProto:
+        """Value of a Constant node, however its attribute spells it."""
+        import numpy
+        from onnx import helper, numpy_helper
+
+        attributes = self.literals[name].attribute
+        if len(attributes) != 1 or attributes[0].name not in _LITERALS:
+            raise UsageError(f"constant {quote(name)} has no value, or one that is not handled")
+        value = helper.get_attribute_value(attributes[0])
+        if attributes[0].name == "value":
+            tensor: onnx.TensorProto = value
+            return tensor
+        return numpy_helper.from_array(numpy.asarray(value, _LITERALS[attributes[0].name]))
+
+    def is_embedded(self, name: str) -> bool:
+        """Whether a sub-model carries this value itself."""
+        return name in self.initializers or name in self.literals
+
+    def computed_up_front(self) -> Iterator[str]:
+        """Constants that take running some nodes, and those that are results of the model."""
+        for op in self.model.ops:
+            if not op.inputs:
+                yield from op.outputs
+                continue
+            for name in outside_reads(self.nodes(op)):
+                if name in self.fixed and not self.is_embedded(name):
+                    yield name
+        yield from (name for name in self.model.outputs if name in self.fixed)
+
+    def nodes(self, op: Op) -> list[onnx.NodeProto]:
+        """Nodes that an op stands for."""
+        count = len(self.proto.graph.node)
+        if not op.sources or not all(0 <= at < count for at in op.sources):
+            raise UsageError(f"op {op.name[:80]!r} does not say which nodes it stands for")
+        return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
+
+    def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
+        """How a value is declared to onnxruntime."""
+        from onnx import helper
+
+        if name in constants:
+            value = constants[name]
+            return Form(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        tensor = self.model.tensors[name]
+        stated = self.declared[name].elem_type if name in self.declared else 0
+        return Form(stated or element_of(tensor.dtype), tensor.shape)
+
+    def sub_model(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        reads: Iterable[str],
+        inputs: Mapping[str, Form],
+        outputs: Iterable[str],
+    ) -> onnx.ModelProto:
+        """Make a model of some nodes, with the constants among `reads` inside."""
+        import onnx
+        from onnx import helper
+
+        reads = tuple(reads)
+        # Below version 4 an initializer would have to be an input as well, and so no constant.
+        part = onnx.ModelProto(ir_version=max(4, self.proto.ir_version))
+        part.opset_import.extend(self.proto.opset_import)
+        part.functions.extend(self.proto.functions)
+        part.graph.name = "step"
+        part.graph.node.extend(self.literals[name] for name in reads if name in self.literals)
+        part.graph.node.extend(nodes)
+        found = (self.initializers[name] for name in reads if name in self.initializers)
+        part.graph.initializer.extend(found)
+        for name, form in inputs.items():
+            part.graph.input.append(helper.make_tensor_value_info(name, *form))
+        # Outputs carry no type: declared ranks can be wrong, and onnxruntime infers them anyway.
+        part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+        return part
+
+    def compute(self, names: Iterable[str], time_limit_s: float) -> dict[str, NDArray[Any]]:
+        """Values of constants, by running the nodes that make them."""
+        from onnx import helper, numpy_helper
+
+        from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
+        from qnnmem.loader.onnx.trial.program import TrialInput
+
+        names = tuple(names)
+        if not names:
+            return {}
+        nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
+        reads = dict.fromkeys((*outside_reads(nodes), *names))
+        made = {name for node in nodes for name in node.output}
+        # What is left are tensors whose shape is asked for: any values of that shape will do.
+        blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
+        feeds = [
+            TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
+            for name, form in blank.items()
+        ]
+        request = RunRequest(self.sub_model(nodes, reads, blank, names), feeds, names, 1)
+        try:
+            with TrialChild(self._path, time_limit_s) as child:
+                values = child.fold(request, self.folder)
+        except ChildFailed as exc:
+            raise UsageError(f"constants cannot be computed: {sentence(exc)}") from exc
+        for name, value in zip(names, values, strict=True):
+            if value.data_type == STRING:
+                raise UsageError(f"constant {quote(name)} holds strings, which are not handled")
+        return {n: numpy_helper.to_array(v) for n, v in zip(names, values, strict=True)}
+
+    def _stated(self, name: str) -> Form:
+        if name not in self.declared:
+            raise UsageError(f"constants depend on {name[:80]!r}, whose shape is not stated")
+        kind = self.declared[name]
+        return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
+
+    def _ancestors(self, names: Iterable[str]) -> set[int]:
+        """Positions of the nodes that constants come from, beyond what a sub-model embeds."""
+        found: set[int] = set()
+        pending = [name for name in names if not self.is_embedded(name)]
+        while pending:
+            at = self.producers.get(pending.pop())
+            if at is None or at in found:
+                continue
+            found.add(at)
+            node = self.proto.graph.node[at]
+            if not _is_standard(node, "Shape", "Size"):
+                pending += [name for name in reads_of(node) if not self.is_embedded(name)]
+        return found
+
+
+def reads_of(node: onnx.NodeProto) -> Iterator[str]:
+    """Names a node reads, those its bodies take from outside included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            inside = {value.name for value in (*graph.input, *graph.initializer)}
+            inside |= {name for inner in graph.node for name in inner.output}
+            results = (value.name for value in graph.output)
+            names = (*outside_reads(graph.node), *results)
+            yield from (name for name in names if name not in inside)
+
+
+def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
+    """Names that nodes read before any of them makes it, in order and once each."""
+    made: set[str] = set()
+    reads: dict[str, None] = {}
+    for node in nodes:
+        reads.update((name, None) for name in reads_of(node) if name not in made)
+        made.update(node.output)
+    return reads
+
+
+def _is_standard(node: onnx.NodeProto, *types: str) -> bool:
+    return node.op_type in types and node.domain in ("", "ai.onnx")
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,27 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import ProgramError
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, QUANT_DOMAINS
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
+
+
+# Version history of the LPAI backend, Qualcomm document 80-63442-10.
+_DOCUMENTED = """
+    Add BatchNormalization Buffer Concat DepthToSpace DequantizeLinear GRU Gemm LSTM
+    LayerNormalization Mul QuantizeLinear RMSNormalization ReduceMax ReduceMean ReduceMin ReduceSum
+    Slice SpaceToDepth Sub Transpose
+"""
+# What ExecuTorch's quantizer for LPAI takes.
+_SEEN = """
+    ArgMax ArgMin AveragePool Cast Clip Constant Conv ConvTranspose Div Dropout Exp Expand Flatten
+    Gather Gelu GlobalAveragePool GlobalMaxPool HardSwish Identity Log LogSoftmax MatMul Max MaxPool
+    Min PRelu Pad Pow Relu Reshape Resize Sigmoid Softmax Split Sqrt Squeeze Tanh Tile TopK
+    Unsqueeze
+"""
+KNOWN = frozenset((*_DOCUMENTED.split(), *_SEEN.split()))
 
 
 def _words(table: Mapping[str, str]) -> dict[str, frozenset[str]]:
@@ -63,7 +79,6 @@ _NOTES = _words(
 _NOTHING: frozenset[str] = frozenset()
 _SINGLE = (int, float, str, bytes)
 _NOT_TEXT = "the program holds names that are not text"
-
 # Operators that onnxruntime adds to ONNX, as far as models that were optimised or quantized with it
 # use them on a CPU. None of them reads a file or holds a graph; EPContext and Snpe do the former.
 _RUNTIME_DOMAIN = "com.microsoft"
@@ -164,3 +179,14 @@ def _operators() -> dict[str, frozenset[str]]:
     known = {domain: frozenset(names) for domain, names in found.items()}
     runtime = {_RUNTIME_DOMAIN: frozenset(_RUNTIME_OPERATORS.split())}
     return known | dict.fromkeys(ONNX_DOMAINS, frozenset(standard)) | runtime
+
+
+def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Operators that nothing public names for LPAI, and how often; given by kind and domain."""
+    found: dict[str, int] = {}
+    for kind, domain in nodes:
+        plain = kind.removeprefix("QLinear")  # the quantized form of an operator
+        ours = domain in (*QUANT_DOMAINS, "qti_aisw")
+        if plain not in KNOWN or not ours:
+            found[kind] = found.get(kind, 0) + 1
+    return found

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import LoadError, ProgramError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Constant
-from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
+from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX, bytes_of, element_of, outside_reads
 from qnnmem.lpai.program.contents import check_contents
-from qnnmem.lpai.program.source import bytes_of, element_of, outside_reads
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import sentence
 

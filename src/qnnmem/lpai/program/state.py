@@ -2,7 +2,7 @@
 
     a Buffer whose input has a known shape is replaced by the ops of a shifting window
     what follows it then has a known shape too, so this goes on until no Buffer is left
-    the hidden state of RNN nodes becomes an input and an output, if that is wanted
+    the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if that is wanted
 
 The pairs are what a planner puts into persistent memory; their first content is zero.
 """
@@ -16,35 +16,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
-from qnnmem.loader.onnx.graph import bodies, reads
+from qnnmem.loader.onnx.graph import attribute, bodies, integer, is_op, reads
 from qnnmem.loader.onnx.inputs import Fixed, InputValue
-from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType
-from qnnmem.lpai.program.state_buffer import expand
-from qnnmem.lpai.program.state_draft import (
-    Declared,
-    Draft,
-    forget_domain,
-    inline_external,
-    write_model,
-)
-from qnnmem.lpai.program.state_rnn import (
-    KINDS,
-    check_direction,
-    find_kept,
-    input_type,
-    is_rnn,
-    keep_state,
-    key,
-)
+from qnnmem.loader.onnx.tensor import STRING, UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_window import (
     BLOCKING,
     DOMAIN,
     LEFT,
     RIGHT,
     BufferWindow,
+    Declared,
+    Draft,
+    expand,
+    forget_domain,
+    inline_external,
     is_buffer,
     read_settings,
     refusal,
+    title,
+    write_model,
 )
 from qnnmem.text import quote
 
@@ -54,13 +44,136 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.trial.child import TrialChild
     from qnnmem.loader.onnx.trial.questions import Trials
 
-__all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
+KINDS = ("LSTM", "GRU", "RNN")
+# Position of the initial value among the inputs, of the last value among the outputs.
+_H, _C = (5, 1, "h"), (6, 2, "c")
+# Ops that only repeat or rearrange the values of their first input.
+_MOVES = frozenset(
+    {"Identity", "Cast", "Expand", "Reshape", "Slice", "Squeeze", "Unsqueeze", "Transpose"}
+    | {"Tile", "Gather"}
+)
+_MAX_STATE = 1 << 26  # elements
+_FLOATS = frozenset({1, 10, 11, 16})
 
+__all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
 MAX_STATEFUL = 256  # nodes; each costs a look at the whole graph
 _TIME_LIMIT_S = 60.0
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 _NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
+
+
+def is_rnn(node: onnx.NodeProto) -> bool:
+    """Whether a node carries hidden state through a sequence."""
+    return is_op(node, *KINDS)
+
+
+def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
+    """Refuse a node that reads its sequence backwards: its state would come from the future."""
+    found = attribute(node, "direction")
+    way = found.s if found is not None else b"forward"
+    if way != b"forward":
+        words = "runs backwards through its sequence, so its state cannot be carried forward from "
+        raise refusal(draft.path, node, words + "one execute to the next; keep no RNN state for it")
+
+
+def find_kept(draft: Draft) -> frozenset[str]:
+    """Titles of the nodes that start from zero at every execute; notes about the others."""
+    makers = {name: made for made in draft.model.graph.node for name in made.output if name}
+    stored = {item.name: item for item in draft.model.graph.initializer}
+    kept = set()
+    for node in filter(is_rnn, draft.model.graph.node):
+        names = [node.input[at] for at, _, _ in _parts(node) if len(node.input) > at]
+        other = [name for name in names if name and not _is_zero(name, makers, stored)]
+        if not other:
+            kept.add(key(node))
+            continue
+        draft.notes.append(
+            f"{node.op_type} {quote(title(node))} starts from tensor {quote(other[0])}, which is "
+            "not a constant zero; its state is left as it is"
+        )
+    return frozenset(kept)
+
+
+def key(node: onnx.NodeProto) -> str:
+    """What tells a node from all others: node names may repeat, tensor names may not."""
+    return next(filter(None, node.output), "")
+
+
+def keep_state(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> None:
+    """Make the state of a node explicit; `kind` is the type of its first input."""
+    state = _state_type(draft, node, kind)
+    for position, output, letter in _parts(node):
+        old = draft.state(f"{title(node)}_{letter}", state)
+        _extend(node.input, position + 1)
+        node.input[position] = old
+        _extend(node.output, output + 1)
+        name = node.output[output]
+        new = name if name and not draft.is_output(name) else ""
+        if not new:
+            new = draft.fresh(f"{title(node)}_{letter}_next")
+            if name:  # the application reads it too, and state is not handed out
+                draft.model.graph.node.add(op_type="Identity", input=[name], output=[new], name=new)
+            else:
+                node.output[output] = new
+        draft.keep(old, new, state)
+
+
+def _parts(node: onnx.NodeProto) -> list[tuple[int, int, str]]:
+    return [_H, _C] if node.op_type == "LSTM" else [_H]
+
+
+def _extend(names: list[str], count: int) -> None:
+    names.extend([""] * (count - len(names)))
+
+
+def _state_type(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> OnnxType:
+    shape = kind.shape or ()
+    hidden = integer(node, "hidden_size", 0)
+    if len(shape) != 3 or kind.elem not in _FLOATS:
+        raise refusal(draft.path, node, "has an input that is not a sequence of float vectors")
+    if hidden <= 0:
+        raise refusal(draft.path, node, "does not say its hidden_size")
+    by_batch = integer(node, "layout", 0) == 1
+    batch = shape[0] if by_batch else shape[1]
+    if not 0 < batch * hidden <= _MAX_STATE:
+        words = (
+            f"has a state of {quote(batch)} times {quote(hidden)} numbers, which is out of range"
+        )
+        raise refusal(draft.path, node, words)
+    return OnnxType(kind.elem, (batch, 1, hidden) if by_batch else (1, batch, hidden))
+
+
+def input_type(types: Mapping[str, OnnxType], node: onnx.NodeProto) -> OnnxType:
+    """Type of the first input of a node."""
+    return types.get(node.input[0], UNKNOWN) if node.input else UNKNOWN
+
+
+def _is_zero(
+    name: str, makers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
+) -> bool:
+    while name in makers and is_op(makers[name], *_MOVES) and makers[name].input:
+        name = makers[name].input[0]  # ends: the graph has no cycles
+    if name in stored:
+        return _all_zero(stored[name])
+    node = makers.get(name)
+    if node is None or not is_op(node, "Constant", "ConstantOfShape"):
+        return False
+    value = attribute(node, "value")
+    if value is None:
+        return bool(node.op_type == "ConstantOfShape")  # whose default is a float zero
+    return _all_zero(value.t)
+
+
+def _all_zero(tensor: onnx.TensorProto) -> bool:
+    from onnx import numpy_helper
+
+    count = 1
+    for dim in tensor.dims:
+        count *= dim
+    if tensor.data_type == STRING or count > _MAX_STATE:
+        return False
+    return not numpy_helper.to_array(tensor).any()
 
 
 @dataclass(frozen=True, slots=True)

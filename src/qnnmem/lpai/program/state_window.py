@@ -1,27 +1,199 @@
-"""What a Buffer op of domain qti_aisw says: its window, checked against its input."""
+"""A Buffer op of domain qti_aisw as standard ops around an explicit window.
+
+kept     = the old window without its oldest frames; zeros where reset is true
+window   = kept, then the new frames
+present  = how many frames have come so far                     (only if filled from the left)
+result   = the frames present, moved to the start, zeros behind (only if filled from the left)
+
+`Draft` is the model under rewriting: fresh names, new inputs and outputs, and the file it becomes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.errors import LoadError
-from qnnmem.loader.onnx.graph import attribute
-from qnnmem.loader.onnx.tensor import DTYPES, OnnxType, check_shape
+from qnnmem.atomic_file import write_whole
+from qnnmem.errors import LoadError, OutputError
+from qnnmem.ir import Tensor
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, attribute, bodies
+from qnnmem.loader.onnx.tensor import (
+    DTYPES,
+    EXTERNAL,
+    OnnxType,
+    check_shape,
+    embed,
+    stored_bytes,
+    tensors,
+    type_of,
+    value_info,
+)
 from qnnmem.text import quote
+from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
+
+# Below protobuf's limit of 2 GiB, with room for what the rewrite adds.
+MAX_MODEL_BYTES = 3 << 29
+_DEFAULT_OPSET = 17
 
 DOMAIN = "qti_aisw"
 BLOCKING, LEFT, RIGHT = 0, 1, 2
 ATTRIBUTES = ("buffer_size", "buffer_dim", "stride", "mode", "buffer_padding")
 # Far above any window of a low-power model; it keeps hostile numbers from becoming memory.
 MAX_FRAMES = 1 << 20
-
 _MAX_TITLE = 200
 _INT = 2  # AttributeProto.AttributeType; 0 in files that leave it out
+
+# Of all windows together: far above the memory of such a device, and zeros of this size are stored.
+MAX_KEPT_BYTES = 256 << 20
+_INT64, _BOOL = 7, 9
+_QUANTIZED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
+_COUNTER = OnnxType(_INT64, (1,))
+# First operator sets with Slice by inputs, Where, and Min of integers.
+_SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
+
+
+class Draft:
+    """A model whose state becomes explicit, one node after another."""
+
+    def __init__(self, path: Path, model: onnx.ModelProto) -> None:
+        self.path, self.model = path, model
+        self.states: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        self.kept_bytes = 0
+        self._taken = set(all_names(model.graph))
+        self._windows: set[str] = set()
+        self.opset = _opset(model)
+
+    def fresh(self, stem: str) -> str:
+        """Tensor name that nothing else has."""
+        return _unused(stem, self._taken)
+
+    def window_name(self, stem: str) -> str:
+        """Name of a window that no other window has; names of nodes may repeat."""
+        return _unused(stem, self._windows)
+
+    def constant(self, stem: str, value: NDArray[Any] | onnx.TensorProto) -> str:
+        """Name of a new stored tensor."""
+        from onnx import TensorProto, numpy_helper
+
+        tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(value)
+        tensor.name = self.fresh(stem)
+        self.model.graph.initializer.append(tensor)
+        return str(tensor.name)
+
+    def state(self, stem: str, kind: OnnxType) -> str:
+        """Name of a new input that brings the old value of a state."""
+        name = self.fresh(stem)
+        self.model.graph.input.append(value_info(name, kind))
+        return name
+
+    def keep(self, old: str, new: str, kind: OnnxType) -> None:
+        """Make `new` an output, and the two a pair."""
+        self.model.graph.output.append(value_info(new, kind))
+        self.states.append((old, new))
+        self.kept_bytes += Tensor(new, DTYPES[kind.elem], kind.shape or ()).nbytes
+
+    def is_output(self, name: str) -> bool:
+        """Whether the application already reads a tensor."""
+        return any(item.name == name for item in self.model.graph.output)
+
+    def replace(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Put nodes in the place of one."""
+        graph = self.model.graph
+        at = next(i for i, found in enumerate(graph.node) if found.output == node.output)
+        rest = [type(node).FromString(found.SerializeToString()) for found in graph.node[at + 1 :]]
+        del graph.node[at:]
+        graph.node.extend([*nodes, *rest])
+
+
+def _unused(stem: str, taken: set[str]) -> str:
+    name, number = stem, 1
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    taken.add(name)
+    return name
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    versions = [entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
+    if not versions:  # a model of foreign ops only
+        model.opset_import.add(domain="", version=_DEFAULT_OPSET)
+    return min(versions, default=_DEFAULT_OPSET)
+
+
+def inline_external(path: Path, model: onnx.ModelProto) -> None:
+    """Bring weights that lie beside the model into it: the rewritten file lies elsewhere.
+
+    Locations and sizes were checked when the model was unpacked.
+    """
+    outside = [tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL]
+    total = model.ByteSize() + sum(map(stored_bytes, outside))
+    if total > MAX_MODEL_BYTES:
+        raise LoadError(
+            path,
+            f"holds {format_size(total)} with its weights, more than the "
+            f"{format_size(MAX_MODEL_BYTES)} for which state can be made explicit; "
+            "give it inputs and outputs for its state instead",
+        )
+    for tensor in outside:
+        embed(path, tensor)
+
+
+def forget_domain(model: onnx.ModelProto, domain: str) -> None:
+    """Drop an operator set that no node uses any more."""
+    if all(node.domain != domain for node in _nodes(model.graph)):
+        kept = [entry for entry in model.opset_import if entry.domain != domain]
+        copies = [type(entry).FromString(entry.SerializeToString()) for entry in kept]
+        del model.opset_import[:]
+        model.opset_import.extend(copies)
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from _nodes(body)
+
+
+class Declared:
+    """What a file says about types; set aside while shapes are fixed, put back for writing."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        stored = {item.name for item in graph.initializer}
+        self._inputs = {i.name: _copy(i) for i in graph.input if i.name not in stored}
+        self._outputs = {item.name: _copy(item) for item in graph.output}
+        self._values = [_copy(item) for item in graph.value_info]
+        self._annotations = [_copy(item) for item in graph.quantization_annotation]
+
+    def put_back(self, graph: onnx.GraphProto, changed: Iterable[str]) -> None:
+        """Restore everything but the types of tensors that are made in a new way."""
+        inputs = [self._inputs.get(item.name, _copy(item)) for item in graph.input]
+        untyped = {name: item for name, item in self._outputs.items() if name not in changed}
+        outputs = [untyped.get(item.name, _copy(item)) for item in graph.output]
+        del graph.input[:], graph.output[:]
+        graph.input.extend(inputs)
+        graph.output.extend(outputs)
+        graph.value_info.extend(item for item in self._values if item.name not in changed)
+        graph.quantization_annotation.extend(self._annotations)
+
+
+def _copy(item: Any) -> Any:
+    return type(item).FromString(item.SerializeToString())
+
+
+def write_model(model: onnx.ModelProto, target: Path) -> None:
+    """Write a model that appears whole or not at all; nothing is ever replaced."""
+    if os.path.lexists(target):
+        raise OutputError(f"{target} exists already; give an empty folder for the rewritten model")
+    write_whole(target, model.SerializeToString())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +335,179 @@ def _stride(path: Path, node: onnx.NodeProto, given: BufferSettings, frames: int
 
 def _not_multiple(frames: int) -> str:
     return f"not a multiple of the {frames:,} frames that one execute brings"
+
+
+def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow | None:
+    """Put standard ops in the place of a Buffer; None if it keeps nothing between executes."""
+    window, full = read_window(draft.path, node, kind, _reset(draft, node))
+    _check_opset(draft, node, window)
+    draft.notes.extend(_remarks(node, window, kind))
+    if window.size == window.frames:
+        draft.replace(node, [_op("Identity", [node.input[0]], node.output[0])])
+        return None
+    window = _name(draft, window, full)
+    if draft.kept_bytes > MAX_KEPT_BYTES:
+        words = f"brings the windows to {format_size(draft.kept_bytes)}; more than"
+        raise refusal(draft.path, node, f"{words} {format_size(MAX_KEPT_BYTES)} is not handled")
+    nodes = _shift(draft, window, node.input[0], full)
+    if window.counter is not None:
+        nodes += _to_the_left(draft, window, window.counter, full)
+    elif window.result != window.state[1]:
+        nodes.append(_op("Identity", [window.state[1]], window.result))
+    draft.replace(node, nodes)
+    return window
+
+
+def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
+    name = node.input[1] if len(node.input) > 1 else ""
+    if not name:
+        return None
+    item = next((item for item in draft.model.graph.input if item.name == name), None)
+    kind = type_of(item) if item is not None else None
+    if kind is None or kind.elem != _BOOL or kind.shape not in ((), (1,)):
+        words = f"has reset {quote(name)}, which is not an input of the model that holds one bool"
+        raise refusal(draft.path, node, words)
+    return str(name)
+
+
+def _check_opset(draft: Draft, node: onnx.NodeProto, window: BufferWindow) -> None:
+    need = _INTEGER_MIN if window.mode == LEFT else _WHERE if window.reset else 0
+    if draft.opset < need:
+        what = "mode 1" if window.mode == LEFT else "reset"
+        words = f"uses {what}, which needs ONNX operator set {need}; the model has {draft.opset}"
+        raise refusal(draft.path, node, f"{words}, convert it first")
+
+
+def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list[str]:
+    who = f"Buffer {quote(title(node))}"
+    given = {found.name for found in node.attribute}
+    found = [f"{who}: attribute {quote(n)} is unknown, ignored" for n in given - {*ATTRIBUTES}]
+    if "stride" not in given and window.frames > 1:
+        found.append(
+            f"{who} gives no stride; the default of 1 is below the {window.frames:,} frames that "
+            f"one execute brings, so {window.frames:,} is used"
+        )
+    if window.size == window.frames:
+        found.append(f"{who} holds no more than one execute brings, so it has no state")
+    elif kind.elem in _QUANTIZED:
+        found.append(
+            f"{who} holds quantized numbers; its empty frames are code 0, which is the value zero "
+            "only if the zero point is 0"
+        )
+    return sorted(found)
+
+
+def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
+    """BufferWindow with its state among the inputs and outputs of the model."""
+    window = replace(window, name=draft.window_name(window.name))
+    old = draft.state(f"{window.name}_window", full)
+    new = window.result
+    # The application's own output cannot be the state as well: state is not handed out.
+    if window.mode == LEFT or draft.is_output(new):
+        new = draft.fresh(f"{window.name}_window_next")
+    draft.keep(old, new, full)
+    window = replace(window, state=(old, new))
+    if window.mode != LEFT:
+        return window
+    counter = (
+        draft.state(f"{window.name}_count", _COUNTER),
+        draft.fresh(f"{window.name}_count_next"),
+    )
+    draft.keep(*counter, _COUNTER)
+    return replace(window, counter=counter)
+
+
+def _shift(draft: Draft, window: BufferWindow, source: str, full: OnnxType) -> list[onnx.NodeProto]:
+    kept = draft.fresh(f"{window.name}_kept")
+    if window.reset is None:
+        nodes = [_slice(draft, window, kept)]
+    else:
+        nodes = _kept_unless_reset(draft, window, full, kept)
+    return [*nodes, _op("Concat", [kept, source], window.state[1], axis=window.axis)]
+
+
+def _slice(draft: Draft, window: BufferWindow, kept: str) -> onnx.NodeProto:
+    import numpy as np
+
+    limits = {"starts": window.frames, "ends": window.size, "axes": window.axis}
+    if draft.opset < _SLICE_BY_INPUTS:
+        attributes = {name: [value] for name, value in limits.items()}
+        return _op("Slice", [window.state[0]], kept, **attributes)
+    inputs = [
+        draft.constant(f"{window.name}_{name}", np.array([value], np.int64))
+        for name, value in limits.items()
+    ]
+    return _op("Slice", [window.state[0], *inputs], kept)
+
+
+def _kept_unless_reset(
+    draft: Draft, window: BufferWindow, full: OnnxType, kept: str
+) -> list[onnx.NodeProto]:
+    # By index, because Where on the values has no 16-bit integer kernel in onnxruntime 1.31.
+    import numpy as np
+
+    positions = np.arange(window.frames, window.size, dtype=np.int64)
+    shifted = draft.constant(f"{window.name}_shifted", positions)
+    beyond = draft.constant(f"{window.name}_beyond", np.array([window.size], np.int64))
+    index = draft.fresh(f"{window.name}_index")
+    choose = _op("Where", [str(window.reset), beyond, shifted], index)
+    return [choose, *_gather(draft, window, full, (window.state[0], index, kept))]
+
+
+def _gather(
+    draft: Draft, window: BufferWindow, full: OnnxType, names: tuple[str, str, str]
+) -> list[onnx.NodeProto]:
+    """Frames of a window by index, where the index behind the last one means zeros."""
+    source, index, result = names
+    longer = draft.fresh(f"{window.name}_longer")
+    zero = draft.constant(f"{window.name}_zero", _zero_frame(window, full))
+    return [
+        _op("Concat", [source, zero], longer, axis=window.axis),
+        _op("Gather", [longer, index], result, axis=window.axis),
+    ]
+
+
+def _zero_frame(window: BufferWindow, full: OnnxType) -> onnx.TensorProto:
+    import onnx
+
+    shape = list(full.shape or ())
+    shape[window.axis] = 1
+    size = onnx.helper.tensor_dtype_to_np_dtype(full.elem).itemsize
+    for dim in shape:
+        size *= dim
+    return onnx.TensorProto(data_type=full.elem, dims=shape, raw_data=bytes(size))
+
+
+def _to_the_left(
+    draft: Draft, window: BufferWindow, counter: tuple[str, str], full: OnnxType
+) -> list[onnx.NodeProto]:
+    import numpy as np
+
+    def number(word: str, value: object) -> str:
+        return draft.constant(f"{window.name}_{word}", np.array(value, np.int64))
+
+    def tensor(word: str) -> str:
+        return draft.fresh(f"{window.name}_{word}")
+
+    nodes, (count, counted) = [], counter
+    if window.reset is not None:
+        count = tensor("count_kept")
+        nodes = [_op("Where", [window.reset, number("none", [0]), counter[0]], count)]
+    # The counter starts at zero like all state, so padding is added where it is used.
+    room = window.size - window.padding
+    more, lead, index, clipped = map(tensor, ("more", "lead", "spread", "position"))
+    nodes += [
+        _op("Add", [count, number("step", [window.frames])], more),
+        _op("Min", [more, number("room", [room])], counted),
+        _op("Sub", [number("free", [room]), counted], lead),
+        _op("Add", [number("range", range(window.size)), lead], index),
+        _op("Min", [index, number("end", [window.size])], clipped),
+    ]
+    return nodes + _gather(draft, window, full, (window.state[1], clipped, window.result))
+
+
+def _op(kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    from onnx import helper
+
+    # Named after its output: messages about it then lead back to the Buffer.
+    return helper.make_node(kind, inputs, [output], name=output, **attributes)

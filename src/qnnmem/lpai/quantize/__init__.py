@@ -21,11 +21,11 @@ from qnnmem.loader.onnx.tensor import EXTERNAL, stored_bytes, tensors
 from qnnmem.lpai.quantize.child import Quantize, QuantizeAdvice, Quantized, QuantizeProgress
 from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
-from qnnmem.lpai.quantize.obstacle import find_obstacle
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
     ModelPrecision,
     classify,
+    find_obstacle,
     float_io,
     float_tensors,
 )

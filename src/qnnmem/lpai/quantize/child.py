@@ -5,10 +5,10 @@ out of memory costs one limited process. One request comes; replies are any numb
 `QuantizeProgress`, one `Quantized` with the model as its payload, and maybe one `QuantizeAdvice`.
 
     optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
-    measure the range of every float tensor on the samples   ranges.py
-    replace constants that stand for infinity                masks.py
-    insert quantize and dequantize nodes                     insert.py
-    tie the scales of states, make the border integer        graph.py
+    measure the range of every float tensor on the samples
+    replace constants that stand for infinity
+    insert quantize and dequantize nodes
+    tie the scales of states, make the border integer
     run both models on some samples and compare
     where they differ much, try wider numbers and say in a second reply what they give
 """
@@ -28,18 +28,24 @@ from qnnmem.errors import QnnMemError
 from qnnmem.loader.onnx.tensor import embed, tensors
 from qnnmem.lpai.quantize.error import LARGE_ERROR, Tried
 from qnnmem.lpai.quantize.graph import (
+    CONTROL,
     RECURRENT,
     Encoding,
+    Feed,
+    Measured,
+    ValueRange,
+    Widths,
     drop_unread_states,
     drop_unused_domains,
+    insert,
     integer_io,
+    measure,
     name_nodes,
+    open_session,
     own_biases,
+    replace_endless,
     tie_states,
 )
-from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
-from qnnmem.lpai.quantize.masks import replace_endless
-from qnnmem.lpai.quantize.ranges import Feed, Measured, ValueRange, measure, open_session
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import quote, sentence
 from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame

@@ -1,21 +1,250 @@
-"""Changes to a QDQ graph: integers at its border, one scale for both ends of a state."""
+"""Changes to a graph that quantize it; used in the child program.
+
+ranges       of all float tensors, measured by running the model
+infinity     constants that stand for it (masks, neutral elements) become the end of the range
+that their readers see, one more range away: no integer scale could hold them
+Max(x, -inf)             ->  Max(x, low - span)          changes nothing
+Where(mask, x, -3.4e38)  ->  Where(mask, x, low - span)  still far below
+QDQ nodes    around every op, by onnxruntime's quantizer; a scale follows from the range, but
+both ends of a state share one, and ops that only move data keep their input's
+border       integers at inputs and outputs
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.loader.onnx.graph import bodies, captured, is_quant, reads
+from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
+
+Feed = Mapping[str, "NDArray[Any]"]
+# Tensors fetched in one run; a model that has more is run several times for each sample.
+_FETCH_BYTES = 512 << 20
+# From here on a number stands for infinity, as in masks made of the largest float.
+ENDLESS = 1e30
+_KEPT_FEEDS = 8
+_FLOATS = ("tensor(float)", "tensor(float16)")
+
+# Their result never is the mask itself unless nothing else is there.
+_PICK = ("Max", "Min", "Clip")
 
 METADATA_KEY = "qnnmem.quant."
 RECURRENT = ("LSTM", "GRU", "RNN")
 _BIASED = ("Conv", "ConvTranspose", "Gemm", "BatchNormalization", "InstanceNormalization")
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
+
+# Their bodies are graphs of their own, which onnxruntime's static quantizer leaves alone.
+CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+# QuantizeLinear of the ONNX standard: since 10, settled in 13, with 16-bit integers since 21.
+_OPSET_8_BITS, _OPSET_16_BITS = 13, 21
+# Below this range every value is noise; it is also the least that QNN takes.
+_LEAST_RANGE = 1e-4
+
+
+class ValueRange(NamedTuple):
+    """Least and largest finite value of a tensor; both zero when there was none."""
+
+    lowest: float
+    highest: float
+
+    def union(self, other: ValueRange) -> ValueRange:
+        """The least range that holds both."""
+        return ValueRange(min(self.lowest, other.lowest), max(self.highest, other.highest))
+
+
+class Measured(NamedTuple):
+    """Ranges by tensor, the types of all tensors, how many samples, and the first of them."""
+
+    ranges: dict[str, ValueRange]
+    types: list[onnx.ValueInfoProto]
+    samples: int
+    feeds: Sequence[Feed]
+
+
+def open_session(model: onnx.ModelProto, **settings: Any) -> Any:
+    """A session on one thread without optimisation, so that sums never change their order."""
+    return exact_session(model.SerializeToString(), **settings)
+
+
+def measure(
+    model: onnx.ModelProto,
+    samples: Iterable[Feed],
+    states: Sequence[tuple[str, str]],
+    after_sample: Callable[[], None],
+) -> Measured:
+    """Run all samples and remember each tensor's range.
+
+    A state input that a sample does not give is what the state output was before, at first zero.
+    """
+    session = open_session(_with_all_outputs(model))
+    outputs = [*session.get_outputs(), *session.get_inputs()]
+    kinds = {item.name: (item.type, item.shape) for item in outputs}
+    names = [item.name for item in session.get_outputs() if item.type in _FLOATS]
+    chunks = _chunks(names, kinds, [new for _, new in states])
+    ranges: dict[str, ValueRange] = {}
+    feeds: list[Feed] = []
+    count, carried = 0, _zeros(kinds, [old for old, _ in states])
+    for count, sample in enumerate(samples, 1):
+        feed = {**carried, **sample}
+        for chunk in chunks:
+            values = dict(zip(chunk, session.run(chunk, feed), strict=True))
+            carried.update({old: values[new] for old, new in states if new in values})
+            _widen(ranges, {name: values[name] for name in chunk if kinds[name][0] in _FLOATS})
+        _widen(ranges, {n: value for n, value in feed.items() if kinds[n][0] in _FLOATS})
+        feeds += [feed] * (count <= _KEPT_FEEDS)
+        after_sample()
+    return Measured(ranges, _types(kinds), count, feeds)
+
+
+def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    known = {item.name for item in (*wide.graph.output, *wide.graph.input)}
+    for name in (name for node in model.graph.node for name in node.output):
+        if name and name not in known:
+            wide.graph.output.append(onnx.ValueInfoProto(name=name))
+            known.add(name)
+    return wide
+
+
+def _chunks(
+    names: Sequence[str], kinds: Mapping[str, tuple[str, Any]], first: Sequence[str]
+) -> list[list[str]]:
+    """Names to fetch together; the state outputs are in the first group."""
+    chunks: list[list[str]] = [list(dict.fromkeys(first))]
+    room = _FETCH_BYTES
+    for name in names:
+        if name in first:
+            continue
+        size = _bytes(kinds[name][1])
+        if size > room and chunks[-1]:
+            chunks.append([])
+            room = _FETCH_BYTES
+        chunks[-1].append(name)
+        room -= size
+    return [chunk for chunk in chunks if chunk]
+
+
+def _bytes(shape: Any) -> int:
+    sizes = [size for size in shape or () if isinstance(size, int) and size >= 0]
+    return 4 * math.prod(sizes)
+
+
+def _zeros(kinds: Mapping[str, tuple[str, Any]], names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    import numpy
+
+    from qnnmem.loader.onnx.trial.program import TYPE_NAMES
+
+    return {name: numpy.zeros(kinds[name][1], TYPE_NAMES[kinds[name][0]]) for name in names}
+
+
+def _widen(ranges: dict[str, ValueRange], values: Feed) -> None:
+    for name, value in values.items():
+        found = range_of(value)
+        ranges[name] = ranges[name].union(found) if name in ranges else found
+
+
+def range_of(value: NDArray[Any]) -> ValueRange:
+    """ValueRange of an array's finite values; masks of minus infinity do not count."""
+    import numpy
+
+    finite = value[numpy.abs(value) < ENDLESS]  # false for NaN
+    if not finite.size:
+        return ValueRange(0.0, 0.0)
+    return ValueRange(float(finite.min()), float(finite.max()))
+
+
+def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
+    """Types as onnxruntime found them; the quantizer skips tensors whose type it cannot tell."""
+    from onnx import helper
+
+    from qnnmem.loader.onnx.trial.program import TYPE_NAMES
+
+    found = []
+    for name, (kind, shape) in kinds.items():
+        if kind in TYPE_NAMES:
+            elem = helper.np_dtype_to_tensor_dtype(_dtype(TYPE_NAMES[kind]))
+            found.append(helper.make_tensor_value_info(name, elem, shape))
+    return found
+
+
+def _dtype(name: str) -> Any:
+    import numpy
+
+    return numpy.dtype(name)
+
+
+def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
+    """Replace infinite constants, widen the ranges they lead to, and say how many there were."""
+    from onnx import numpy_helper
+
+    replaced = 0
+    for item in graph.initializer:
+        values = _endless(item)
+        readers = [node for node in graph.node if item.name in node.input]
+        seen = _union(ranges[n] for node in readers for n in _tensors(node) if n in ranges)
+        if values is None or seen is None:
+            continue
+        item.CopyFrom(numpy_helper.from_array(_limited(values, seen), item.name))
+        for node in (node for node in readers if node.op_type not in _PICK):
+            for name in (name for name in node.output if name in ranges):
+                ranges[name] = ranges[name].union(_reach(values, seen))
+        replaced += 1
+    what = "each is now one range beyond the values beside it"
+    return [f"constants that stand for infinity: {replaced}; {what}"] if replaced else []
+
+
+def _endless(item: onnx.TensorProto) -> NDArray[Any] | None:
+    """Values of a float constant, if some of them are infinite."""
+    import onnx
+    from onnx import numpy_helper
+
+    if item.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
+        return None
+    values = numpy_helper.to_array(item)
+    return values if (abs(values) >= ENDLESS).any() else None
+
+
+def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
+    import numpy
+
+    wide = _widened(seen)
+    low = numpy.where(values <= -ENDLESS, wide.lowest, values)
+    return numpy.asarray(numpy.where(values >= ENDLESS, wide.highest, low), values.dtype)
+
+
+def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
+    """Where the replaced values end: only on the sides that have some."""
+    wide = _widened(seen)
+    low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
+    return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
+
+
+def _widened(seen: ValueRange) -> ValueRange:
+    span = max(seen.highest - seen.lowest, 1.0)
+    return ValueRange(seen.lowest - span, seen.highest + span)
+
+
+def _tensors(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    yield from node.output
+
+
+def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
+    found: ValueRange | None = None
+    for item in ranges:
+        found = item if found is None else found.union(item)
+    return found
 
 
 class Encoding(NamedTuple):
@@ -231,3 +460,107 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
     del graph.initializer[:]
     graph.initializer.extend(kept)
     del graph.value_info[:]
+
+
+class Widths(NamedTuple):
+    """Bits of one element."""
+
+    activations: int
+    weights: int
+
+
+def insert(
+    model: onnx.ModelProto, measured: Measured, bits: Widths, states: Sequence[tuple[str, str]]
+) -> onnx.ModelProto:
+    """Model with quantize and dequantize nodes around every op."""
+    import onnx
+
+    widths = import_onnxruntime("quantization").QuantType
+    quantizer_of = import_onnxruntime("quantization.qdq_quantizer").QDQQuantizer
+    typed = onnx.ModelProto()
+    typed.CopyFrom(model)
+    del typed.graph.value_info[:]
+    io = {item.name for item in (*typed.graph.input, *typed.graph.output)}
+    typed.graph.value_info.extend(item for item in measured.types if item.name not in io)
+    weights = widths.QInt8 if bits.weights == 8 else widths.QInt16
+    overrides = _state_ranges(measured.ranges, states) | _recurrent_weights(model.graph, weights)
+    quantizer = quantizer_of(
+        typed,
+        per_channel=False,
+        reduce_range=False,
+        weight_qType=weights,
+        activation_qType=widths.QUInt8 if bits.activations == 8 else widths.QUInt16,
+        tensors_range=_tensors_data(measured.ranges),
+        nodes_to_quantize=[],
+        nodes_to_exclude=[],
+        op_types_to_quantize=sorted({n.op_type for n in model.graph.node} - {*CONTROL}),
+        extra_options=_options(model, bits, overrides, bool(states)),
+    )
+    for item in model.graph.input:  # else an activation right behind an input stays float
+        quantizer.quantize_activation_tensor(item.name)
+    return _finished(quantizer.quantize_model())
+
+
+def _options(
+    model: onnx.ModelProto, bits: Widths, overrides: dict[str, Any], has_states: bool
+) -> dict[str, Any]:
+    """Settings of onnxruntime's quantizer."""
+    opset = _OPSET_8_BITS if bits == Widths(8, 8) else _OPSET_16_BITS
+    return {
+        "WeightSymmetric": True,
+        "ActivationSymmetric": False,
+        "ForceQuantizeNoInputCheck": True,
+        "MinimumRealRange": _LEAST_RANGE,
+        "TensorQuantOverrides": overrides,
+        # A Relu may go because its range starts at 0; that of a state may start below.
+        "QDQKeepRemovableActivations": has_states,
+        "UseQDQContribOps": _opset(model) < opset,
+    }
+
+
+def _finished(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Without the working notes of onnxruntime's quantizer."""
+    del model.graph.value_info[:]
+    kept = [item for item in model.metadata_props if not item.key.startswith("onnx.")]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    drop_unused_domains(model)
+    return model
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+
+
+def _tensors_data(ranges: Mapping[str, ValueRange]) -> Any:
+    import numpy
+
+    calibrate = import_onnxruntime("quantization.calibrate")
+    values = {
+        name: (numpy.array(item.lowest, "float32"), numpy.array(item.highest, "float32"))
+        for name, item in ranges.items()
+    }
+    return calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, values)
+
+
+def _state_ranges(
+    ranges: Mapping[str, ValueRange], states: Sequence[tuple[str, str]]
+) -> dict[str, list[dict[str, Any]]]:
+    """One range for both ends of a state: its bytes are read as they were written."""
+    import numpy
+
+    found = {}
+    for old, new in states:
+        if old in ranges and new in ranges:
+            both = ranges[old].union(ranges[new])
+            limits = {"rmin": numpy.float32(both.lowest), "rmax": numpy.float32(both.highest)}
+            found[old] = found[new] = [limits]
+    return found
+
+
+def _recurrent_weights(graph: onnx.GraphProto, kind: Any) -> dict[str, list[dict[str, Any]]]:
+    """Weights of recurrent ops are weights like others; onnxruntime would not know."""
+    stored = {item.name for item in graph.initializer}
+    recurrent = [node for node in graph.node if node.op_type in RECURRENT]
+    names = {name for node in recurrent for name in node.input[1:3] if name in stored}
+    return {n: [{"quant_type": kind, "symmetric": True}] for n in sorted(names)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,12 +14,13 @@ from qnnmem.arguments import expect
 from qnnmem.contract.leaks import Resource
 from qnnmem.contract.regions import ClientBuffer, Holding, holders
 from qnnmem.contract.rules import finding
-from qnnmem.errors import QnnError
+from qnnmem.errors import ProgramError, QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
+from qnnmem.lpai.program.run import Parts, runs_in_order
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.context_config import (
+from qnnmem.lpai.runtime.configs import (
     CREATE,
     INVALID_CONFIG,
     ContextConfig,
@@ -26,15 +29,17 @@ from qnnmem.lpai.runtime.context_config import (
 )
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.memory_checks import check_binary_memory
-from qnnmem.lpai.runtime.program_trial import try_programs
+from qnnmem.lpai.runtime.memory_checks import SharedMemory, check_binary_memory
 from qnnmem.lpai.runtime.queue import ExecutionQueue
-from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.qnn.enums import MemType
 from qnnmem.qnn.shared_memory import MemHandle
 
 # Enough to notice that a buffer holds something else now, cheap enough for every execution.
 _HEAD_BYTES = 4096
+
+_MAX_KNOWN = 1024
+_known: dict[bytes, dict[str, bool]] = {}
+_lock = threading.Lock()
 
 
 class Context:
@@ -263,3 +268,42 @@ def _aligned_copy(buffer: ClientBuffer) -> Any:
     copy = block[start : start + buffer.size]
     copy[:] = buffer.array
     return copy
+
+
+def try_programs(
+    backend: Backend,
+    compiled: CompiledContext,
+    content: memoryview,
+    *,
+    trusted: bool = False,
+    limited: bool = False,
+) -> dict[str, bool]:
+    """Whether each graph runs in the planned order; a program that cannot run is 5005.
+
+    `limited` says that this process is a limited child, which needs no other for the trial.
+    """
+    if trusted:
+        return {graph.name: graph.in_order for graph in compiled.graphs}
+    digest = hashlib.sha256(content).digest()
+    with _lock:
+        if digest not in _known:
+            order = {g.name: _try(backend, compiled, g.name, limited) for g in compiled.graphs}
+            _store(digest, order)
+        return _known[digest]
+
+
+def _store(digest: bytes, order: dict[str, bool]) -> None:
+    if len(_known) >= _MAX_KNOWN:
+        _known.pop(next(iter(_known)))
+    _known[digest] = order
+
+
+def _try(backend: Backend, compiled: CompiledContext, name: str, limited: bool) -> bool:
+    graph = compiled.graph(name)
+    if graph is None or not graph.program:
+        return False
+    try:
+        return runs_in_order(Parts(graph, compiled.constants), here=limited)
+    except ProgramError as exc:
+        found = finding("B1", str(exc), call="QnnContext_createFromBinary")
+        backend.fail(5005, found)

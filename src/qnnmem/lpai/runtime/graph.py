@@ -16,18 +16,19 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
-from qnnmem.lpai.runtime.context_config import ContextConfig
-from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
-from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
-from qnnmem.lpai.runtime.graph_config import (
+from qnnmem.lpai.runtime.configs import (
+    ContextConfig,
     GraphChanges,
     GraphState,
     check_configs,
     check_frame_rate,
 )
+from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
+from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.memory_checks import (
     Pools,
+    SharedMemory,
     check_plan,
     check_pools,
     gone,
@@ -37,7 +38,6 @@ from qnnmem.lpai.runtime.memory_checks import (
     own_pool,
 )
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
-from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.planner import Io, Pool
 from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.tensor import QnnTensor

@@ -1,4 +1,7 @@
-"""Inputs and outputs of one execution: which bytes the application gives for which tensor."""
+"""Inputs and outputs of one execution: which bytes the application gives for which tensor.
+
+`to_native` and `to_float` go between real numbers and what a tensor stores.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from qnnmem.contract.regions import ClientBuffer, Extent, Holder, holders
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.ir import Tensor
-from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.execution import UserBuffer
-from qnnmem.lpai.runtime.shared_memory import SharedMemory
+from qnnmem.lpai.runtime.memory_checks import SharedMemory
 from qnnmem.planner import Io
 from qnnmem.qnn.enums import MemType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
 _SIZE = "give the size that the tensor's dimensions and data type make, or that rounded up"
-
 _Places = Sequence[tuple[str, Extent]]  # of tensors, by label
 
 
@@ -241,3 +243,29 @@ def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     except TypeError:
         return view
     return view.view(dtype).reshape(tensor.shape)
+
+
+def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDArray[Any]:
+    """Real numbers as the tensor stores them: scaled, rounded to even, limited to the type."""
+    import numpy
+
+    dtype = numpy.dtype(tensor.dtype.value)
+    if dtype.kind not in "iu":
+        return values.astype(dtype)
+    if quant is not None:
+        values = values.astype(numpy.float64) / quant.scale + quant.zero_point
+    limits = numpy.iinfo(dtype)
+    with numpy.errstate(invalid="ignore"):  # NaN becomes some integer
+        clipped = numpy.clip(numpy.nan_to_num(numpy.rint(values)), limits.min, limits.max)
+    native: NDArray[Any] = clipped.astype(dtype)
+    return native
+
+
+def to_float(values: NDArray[Any], quant: Quant | None) -> NDArray[Any]:
+    """What stored values stand for, in 32-bit floating point."""
+    import numpy
+
+    if quant is None or values.dtype.kind not in "iu":
+        return values.astype(numpy.float32)
+    real = (values.astype(numpy.float64) - quant.zero_point) * quant.scale
+    return real.astype(numpy.float32)

@@ -1,10 +1,14 @@
-"""Heaps of the simulated platform: address ranges whose buffers are real bytes with guard zones.
+"""Heaps of the simulated platform, the TCM pool, and what qnn-net-run's extensions allocate.
 
-Every buffer stands between two guard zones of its own. A freed buffer is filled with a poison and
-its bytes stay mapped for a while, so that using it later is something to find, not a crash.
+    AddressSpace   simulated addresses that buffers are cut from; TcmSpace is the pool of TCM
+    HeapBuffer     real bytes at a simulated address, between two guard zones
+    Heap           one kind of memory
+    Extensions     binary, IO and pools of one run, as qnn-net-run's LPAI extensions allocate them
 
-TCM is not as large as the machine: without a capacity of its own its heap is the documented pool,
-which a process has once.
+A freed buffer is filled with a poison and its bytes stay mapped for a while, so that using it later
+is something to find, not a crash. TCM is not as large as the machine: without a capacity of its own
+its heap is the documented pool, which a process has once. The five messages about TCM are the
+documented ones, byte for byte. `choices.toml` lists the choices where the documentation is silent.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.contract.regions import (
     GUARD,
@@ -24,10 +29,11 @@ from qnnmem.contract.regions import (
     find_allocation,
 )
 from qnnmem.contract.rules import finding
-from qnnmem.errors import QnnError, UsageError
-from qnnmem.lpai.runtime.address_space import BASE, AddressSpace, Log, TcmSpace, process_tcm
+from qnnmem.errors import QnnError, TcmFatal, UsageError
+from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel, MemType
+from qnnmem.targets import tcm_pool
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, round_up
 
@@ -37,12 +43,109 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-POISON = 0xFF
+Log = Callable[[LogLevel, str], None]
+# Where each heap begins, far enough apart that an address tells its heap. The numbers are ours.
+BASE = {
+    MemType.TCM: 0x0300_0000,
+    MemType.LLC: 0x2000_0000,
+    MemType.PSRAM: 0x4000_0000,
+    MemType.DDR: 0x8000_0000,
+}
 
+POISON = 0xFF
 _QUARANTINE_BYTES = 16 << 20
 _MAX_ALIGN = 1 << 20
 _MEM_ALLOC = 1002
 _TCM_UNIT = 64  # what a request for TCM is rounded up to
+
+_WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
+
+
+class AddressSpace:
+    """First-fit allocator of simulated addresses."""
+
+    def __init__(self, base: int, capacity: int | None) -> None:
+        self._base, self.capacity = base, capacity
+        self._taken: dict[int, int] = {}  # bytes by address
+        self._returned: deque[int] = deque()
+        self._lock = Lock()
+
+    @property
+    def used(self) -> int:
+        """Bytes that are taken."""
+        with self._lock:
+            self._take_back()
+            return sum(self._taken.values())
+
+    @property
+    def count(self) -> int:
+        """Number of buffers."""
+        with self._lock:
+            self._take_back()
+            return len(self._taken)
+
+    def take(self, size: int, align: int, _log: Log) -> int | None:
+        """Return a free address, or None if there is no room."""
+        with self._lock:
+            self._take_back()
+            return self._place(size, align)
+
+    def give(self, address: int) -> None:
+        """Free the bytes at an address."""
+        # It may be called when Python collects garbage, also while the lock is held.
+        self._returned.append(address)
+
+    def _take_back(self) -> None:
+        while self._returned:
+            self._taken.pop(self._returned.popleft(), None)
+
+    def _place(self, size: int, align: int) -> int | None:
+        address = self._base
+        for start in sorted(self._taken):
+            if address + max(size, 1) <= start:
+                break
+            address = round_up(start + self._taken[start], align)
+        limit = MAX_BYTES if self.capacity is None else self.capacity
+        if address + size > self._base + limit:
+            return None
+        self._taken[address] = max(size, 1)  # even an empty buffer has an address of its own
+        return address
+
+
+class TcmSpace(AddressSpace):
+    """A pool of fixed size for a fixed number of allocations, with the documented messages.
+
+    It is registered, with a line of its own, by the first allocation, and again by the first one
+    after everything was freed.
+    """
+
+    def __init__(self, size: int, max_allocations: int) -> None:
+        super().__init__(BASE[MemType.TCM], size)
+        self.size, self.max_allocations = size, max_allocations
+
+    def take(self, size: int, align: int, log: Log) -> int | None:
+        """An address, or None with a logged error; one allocation too many is fatal."""
+        with self._lock:
+            self._take_back()
+            is_first, used = not self._taken, sum(self._taken.values())
+            is_fatal = len(self._taken) >= self.max_allocations
+            address = None if is_fatal else self._place(size, align)
+        if is_first:
+            log(LogLevel.INFO, f"TCM pool current size: {used} max_size: {self.size}")
+        if is_fatal:
+            raise TcmFatal(self.max_allocations)
+        if address is None:
+            log(LogLevel.ERROR, f"TCM memory allocation failure: required size: {size}")
+        else:
+            log(LogLevel.INFO, f"Allocate size {size} from tcm pool 0")
+        return address
+
+
+@cache
+def process_tcm() -> TcmSpace:
+    """The documented pool; a process has one, whoever allocates from it."""
+    facts = tcm_pool()
+    return TcmSpace(facts.size.value, facts.max_allocations.value)
 
 
 class HeapBuffer:
@@ -286,3 +389,129 @@ def _storage(size: int) -> NDArray[numpy.uint8]:
 
 def _address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+class Extensions:
+    """Allocates for one run; `mem_type` is the word of the configuration file."""
+
+    def __init__(self, backend: Backend, mem_type: str = "ddr") -> None:
+        profile = backend.profile
+        self._backend, self._ddr = backend, Heap(MemType.DDR)
+        self._tcm = TcmPool(
+            backend.log,
+            start_alignment=profile.start_alignment,
+            size_alignment=profile.size_alignment,
+        )
+        self.mem_type = parse_mem_type(mem_type, backend.log)
+        if self.mem_type is MemType.TCM and not profile.tcm_allowed:
+            mode, version = profile.mode.value, profile.hw_version.word
+            sentence = f"TCM is for aDSP direct mode on v6 or later, not for {mode} on {version}"
+            backend.fail(1000, finding("T3", sentence))
+
+    def allocate(self, size: int, label: str) -> HeapBuffer:
+        """Allocate the binary or one IO tensor."""
+        found = allocate_io(
+            self.mem_type, size, label, ddr=self._ddr, tcm=self._tcm, log=self._backend.log
+        )
+        if found is None:
+            self._no_room(size, label)
+        return found
+
+    def allocate_pool(self, size: int, label: str) -> HeapBuffer:
+        """Allocate scratch or persistent."""
+        profile = self._backend.profile
+        rounded = round_up(size, profile.size_alignment)
+        return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
+
+    def broken_guards(self) -> list[str]:
+        """Return the buffers with broken guard zones."""
+        buffers = (*self._ddr.live, *self._tcm.buffers)
+        return [f"{side} {b.name[:80]!r}" for b in buffers for side in b.guards_broken()]
+
+    def free_tcm(self) -> None:
+        """Free what this run has of the TCM pool, which the process shares."""
+        self._tcm.free()
+
+    def _no_room(self, size: int, label: str) -> NoReturn:
+        if self.mem_type is MemType.UNDEFINED:
+            sentence = "the memory type of the configuration is neither ddr nor tcm"
+            self._backend.fail(_MEM_ALLOC, finding("T4", sentence, buffer=label))
+        need = round_up(size, self._backend.profile.size_alignment)
+        left = self._tcm.size - self._tcm.used
+        sentence = (
+            f"{label} needs {need:,} bytes of TCM, {left:,} of {self._tcm.size:,} are left, "
+            f"{need - left:,} missing"
+        )
+        self._backend.fail(_MEM_ALLOC, finding("T1", sentence, buffer=label, need=need, given=left))
+
+
+class TcmPool:
+    """A pool of fixed size for a fixed number of allocations; nothing falls back to DDR.
+
+    It is the one of the process, unless it has a size or a limit of its own.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        size: int | None = None,
+        max_allocations: int | None = None,
+        start_alignment: int = 64,
+        size_alignment: int = 64,
+    ) -> None:
+        room = process_tcm()
+        if size is not None or max_allocations is not None:
+            room = TcmSpace(
+                room.size if size is None else size,
+                room.max_allocations if max_allocations is None else max_allocations,
+            )
+        self.size, self.max_allocations = room.size, room.max_allocations
+        self.start_alignment, self.size_alignment = start_alignment, size_alignment
+        self._room = room
+        self._heap = Heap(MemType.TCM, log=log)
+        self._heap.cut_from(room, size_alignment)
+        self._heap.abandon_with(self)
+
+    @property
+    def used(self) -> int:
+        """Bytes in use, rounded as they are allocated, whoever uses them."""
+        return self._room.used
+
+    @property
+    def buffers(self) -> tuple[HeapBuffer, ...]:
+        """Allocations that were not freed."""
+        return self._heap.live
+
+    def allocate(self, size: int, label: str = "") -> HeapBuffer | None:
+        """Allocate `size` bytes; return None and log an error if the pool is full."""
+        rounded = round_up(size, self.size_alignment)
+        try:
+            return self._heap.allocate(rounded, self.start_alignment, label)
+        except QnnError:
+            return None
+
+    def free(self) -> None:
+        """Free every allocation that is left."""
+        for buffer in self.buffers:
+            buffer.free()
+
+
+def parse_mem_type(text: str, log: Log) -> MemType:
+    """Return the memory type that a configuration file names; UNDEFINED for another word."""
+    found = _WORDS.get(text, MemType.UNDEFINED)
+    if found is MemType.UNDEFINED:
+        log(LogLevel.ERROR, "Invalid memory type")
+    return found
+
+
+def allocate_io(
+    mem_type: MemType, size: int, label: str, *, ddr: Heap, tcm: TcmPool, log: Log
+) -> HeapBuffer | None:
+    """A buffer for IO or the model binary, or None with a logged error; nothing falls back."""
+    if mem_type is MemType.TCM:
+        return tcm.allocate(size, label)
+    if mem_type is MemType.DDR:
+        rounded = round_up(size, tcm.size_alignment)
+        return ddr.allocate(rounded, tcm.start_alignment, label)
+    log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
+    return None

@@ -18,13 +18,11 @@ from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.convert import to_float, to_native
 from qnnmem.lpai.runtime.descriptors import Config, Mem, custom, custom_property
 from qnnmem.lpai.runtime.execution import Counters
-from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Graph
-from qnnmem.lpai.runtime.graph_io import typed
-from qnnmem.lpai.runtime.heap import HeapBuffer
+from qnnmem.lpai.runtime.graph_io import to_float, to_native, typed
+from qnnmem.lpai.runtime.heap import Extensions, HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.planner import Io
 from qnnmem.qnn.codes import qnn_error

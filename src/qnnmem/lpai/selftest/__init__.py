@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from qnnmem.contract.rules import rules
-from qnnmem.lpai.selftest.case import ContractCase
+from qnnmem.lpai.selftest.client import ContractCase
 from qnnmem.results.lpai import CaseFailure, RuleResult
 
 
 def cases() -> tuple[ContractCase, ...]:
     """Every case, in the order of the rules."""
-    from qnnmem.lpai.selftest.calls import CALLS
-    from qnnmem.lpai.selftest.io import IO
-    from qnnmem.lpai.selftest.memory import MEMORY
-    from qnnmem.lpai.selftest.pointers import POINTERS
+    from qnnmem.lpai.selftest.calls import CALLS, IO
+    from qnnmem.lpai.selftest.memory import MEMORY, POINTERS
 
     order = {rule: at for at, rule in enumerate(rules())}
     every = (*MEMORY, *POINTERS, *CALLS, *IO)

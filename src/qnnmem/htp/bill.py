@@ -1,0 +1,408 @@
+"""The memory bill of a context binary: every part in bytes, and where each number came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from qnnmem.errors import Setting
+from qnnmem.flags import flag
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.htp.log import CompileLog, PdEstimate, PdGraph
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.qnn.enums import DataType
+from qnnmem.results.footprint import (
+    Bill,
+    BillItem,
+    BillParts,
+    GraphBill,
+    PartName,
+    SizeRange,
+    Trap,
+    least_vtcm,
+    named_parts,
+)
+from qnnmem.targets.socs import Soc, htp_constant, pd_budget, soc_by_id
+from qnnmem.text import quote
+from qnnmem.units import format_size, round_up
+
+RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
+_MANY = "; of each graph, but shared weights and VTCM once: graphs use VTCM in turn"
+_PEAK = "peak of the compiling process"
+COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; 0.03% off at most"
+
+
+def bill_of(
+    context: HtpContext,
+    soc: Soc | None = None,
+    log: CompileLog | None = None,
+    *,
+    host_ram: int | None = None,
+    weights: tuple[BillItem, ...] = (),
+    file: str = "",
+) -> Bill:
+    """The bill of a context for a SoC, by default the one it was made for.
+
+    `log` is what the library said while it compiled or loaded this context, `host_ram` the peak of
+    the process that compiled it; `weights` names the largest weights, which only the model knows;
+    `file` names the model or the binary in the result.
+    """
+    log = log or CompileLog()
+    made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
+    soc = soc or made_for
+    # What a graph needs was decided when it was made: on a SoC with less VTCM it needs no less.
+    graphs = tuple(_graph_bill(context, graph, made_for or soc, log) for graph in context.graphs)
+    parts = _parts(context, graphs)
+    formula = RAM_FORMULA + (_MANY if len(graphs) > 1 else "")
+    return Bill(
+        file=file,
+        file_bytes=context.file_bytes,
+        build_id=context.build_id,
+        soc=None if soc is None else soc.name,
+        made_for_soc_model=context.soc_model,
+        dsp_arch=context.dsp_arch,
+        total=total((part for _, part in named_parts(parts)), formula),
+        dominant=_dominant(parts),
+        parts=parts,
+        io_exact=over_graphs(g.io_exact for g in graphs),
+        vtcm_stored=largest(g.vtcm_stored for g in graphs),
+        compile_estimate=largest(g.compile_estimate for g in graphs),
+        compile_limit=logged(log.memory_alloc_limit, log) or (soc.compile_limit if soc else None),
+        process_domain=context_pd(graphs, parts["shared weights"], log),
+        process_domain_budget=pd_budget(),
+        spilled_per_inference=logged(log.spill_bytes, log),
+        filled_per_inference=logged(log.fill_bytes, log),
+        ddr_read_per_inference=logged(log.read_total, log),
+        ddr_written_per_inference=logged(log.write_total, log),
+        host_ram=None if host_ram is None else Sourced(host_ram, Origin.MEASURED, _PEAK),
+        graphs=graphs,
+        largest_io=largest_io(context),
+        largest_weights=weights,
+        traps=tuple(find_traps(context, soc, made_for, log, parts["VTCM"])),
+    )
+
+
+def _parts(context: HtpContext, graphs: tuple[GraphBill, ...]) -> BillParts:
+    return {
+        "weights": over_graphs(g.weights for g in graphs),
+        "shared weights": _shared_weights(context),
+        "IO": over_graphs(g.io for g in graphs),
+        "op data": over_graphs(g.op_data for g in graphs),
+        "DDR tensors": over_graphs(g.ddr_tensors for g in graphs),
+        "spill/fill": over_graphs(g.spill_fill for g in graphs),
+        "VTCM": largest(g.vtcm for g in graphs),
+    }
+
+
+def _dominant(parts: BillParts) -> PartName | None:
+    """The largest part that is known."""
+    known = [(name, part.value) for name, part in named_parts(parts) if part and part.value]
+    return max(known, key=lambda entry: entry[1], default=(None, 0))[0]
+
+
+def _graph_bill(
+    context: HtpContext, graph: HtpGraph, soc: Soc | None, log: CompileLog
+) -> GraphBill:
+    def stored(value: int | None) -> Sourced | None:
+        return None if value is None else Sourced(value, Origin.MEASURED, file_source(context))
+
+    weights, shared = stored(graph.const), stored(graph.shared_weights)
+    op_data = stored(graph.op_data)
+    ddr, spill = stored(graph.ddr_tensors), stored(graph.spill_fill)
+    io = stored(graph.io) or rounded_io(graph)
+    vtcm = logged(logged_vtcm(graph.name, log), log) or true_vtcm(context, graph, soc)
+    stored_vtcm = stored(graph.vtcm)
+    pd_parts = (weights, io, op_data, ddr, spill, vtcm, stored_vtcm)
+    return GraphBill(
+        name=graph.name,
+        weights=weights,
+        io=io,
+        io_exact=exact_io(graph),
+        op_data=op_data,
+        ddr_tensors=ddr,
+        spill_fill=spill,
+        vtcm_stored=stored_vtcm,
+        vtcm=vtcm,
+        total=total((op_data, weights, ddr, spill, io, vtcm), RAM_FORMULA),
+        compile_estimate=total((weights, shared, io, ddr, spill), COMPILE_FORMULA),
+        process_domain=logged_pd(graph.name, vtcm, log) or graph_pd(*pd_parts),
+    )
+
+
+def _shared_weights(context: HtpContext) -> Sourced | None:
+    """Once per context: each graph states the same pool."""
+    stated = [g.shared_weights for g in context.graphs if g.shared_weights is not None]
+    if not stated:
+        return None
+    return Sourced(max(stated), Origin.MEASURED, f"{file_source(context)}, counted once")
+
+
+# --- Numbers: from the file, from the library's log, or as sums of both ---------------------------
+
+
+LARGEST = 10  # tensors named in a bill
+
+
+def file_source(context: HtpContext) -> str:
+    """Words for a number that the file states."""
+    return f"file of QAIRT {context.build_id[:40]}"
+
+
+def logged(value: int | None, log: CompileLog) -> Sourced | None:
+    """A number that the library printed."""
+    return None if value is None else Sourced(value, Origin.MEASURED, log_source(log))
+
+
+def log_source(log: CompileLog) -> str:
+    """Words for a number that the library printed."""
+    return f"log of QAIRT {(log.library_version or 'without version')[:40]}"
+
+
+def loaded_graphs(log: CompileLog) -> tuple[PdGraph, ...]:
+    """The graphs of the context that was loaded last."""
+    last = last_estimate(log)
+    return () if last is None else last.graphs
+
+
+def last_estimate(log: CompileLog) -> PdEstimate | None:
+    """The process-domain estimate of the context that was loaded last."""
+    return log.pd_estimates[-1] if log.pd_estimates else None
+
+
+def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
+    """The sum of parts; None where one of them is not known."""
+    result = 0
+    for part in parts:
+        if part is None:
+            return None
+        result += part.value
+    return Sourced(result, Origin.COMPUTED, source)
+
+
+def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
+    """The sum of a part over graphs; a single graph keeps its own origin."""
+    given = tuple(parts)
+    return given[0] if len(given) == 1 else total(given, "sum over graphs")
+
+
+def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
+    """The largest part over graphs; None where one of them is not known.
+
+    For memory that graphs use in turn, and for needs with a limit for each graph.
+    """
+    given = tuple(parts)
+    known = [part for part in given if part is not None]
+    if not known or len(known) < len(given):
+        return None
+    return max(known, key=lambda part: part.value)
+
+
+def exact_io(graph: HtpGraph) -> Sourced | None:
+    """The sum of inputs and outputs; None where a data type is not known."""
+    size = graph.io_exact
+    return None if size is None else Sourced(size, Origin.COMPUTED, "sum of inputs and outputs")
+
+
+def rounded_io(graph: HtpGraph) -> Sourced | None:
+    """The sum with each tensor rounded up, as newer files store it."""
+    if graph.io_exact is None:
+        return None
+    unit = htp_constant("io", "unit").value
+    size = sum(round_up(tensor.nbytes, unit) for tensor in graph.tensors)
+    source = f"sum of inputs and outputs, each rounded up to {unit:,} bytes"
+    return Sourced(size, Origin.COMPUTED, source)
+
+
+def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
+    """The largest inputs and outputs of all graphs."""
+    items = (
+        BillItem(graph.name, tensor.name, kind, tensor.nbytes)
+        for graph in context.graphs
+        for kind, tensors in (("input", graph.inputs), ("output", graph.outputs))
+        for tensor in tensors
+    )
+    order = sorted(items, key=lambda item: (-item.bytes, item.graph, item.name))
+    return tuple(order[:LARGEST])
+
+
+def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
+    """VTCM that a graph uses: the stored value, unless an unset option stores the same."""
+    largest_size = None if soc is None else soc.vtcm_bytes
+    if graph.vtcm is None:
+        return largest_size
+    if largest_size is None or not may_be_unset(graph, largest_size):
+        return Sourced(graph.vtcm, Origin.MEASURED, file_source(context))
+    unset = format_size(graph.vtcm)
+    source = f"the SoC's largest; the file says {unset}, as it does when VTCM was not set"
+    return Sourced(largest_size.value, Origin.COMPUTED, source)
+
+
+def logged_vtcm(name: str, log: CompileLog) -> int | None:
+    """VTCM that the compiler used or the loader reserves."""
+    loaded = (graph.vtcm for graph in loaded_graphs(log) if graph.name == name)
+    return next(loaded, None) if log.vtcm_size is None else log.vtcm_size
+
+
+def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
+    """Whether the stored VTCM may come from an unset option, and the SoC has another size."""
+    return graph.vtcm == htp_constant("vtcm", "unset").value != largest_size.value
+
+
+# --- The process domain: exact from the loader's log, else a range --------------------------------
+
+
+PD_FORMULA = (
+    "weights rounded up to 2 MiB + IO + DDR tensors + spill/fill + VTCM + run list, "
+    "which is 1.16 to 1.8 times the op data and up to 32 KiB more"
+)
+
+
+def graph_pd(
+    weights: Sourced | None,
+    io: Sourced | None,
+    op_data: Sourced | None,
+    ddr_tensors: Sourced | None,
+    spill_fill: Sourced | None,
+    vtcm: Sourced | None,
+    stored_vtcm: Sourced | None,
+) -> SizeRange | None:
+    """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range.
+
+    So does VTCM where the file may say less than is used.
+    """
+    if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
+        return None
+    base = _in_units(weights.value) + io.value + spill_fill.value + ddr_tensors.value
+    low = base + least_vtcm(vtcm, stored_vtcm).value + _percent(op_data.value, "runlist_low")
+    high = base + vtcm.value + _percent(op_data.value, "runlist_high")
+    high += htp_constant("process_domain", "runlist_base").value
+    return SizeRange(
+        Sourced(low, Origin.COMPUTED, PD_FORMULA), Sourced(high, Origin.COMPUTED, PD_FORMULA)
+    )
+
+
+def _percent(size: int, name: str) -> int:
+    return -(-size * htp_constant("process_domain", name).value // 100)
+
+
+def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | None:
+    """The loader's estimate for one graph, from the parts that its log states."""
+    found = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
+    if found is None:
+        return None
+    size = found.vtcm if found.vtcm is not None else vtcm.value if vtcm else None
+    if size is None:
+        return None
+    total = found.weights + found.io + found.runlist + found.spill_fill + size
+    exact = Sourced(total, Origin.MEASURED, log_source(log))
+    return SizeRange(exact, exact)
+
+
+def context_pd(
+    graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
+) -> SizeRange | None:
+    """What the loader reserves for a context: exact from a load log, else a range.
+
+    The loader reserves for every graph, VTCM and IO included, and rounds the shared weights up
+    like those of a graph.
+    """
+    last = last_estimate(log)
+    if last is not None and last.total is not None:
+        exact = Sourced(last.total, Origin.MEASURED, log_source(log))
+        return SizeRange(exact, exact)
+    known = [g.process_domain for g in graphs if g.process_domain is not None]
+    if not known or len(known) < len(graphs):
+        return None
+    once = _in_units(shared.value) if shared else 0
+    source = known[0].low.source + ("; of each graph, shared weights once" if known[1:] else "")
+    return SizeRange(
+        Sourced(once + sum(pd.low.value for pd in known), Origin.COMPUTED, source),
+        Sourced(once + sum(pd.high.value for pd in known), Origin.COMPUTED, source),
+    )
+
+
+def _in_units(weights: int) -> int:
+    return round_up(weights, htp_constant("process_domain", "weights_unit").value)
+
+
+# --- Numbers in a context binary that mislead its readers -----------------------------------------
+
+
+NO_OUTPUTS = "no-outputs"
+
+
+def find_traps(
+    context: HtpContext,
+    soc: Soc | None,
+    made_for: Soc | None,
+    log: CompileLog,
+    vtcm: Sourced | None = None,
+) -> Iterator[Trap]:
+    """The traps of a context that is billed for a SoC, in order of weight.
+
+    `vtcm` is what the graph that needs most of it really uses.
+    """
+    if soc is None:
+        option = flag(Setting("soc"))
+        what = f"the file names no SoC known here; {option} says which one is meant"
+        yield Trap("no-soc", what)
+    elif made_for is not None and made_for.model_id != soc.model_id:
+        yield Trap(
+            "other-soc",
+            f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
+        )
+    if soc is not None and (older := wrong_architecture(context.dsp_arch, soc)):
+        yield Trap("older-hexagon", f"{older}; the library for x86 loads it all the same")
+    if any(graph.const is None for graph in context.graphs):
+        yield Trap(
+            "no-sizes",
+            "the file does not store weights, op data and DDR tensors, as those of SDK 2.34 and "
+            f"before do not; its blob has {context.blob_bytes:,} bytes",
+        )
+    if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
+        yield Trap("unknown-type", "an input or output has a data type that is not known here")
+    silent = next((graph.name for graph in context.graphs if not graph.outputs), None)
+    if silent is not None:
+        yield Trap(NO_OUTPUTS, f"graph {quote(silent)} states no outputs")
+    yield from _vtcm_traps(context, made_for or soc, log)
+    yield from _vtcm_over(soc, 0 if vtcm is None else vtcm.value)
+    if len(context.graphs) > 1:
+        yield Trap(
+            "many-graphs",
+            f"the process domain is reserved for all {len(context.graphs):,} graphs, VTCM for each "
+            "of them; a graph that is not enabled does not count. The total counts VTCM once",
+        )
+
+
+def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterator[Trap]:
+    largest = None if soc is None else soc.vtcm_bytes
+    if soc is None or largest is None:
+        return
+    most = format_size(largest.value)
+    unknown = [g for g in context.graphs if logged_vtcm(g.name, log) is None]
+    if any(may_be_unset(graph, largest) for graph in unknown):
+        unset = format_size(htp_constant("vtcm", "unset").value)
+        yield Trap(
+            "vtcm-unset",
+            f"the file says {unset} of VTCM, which is also what it says when VTCM was not set and "
+            f"the compiler took all of {soc.name}'s {most}; the bill counts {most}",
+        )
+
+
+def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
+    largest = None if soc is None else soc.vtcm_bytes
+    if soc is not None and largest is not None and used > largest.value:
+        yield Trap(
+            "vtcm-over",
+            f"a graph asks for {format_size(used)} of VTCM and {soc.name} has "
+            f"{format_size(largest.value)}; the compiler accepts that, the device may not",
+        )
+
+
+def wrong_architecture(made: int | None, soc: Soc) -> str:
+    """Why a binary cannot run on a SoC with an older Hexagon than the one it was made for."""
+    if made is None or soc.arch is None or made <= soc.arch:
+        return ""
+    return (
+        f"the binary was made for Hexagon v{made} and {soc.name} is v{soc.arch}; "
+        "compile the model for it"
+    )

@@ -1,0 +1,691 @@
+"""Does it fit: what a bill or a refusal needs against each limit of a SoC, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct, structs
+
+from qnnmem.deadline import Deadline
+from qnnmem.errors import (
+    CannotTell,
+    LoadError,
+    NotCompiled,
+    QnnMemError,
+    Setting,
+    UsageError,
+    Words,
+    WorkerError,
+)
+from qnnmem.flags import flag, with_flags
+from qnnmem.htp.bill import NO_OUTPUTS, logged, wrong_architecture
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, Progress, is_composed
+from qnnmem.htp.compile.compiled import for_a_cluster, needs_int8
+from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.library import library_there
+from qnnmem.htp.log import Cause, Refusal
+from qnnmem.htp.measure import (
+    LOAD_TIME_LIMIT_S,
+    MeasuredModel,
+    bill_of_loaded,
+    measure,
+    no_soc_named,
+    stored_bill,
+)
+from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
+from qnnmem.htp.worker import Worker
+from qnnmem.ir import Tensor
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.fit import (
+    FitCheck,
+    FitFacts,
+    FitResult,
+    FitSuggestion,
+    SocFit,
+    answer_name,
+    worst_answer,
+)
+from qnnmem.results.footprint import Bill, BillItem, SizeRange
+from qnnmem.targets.socs import Soc, find_soc, pd_budget, soc_by_id, socs
+from qnnmem.text import counted
+
+# Pools that have a limit, and what they are called.
+TITLES = {
+    "compile": "compile limit",
+    "pd": "process domain",
+    "vtcm": "VTCM",
+    "ram": "RAM budget",
+    "weights": "weights budget",
+    "io": "IO budget",
+    "spill-fill": "spill/fill budget",
+    "host-ram": "host RAM budget",
+}
+POOLS = tuple(TITLES)
+
+
+class Suggestion(Struct, frozen=True):
+    """A nearby setting; verified only if it was compiled and fits."""
+
+    setting: Setting
+    verified: bool
+    reason: Words
+    unfinished: bool = False  # tried, and not told in time
+
+
+class Fit(FitFacts, frozen=True):
+    """The answer for one SoC; `fits` is None where that cannot be told."""
+
+    soc: Soc
+    fits: bool | None
+    why: Words = ""  # for anything but yes
+    suggestions: tuple[Suggestion, ...] = ()
+    tried: tuple[Suggestion, ...] = ()  # compiled without success
+    seconds: float | None = None  # of compiling
+    evidence: tuple[str, ...] = ()  # the decisive line and what follows it
+
+
+def fit_result(fits: Sequence[Fit], file: str) -> FitResult:
+    """The answers for a file on each SoC, as they are shown and written."""
+    whole = worst_answer(fit.fits for fit in fits)
+    return FitResult(file=file, answer=answer_name(whole), socs=tuple(map(_soc_fit, fits)))
+
+
+def _soc_fit(fit: Fit) -> SocFit:
+    facts = {name: getattr(fit, name) for name in FitFacts.__struct_fields__}
+    return SocFit(
+        soc=fit.soc.name,
+        answer=answer_name(fit.fits),
+        why=with_flags(fit.why),
+        suggestions=tuple(map(_fit_suggestion, fit.suggestions)),
+        tried=tuple(map(_fit_suggestion, fit.tried)),
+        **facts,
+    )
+
+
+def _fit_suggestion(one: Suggestion) -> FitSuggestion:
+    return FitSuggestion(flag(one.setting), one.verified, with_flags(one.reason), one.unfinished)
+
+
+# --- A bill, or a refusal of the compiler, against the limits -------------------------------------
+
+
+_LIMIT_OF = {
+    Cause.GRAPH_LIMIT: "compile",
+    Cause.OP_OVER_VTCM: "vtcm",
+    Cause.PD_FULL: "pd",
+}
+
+
+def check_pools(names: Iterable[str]) -> None:
+    """Refuses pools that no bill has."""
+    for name in names:
+        if name not in POOLS:
+            raise UsageError(f"'{name[:40]}' is not a pool of HTP; there are {', '.join(POOLS)}")
+
+
+def limits(
+    soc: Soc | None, budgets: Mapping[str, Sourced], compile_limit: Sourced | None = None
+) -> dict[str, Sourced | None]:
+    """Every limit that counts by pool: those of the SoC, and those that the user set."""
+    return {
+        "compile": compile_limit or (soc.compile_limit if soc else None),
+        "pd": pd_budget(),
+        "vtcm": soc.vtcm_bytes if soc else None,
+        **budgets,
+    }
+
+
+def exactly(part: Sourced | None) -> SizeRange | None:
+    """A number that is known, as a need without a range."""
+    return None if part is None else SizeRange(part, part)
+
+
+def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
+    """The answer for a context binary, or for a model that was compiled to one.
+
+    A binary made for this very SoC has passed the compiler's limit: that proves more than our sum.
+    """
+    checks = checks_of(bill, soc, budgets)
+    fits = worst_answer(check.fits for check in checks)
+    why = why_not(checks, fits)
+    # On an older Hexagon the program cannot run at all, and a compile for it gives another one.
+    if wrong_arch := wrong_architecture(bill.dsp_arch, soc):
+        fits, why = False if fits is False else None, wrong_arch
+    # What is known is the size of a part; the rest may not be computed on HTP at all.
+    if bill.missing_outputs and fits is not False:
+        fits, why = None, bill.missing_sentence
+    silent = next((trap for trap in bill.traps if trap.id == NO_OUTPUTS), None)
+    if silent is not None and fits is not False:
+        fits, why = None, silent.sentence
+    return Fit(
+        soc=soc,
+        fits=fits,
+        checks=checks,
+        why=why,
+        wrong_arch=bool(wrong_arch),
+        largest=_largest(bill),
+        parts={name: size for name, size in bill.named_parts if size is not None},
+        total=bill.total,
+    )
+
+
+def checks_of(
+    bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
+) -> tuple[FitCheck, ...]:
+    """A bill against every limit; without a SoC against those that all have."""
+    return tuple(_checks(bill, soc, budgets or {}))
+
+
+def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iterator[FitCheck]:
+    needs: dict[str, SizeRange | None] = {
+        "compile": exactly(bill.compile_estimate),
+        "pd": bill.process_domain,
+        "vtcm": bill.vtcm_range,
+        "ram": bill.total_range,
+        "weights": exactly(bill.all_weights),
+        "io": exactly(bill.io),
+        "spill-fill": exactly(bill.spill_fill),
+        "host-ram": exactly(bill.host_ram),
+    }
+    own = bill.soc is not None and soc is not None and find_soc(bill.soc).model_id == soc.model_id
+    for pool, limit in limits(soc, budgets, bill.compile_limit if own else None).items():
+        made_for_it = soc is not None and bill.made_for_soc_model == soc.model_id
+        passed = pool == "compile" and made_for_it
+        yield FitCheck.of(pool, needs[pool], limit, accepted=passed and pool not in budgets)
+
+
+def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
+    """The check that decides, in a sentence; empty where all hold."""
+    for check in checks:
+        if fits is False and check.fits is False and check.need and check.limit:
+            missing = check.need.low.value - check.limit.value
+            return f"{TITLES[check.pool]} needs {counted(missing, 'byte')} more than there are"
+    for check in checks:
+        if fits is None and check.fits is None:
+            return _unknown(check)
+    return ""
+
+
+def _unknown(check: FitCheck) -> Words:
+    title = TITLES[check.pool]
+    if check.need is None:
+        return f"what the {title} needs is not known"
+    if check.limit is None:
+        return f"the limit of the {title} is not known"
+    low, high = check.need.low.value, check.need.high.value
+    what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
+    where = "" if library_there() else ", on Linux x86-64"
+    return what, Setting("load"), f" lets the library say exactly{where}"
+
+
+def _largest(bill: Bill) -> tuple[BillItem, ...]:
+    """The largest tensors, and among them the parts whose tensors have no names."""
+    parts = tuple(
+        BillItem("", f"all {name}", "part", size.value)
+        for name, size in (
+            ("weights", bill.weights),
+            ("spill/fill", bill.spill_fill),
+            ("DDR tensors", bill.ddr_tensors),
+        )
+        if size is not None and size.value
+    )
+    every = (*bill.largest_io, *bill.largest_weights, *parts)
+    return tuple(sorted(every, key=lambda item: (-item.bytes, item.name))[:5])
+
+
+def fit_failure(
+    failure: CompileFailure,
+    budgets: Mapping[str, Sourced] | None = None,
+    largest: tuple[BillItem, ...] = (),
+) -> Fit:
+    """The answer for a model that the library refused to compile."""
+    refusal = failure.refusal
+    pool = None if refusal is None else _LIMIT_OF.get(refusal.cause)
+    is_size = pool is not None and failure.outcome.kind == "refused"
+    checks = tuple(_refused_checks(failure, budgets or {}, pool if is_size else None))
+    return Fit(
+        soc=failure.soc,
+        fits=False if is_size else None,
+        checks=checks,
+        why=failure.why,
+        code=failure.code,
+        operator=refusal.operator if refusal is not None and pool == "vtcm" else "",
+        largest=largest,
+        seconds=failure.outcome.seconds,
+        timed_out=failure.outcome.kind == "timeout",
+        line=failure.line,
+        evidence=failure.evidence if failure.line else (),
+        needs_int8=needs_int8(failure),
+    )
+
+
+def _refused_checks(
+    failure: CompileFailure, budgets: Mapping[str, Sourced], pool: str | None
+) -> Iterator[FitCheck]:
+    refusal, log = failure.refusal, failure.log
+    for name, limit in limits(failure.soc, budgets).items():
+        if refusal is None or name != pool:
+            yield FitCheck.of(name, None, limit)
+            continue
+        if name == "vtcm":
+            limit = logged(log.vtcm_size, log) or limit
+        elif refusal.limit is not None:
+            limit = logged(refusal.limit, log)
+        yield FitCheck.of(name, _refused_need(failure, refusal), limit, refused=True)
+
+
+def _refused_need(failure: CompileFailure, refusal: Refusal) -> SizeRange | None:
+    return exactly(logged(refusal.need, failure.log))
+
+
+# --- A file: a model is compiled and loaded, a context binary is read -----------------------------
+
+
+_NAMED = 5  # tensors of a model that has no bill
+
+
+def judge_model(
+    path: Path,
+    soc: Soc,
+    options: CompileOptions,
+    budgets: Mapping[str, Sourced],
+    *,
+    worker: Worker,
+    progress: Progress | None = None,
+) -> Fit:
+    """Compile a model, load the binary, and compare with every limit."""
+    made = measure(path, soc, options, worker=worker, progress=progress)
+    return fit_made(made, path, options, budgets)
+
+
+def fit_made(
+    made: MeasuredModel | CompileFailure,
+    path: Path,
+    options: CompileOptions,
+    budgets: Mapping[str, Sourced],
+) -> Fit:
+    """The answer for what became of a model."""
+    if isinstance(made, CompileFailure):
+        return fit_failure(made, budgets, model_io(path, options))
+    return fit_measured(made, budgets)
+
+
+def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
+    """The answer for a model that was compiled; never yes where the loader gave no estimate."""
+    fit = fit_bill(made.bill, made.compiled.soc, budgets)
+    fit = structs.replace(fit, seconds=made.compiled.outcome.seconds)
+    if not made.no_estimate or fit.fits is False:
+        return fit
+    return structs.replace(fit, fits=None, why=made.no_estimate)
+
+
+def model_io(path: Path, options: CompileOptions) -> tuple[BillItem, ...]:
+    """The largest inputs, outputs and weights of a model that has no bill."""
+    if is_composed(path):
+        return _composed_io(path)
+    from qnnmem.loader.onnx import read_guarded
+
+    graph = read_guarded(path).proto.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    found = [
+        *(_value(item, "input", options) for item in graph.input if item.name not in weights),
+        *(_value(item, "output", options) for item in graph.output),
+        *(_item(t.name, "weights", tuple(t.dims), t.data_type) for t in graph.initializer),
+    ]
+    known = [item for item in found if item is not None and item.bytes]
+    return tuple(sorted(known, key=lambda item: (-item.bytes, item.name))[:_NAMED])
+
+
+def _composed_io(path: Path) -> tuple[BillItem, ...]:
+    from qnnmem.loader.dlc import read
+
+    try:
+        model = read(path)
+    except (LoadError, CannotTell):
+        return ()
+    sides = (("input", model.inputs), ("output", model.outputs), ("weights", model.constants))
+    found = [
+        BillItem("", name, kind, model.tensors[name].nbytes)
+        for kind, names in sides
+        for name in names
+    ]
+    return tuple(sorted(found, key=lambda item: (-item.bytes, item.name))[:_NAMED])
+
+
+def _value(item: Any, kind: str, options: CompileOptions) -> BillItem | None:
+    tensor = item.type.tensor_type  # of a ValueInfoProto
+    free = options.dims
+    sizes = [size.dim_value or free.get(size.dim_param, 0) for size in tensor.shape.dim]
+    shape = options.shapes.get(item.name, tuple(sizes))
+    return _item(item.name, kind, shape, tensor.elem_type)
+
+
+def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> BillItem | None:
+    from qnnmem.loader.onnx.tensor import DTYPES
+
+    if element not in DTYPES:
+        return None
+    size = Tensor(name, DTYPES[element], shape).nbytes
+    return BillItem("", name, kind, size)
+
+
+def fit_stored(
+    path: Path,
+    targets: tuple[Soc, ...],
+    budgets: Mapping[str, Sourced],
+    *,
+    load: bool = False,
+    time_limit_s: float = LOAD_TIME_LIMIT_S,
+) -> tuple[Fit, ...] | None:
+    """The answers for a context binary; None for a model that has to be compiled first.
+
+    With `load` the real library says its exact estimate. Without targets the SoC counts that the
+    binary was made for.
+    """
+    try:
+        context = read_context(path)
+    except NotCompiled:
+        return None
+    made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
+    if not targets and made_for is None:
+        raise no_soc_named(path)
+    chosen = targets or ((made_for,) if made_for else ())
+    return tuple(
+        fit_bill(
+            bill_of_loaded(path, soc, time_limit_s) if load else stored_bill(path, soc, context),
+            soc,
+            budgets,
+        )
+        for soc in chosen
+    )
+
+
+def fit_all(
+    targets: tuple[Soc, ...],
+    judge: Callable[[Soc], Fit],
+    spread: Callable[[Callable[[Soc], Fit], list[Soc]], Iterable[Fit]] = map,
+) -> tuple[Fit, ...]:
+    """An answer for each SoC; those alike in arch, VTCM, limit and FP16 share one compile.
+
+    `spread` has all compiles done, in their order: one after another, or several at a time.
+    """
+    first: dict[object, Soc] = {}
+    for soc in targets:
+        first.setdefault(_alike(soc), soc)
+    done = dict(zip(first, spread(judge, list(first.values())), strict=True))
+    answers = []
+    for soc in targets:
+        found = done[_alike(soc)]
+        same = found.soc == soc
+        answers.append(found if same else structs.replace(found, soc=soc, same_as=found.soc.name))
+    return tuple(answers)
+
+
+def _alike(soc: Soc) -> object:
+    return (soc.arch, soc.vtcm_bytes and soc.vtcm_bytes.value, soc.fp16, _limit(soc))
+
+
+def _limit(soc: Soc) -> int | None:
+    return None if soc.compile_limit is None else soc.compile_limit.value
+
+
+# --- Settings near one that does not fit, of which the likeliest are compiled ---------------------
+
+
+TRIED = 3  # nearby settings that are compiled
+_MIB = 1 << 20
+_PATIENCE_S = 20.0  # for a nearby setting, beyond twice the time of the first compile
+
+
+class Judge(Protocol):
+    """Compiles for a SoC and says whether the result fits."""
+
+    def __call__(self, soc: Soc, options: CompileOptions, /) -> Fit:
+        """The answer for one setting."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """A setting close to one that does not fit."""
+
+    setting: Setting
+    reason: str
+    soc: Soc
+    options: CompileOptions
+
+
+def with_suggestions(
+    fit: Fit,
+    options: CompileOptions,
+    judge: Judge,
+    tries: int = TRIED,
+    deadline: Deadline | None = None,
+    *,
+    converts: bool = True,
+) -> Fit:
+    """The same answer with nearby settings, of which the first `tries` are really compiled.
+
+    That ends with the deadline, by default the time limit of the options from now on; what was not
+    tried by then is named all the same. `converts` says whether the model can be quantized here.
+    """
+    if fit.fits is True:
+        return fit
+    ends = deadline or Deadline.after(options.time_limit_s)
+    patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
+    good: list[Suggestion] = []
+    bad: list[Suggestion] = []
+    found = (near for near in nearby(fit, options) if converts or near.setting.name != "precision")
+    left = tries
+    for near in found:
+        if near.setting.name == "vtcm_mb" and any(
+            one.verified and one.setting.name == "vtcm_mb" for one in good
+        ):
+            continue  # less VTCM than what fits already
+        limit = min(ends.left_s, patience)
+        left -= 1
+        if left < 0 or not limit:
+            good.append(Suggestion(near.setting, False, near.reason))
+            continue
+        answer = judge(near.soc, replace(near.options, time_limit_s=limit))
+        if answer.fits:
+            good.append(Suggestion(near.setting, True, _spare(answer)))
+        elif answer.timed_out:  # which says nothing of it
+            late = f"not finished within {limit:.0f} s"
+            bad.append(Suggestion(near.setting, False, late, unfinished=True))
+        else:
+            bad.append(Suggestion(near.setting, False, answer.why))
+    return structs.replace(fit, suggestions=tuple(good), tried=tuple(bad))
+
+
+def _spare(fit: Fit) -> str:
+    worst = fit.beside_vtcm
+    spare = None if worst is None else worst.spare
+    return "compiled and fits" if spare is None else f"compiled, {counted(spare, 'byte')} to spare"
+
+
+def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
+    """Settings that may fit, the likeliest first."""
+    worst, soc = fit.worst, fit.soc
+    pool = None if worst is None or worst.fits is not False else worst.pool
+    if fit.fits is None and soc.fp16 is not False:
+        return  # not a question of memory: a setting would be a guess
+    if pool in ("vtcm", "spill-fill"):
+        yield from _more_vtcm(soc, options)
+    if pool in ("vtcm", "ram", "pd"):
+        yield from _less_vtcm(fit, options)
+    if pool is not None:
+        yield from _smaller_dims(fit, options)
+    if pool in ("compile", "vtcm") and not _is_budget(worst):  # which no SoC changes
+        yield from _other_soc(fit, options, pool)
+    if options.precision is HtpPrecision.FP16:
+        reason = "halves weights and activations"
+        if soc.fp16 is False:
+            reason = f"{soc.name} does not compute in FP16"
+        int8 = replace(options, precision=HtpPrecision.INT8)
+        yield Nearby(Setting("precision", int8.precision.value), reason, soc, int8)
+
+
+def _is_budget(check: FitCheck | None) -> bool:
+    return check is not None and check.limit is not None and check.limit.origin is Origin.GIVEN
+
+
+def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
+    largest = None if soc.vtcm_mb is None else soc.vtcm_mb.value
+    if largest and options.vtcm_mb is not None and options.vtcm_mb < largest:
+        reason = f"{soc.name} has {largest} MiB of VTCM"
+        more = replace(options, vtcm_mb=largest)
+        yield Nearby(Setting("vtcm_mb", str(largest)), reason, soc, more)
+
+
+def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
+    """What a limit leaves of VTCM, which RAM and process domain hold, too, and half of that."""
+    soc, worst = fit.soc, fit.worst
+    has = options.vtcm_mb or (None if soc.vtcm_mb is None else soc.vtcm_mb.value)
+    if has is None or worst is None or worst.spare is None or worst.limit is None:
+        return
+    left = worst.limit.value // _MIB if worst.pool == "vtcm" else has + worst.spare // _MIB
+    if left < 1 and worst.pool == "pd":
+        return  # all of it would not be enough
+    sizes = {left, left // 2} if left >= 1 else {has // 2, has // 4}
+    for size in sorted((size for size in sizes if 1 <= size < has), reverse=True):
+        less = replace(options, vtcm_mb=size)
+        yield Nearby(Setting("vtcm_mb", str(size)), "the graph then takes less VTCM", soc, less)
+
+
+def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
+    """For each free dimension: what the linear rule gives, and half."""
+    worst = fit.worst
+    for name, size in options.dims.items():
+        if size < 2 or worst is None:
+            continue
+        guesses = [size // 2]
+        if worst.need and worst.limit:
+            guesses.append(size * worst.limit.value // max(1, worst.need.low.value))
+        for smaller in sorted({g for g in guesses if 0 < g < size}, reverse=True):
+            dims = {**options.dims, name: smaller}
+            reason = "inputs, outputs and activations shrink with it"
+            setting = Setting("dims", f"{name}={smaller}")
+            yield Nearby(setting, reason, fit.soc, replace(options, dims=dims))
+
+
+def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
+    """The SoC of the nearest arch that has enough."""
+    worst = fit.worst
+    need = worst.need.low.value if worst and worst.need else None
+    found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
+    if options.precision is HtpPrecision.FP16:
+        found = [soc for soc in found if soc.fp16]
+    arch = fit.soc.arch or 0
+
+    def far(soc: Soc) -> tuple[bool, int, str]:
+        """Phones first, as most people have those."""
+        return not soc.name.startswith("SM"), abs((soc.arch or 0) - arch), soc.name
+
+    best = min(found, key=far, default=None)
+    if best is not None:
+        title = {"compile": "a larger compile limit", "vtcm": "more VTCM"}[pool]
+        vtcm = None if pool == "vtcm" else options.vtcm_mb
+        setting = Setting("soc", best.name)
+        yield Nearby(setting, f"it has {title}", best, replace(options, vtcm_mb=vtcm))
+
+
+def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:
+    sizes = [s.compile_limit if pool == "compile" else s.vtcm_bytes for s in (soc, than)]
+    mine, other = sizes
+    if mine is None or other is None or mine.value <= other.value:
+        return False
+    return need is None or mine.value >= need
+
+
+# --- Where models are judged: a worker of the library, or a cluster -------------------------------
+
+
+class JudgedModel(NamedTuple):
+    """An answer, and whether another run would say the same."""
+
+    fit: Fit
+    is_final: bool
+
+
+def is_final(made: MeasuredModel | CompileFailure) -> bool:
+    """Whether another run would say the same: a crash or a time limit may not come again."""
+    if isinstance(made, CompileFailure):
+        return made.outcome.kind == "refused"
+    return not made.no_estimate
+
+
+class FitWorker:
+    """Judges a model with the library of one worker."""
+
+    def __init__(
+        self, path: Path, budgets: Mapping[str, Sourced], worker: Worker, progress: Progress | None
+    ) -> None:
+        self._path, self._budgets = path, budgets
+        self._worker, self._progress = worker, progress
+
+    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
+        """Compile for a SoC, load, and compare with every limit."""
+        made = measure(
+            *(self._path, soc, options),
+            worker=self._worker,
+            progress=self._progress,
+            try_cures=True,
+        )
+        return JudgedModel(fit_made(made, self._path, options, self._budgets), is_final(made))
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+class FitCluster:
+    """Judges a model by tasks for the workers of a cluster."""
+
+    def __init__(
+        self,
+        path: Path,
+        budgets: Mapping[str, Sourced],
+        executor: Executor,
+        answers: Callable[[], bool],
+    ) -> None:
+        self._model, self._budgets = ClusterModel(path, executor, answers), budgets
+
+    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
+        """Have it judged somewhere."""
+        wish = (soc.name, for_a_cluster(options), dict(self._budgets))
+        answer = self._model.ask(judge_there, *wish)
+        fit = from_kept(Fit, answer["fit"])
+        if fit is None or fit.soc != soc:
+            raise WorkerError("a worker of the cluster sends what cannot be understood")
+        return JudgedModel(fit, answer["final"] is True)
+
+    def close(self) -> None:
+        """Do nothing: the cluster is the caller's."""
+
+
+def judge_there(
+    sent: SentModel,
+    contents: Mapping[str, bytes],
+    soc: str,
+    wanted: CompileOptions,
+    budgets: Mapping[str, Sourced],
+) -> Answer:
+    """On a worker of a cluster: judge a model with the library that is there."""
+    with model_there(sent, contents) as model:
+        if isinstance(model, list):
+            return {"missing": model}
+        try:
+            worker = FitWorker(model, budgets, Worker(warm=True), None)
+        except QnnMemError as exc:
+            return {"error": str(exc)}
+        try:
+            found = worker.judge(find_soc(soc), wanted)
+        finally:
+            worker.close()
+        return {"fit": to_kept(found.fit), "final": found.is_final, "model": str(model)}

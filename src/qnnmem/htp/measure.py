@@ -1,0 +1,313 @@
+"""Bills with what the loader says: kept from an earlier load, or measured with the real library.
+
+One rule for a loader that gives no estimate of the process domain, because it crashed, took too
+long or refused the binary for another reason: the compile was paid for, so its bill stays, with
+the process domain as the range that follows from the file. The bill has a trap that says so, and
+`MeasuredModel.no_estimate` says why. Such a model never counts as one that fits.
+
+The loader's estimate is kept, so that every verb gives the same number later. An entry is found by
+what the head of the file states. Only where one exists is the whole file read, whose content must
+be the one that was loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace as replaced
+
+from qnnmem.cache import ResultCache, cache_folder
+from qnnmem.deadline import Deadline
+from qnnmem.errors import CannotTell, LoadError, MissingSoc, OutOfTime, Setting, UsageError
+from qnnmem.htp.bill import bill_of, last_estimate
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.binary.read import content_digest, read_context
+from qnnmem.htp.compile import (
+    Compiled,
+    CompileFailure,
+    CompileOptions,
+    Progress,
+    compile_model,
+    given_or_own,
+    is_composed,
+    no_progress,
+)
+from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.library import check_started, library_or
+from qnnmem.htp.log import CompileLog, PdEstimate, parse_log
+from qnnmem.htp.requests import LoadReply, LoadRequest, RequestOutcome
+from qnnmem.htp.worker import Worker
+from qnnmem.qnn.codes import code_name
+from qnnmem.results.footprint import Bill, BillItem, PreparedContext, Trap
+from qnnmem.targets.socs import Soc
+
+LOAD_TIME_LIMIT_S = 600.0  # for all binaries of one request
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The library's answer; its log counts even where it died after a refusal."""
+
+    outcome: RequestOutcome
+    log: CompileLog
+    codes: tuple[int, ...]  # of QNN, for each binary; fewer where the library died
+
+    @property
+    def no_estimate(self) -> str:
+        """Why the process-domain estimate of the last binary is missing; empty if it is there."""
+        last = last_estimate(self.log)
+        if last is not None and last.total is not None:
+            return ""
+        code = self.codes[-1] if self.codes else None
+        said = f"code {code}, {code_name(code)}" if code else "its log has no estimate"
+        return f"the binary could not be loaded: {self.outcome.sentence or said}"
+
+
+def load_binaries(
+    worker: Worker,
+    binaries: Sequence[Path],
+    model_id: int,
+    *,
+    time_limit_s: float = LOAD_TIME_LIMIT_S,
+    deadline: Deadline | None = None,
+    log_file: Path | None = None,
+) -> Loaded:
+    """Load binaries in order into one process domain, and keep all that are admitted."""
+    ends = deadline or Deadline.after(time_limit_s)
+    request = LoadRequest([path.absolute() for path in binaries], model_id)
+    outcome = worker.ask(request, time_limit_s=ends.left_s, log_file=log_file)
+    check_started(outcome)
+    if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
+        outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
+    loaded = outcome.reply.binaries if isinstance(outcome.reply, LoadReply) else ()
+    codes = tuple(binary.code for binary in loaded)
+    return Loaded(outcome, parse_log(outcome.log), codes)
+
+
+# --- Bills of files, without compiling ------------------------------------------------------------
+
+
+_KIND = "loaded"
+
+
+def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None = None) -> Bill:
+    """The bill for a SoC, by default the one the binary was made for; nothing is loaded.
+
+    The process domain is the loader's own estimate if it loaded this binary here, else a range.
+    """
+    context = read_context(path) if context is None else context
+    model_id = context.soc_model if soc is None else soc.model_id
+    return bill_of(context, soc, kept_load(path, context, model_id), file=str(path))
+
+
+class _KeptLoad(Struct, frozen=True):
+    content: str  # digest of the binary
+    version: str | None  # of the library
+    estimate: PdEstimate
+
+
+def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None:
+    """Keep the loader's estimate of each binary, if its log has one for all of them."""
+    if len(log.pd_estimates) != len(binaries):
+        return
+    cache = ResultCache(cache_folder(), _KIND, must_keep=False)
+    for path, estimate in zip(binaries, log.pd_estimates, strict=True):
+        if estimate.total is None:
+            continue
+        try:
+            key, content = _key(read_context(path), model_id), content_digest(path)
+        except LoadError:  # e.g. deleted since
+            continue
+        cache.put(key, to_kept(_KeptLoad(content, log.library_version, estimate)))
+
+
+def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
+    """What the loader said of this very binary for a SoC; None if it was not loaded here."""
+    if model_id is None:
+        return None
+    cache = ResultCache(cache_folder(), _KIND, must_keep=False)
+    kept = from_kept(_KeptLoad, cache.get(_key(context, model_id)))
+    if kept is None or kept.content != content_digest(path):
+        return None
+    return CompileLog(kept.version, pd_estimates=(kept.estimate,))
+
+
+def _key(context: HtpContext, model_id: int) -> str:
+    return hashlib.sha256(repr((context, model_id)).encode()).hexdigest()
+
+
+def compile_target(path: Path, soc: Soc | None) -> Soc:
+    """The SoC to compile a model for; one must be given."""
+    if soc is None:
+        raise MissingSoc(path)
+    return soc
+
+
+def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
+    """The id of the SoC to load a binary for: the one given, else the one it was made for."""
+    model_id = context.soc_model if soc is None else soc.model_id
+    if model_id is None:
+        raise no_soc_named(path)
+    return model_id
+
+
+def no_soc_named(path: Path) -> CannotTell:
+    """The error for a binary that names no SoC when none was given either."""
+    return CannotTell((f"{path} names no SoC; say which one is meant, e.g. ", *MissingSoc.settings))
+
+
+# --- Bills of models ------------------------------------------------------------------------------
+
+
+LARGEST_WEIGHTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredModel:
+    """A model that the library compiled and loaded, and its bill."""
+
+    compiled: Compiled  # with the log, the seconds and the peak of the compile
+    bill: Bill
+    no_estimate: str = ""  # why the loader's estimate is missing; empty if it is in the bill
+
+
+def measure(
+    path: Path,
+    soc: Soc,
+    options: CompileOptions | None = None,
+    *,
+    output: Path | None = None,
+    name_weights: bool = False,
+    worker: Worker | None = None,
+    progress: Progress | None = None,
+    deadline: Deadline | None = None,
+    try_cures: bool = False,
+) -> MeasuredModel | CompileFailure:
+    """Compile a model and load the result, so that every number of its bill is measured.
+
+    The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
+    which the model is read once more. `deadline` is for callers that do more within their limit,
+    `try_cures` for those that show why a model was refused.
+    """
+    options = options or CompileOptions()
+    ends = deadline or Deadline.after(options.time_limit_s)
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        binary = output or Path(folder, "model.bin")
+        made = compile_model(
+            *(path, soc, options),
+            output=binary,
+            worker=used,
+            progress=progress,
+            deadline=ends,
+            try_cures=try_cures,
+        )
+        if isinstance(made, CompileFailure):
+            return made
+        (progress or no_progress)(f"loading what {path.name} became")
+        loaded = load_binaries(used, [binary], soc.model_id, deadline=ends)
+        if output is not None:
+            keep_loads([output], soc.model_id, loaded.log)
+    weights = largest_weights(path, options, made.context, ends) if name_weights else ()
+    log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
+    peak = made.outcome.peak_rss
+    bill = bill_of(made.context, soc, log, host_ram=peak, weights=weights, file=str(path))
+    bill = replaced(bill, missing_outputs=made.missing_outputs, model_outputs=made.model_outputs)
+    bill = _with_trap(bill, loaded.no_estimate)
+    return MeasuredModel(made, bill, loaded.no_estimate)
+
+
+def prepared_bill(
+    made: MeasuredModel, model: str, binary: Path, epcontext: Path | None = None
+) -> Bill:
+    """The bill as `footprint` gives it, and what was written."""
+    compiled = made.compiled
+    written = PreparedContext(
+        path=str(binary),
+        epcontext=None if epcontext is None else str(epcontext),
+        library=compiled.library,
+        seconds=round(compiled.outcome.seconds, 3),
+        on_cpu=compiled.on_cpu,
+        run=None if compiled.run is None else compiled.run.check,
+        notes=compiled.notes,
+    )
+    return replaced(made.bill, file=model, prepared=written)
+
+
+def _with_trap(bill: Bill, no_estimate: str) -> Bill:
+    if not no_estimate:
+        return bill
+    sentence = f"{no_estimate}; the process domain is a range that follows from the file"
+    return replaced(bill, traps=(*bill.traps, Trap("not-loaded", sentence)))
+
+
+def bill_of_model(
+    path: Path,
+    soc: Soc,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> Bill | CompileFailure:
+    """The bill of a model, with its largest weights by name."""
+    made = measure(path, soc, options, name_weights=True, progress=progress)
+    return made.bill if isinstance(made, MeasuredModel) else made
+
+
+def largest_weights(
+    path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
+) -> tuple[BillItem, ...]:
+    """The largest constants of a model by name, as its file stores them.
+
+    There are none for a model that the compiler reads and our own loader does not, or not in time.
+    """
+    from qnnmem.loader import dlc, onnx
+
+    left = max(0.01, ends.left_s)
+    try:
+        if options.trust or is_composed(path):
+            model = dlc.read(path, trusted=options.trust)
+        else:
+            model = onnx.read(
+                path,
+                dims=options.dims,
+                shapes=options.shapes,
+                values=options.values,
+                time_limit_s=left,
+            )
+    except (LoadError, CannotTell):
+        return ()
+    found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
+    graph = context.graphs[0].name if context.graphs else ""
+    # Sizes as in the model file, before the compiler packs the weights.
+    return tuple(BillItem(graph, name, "weights", -size) for size, name in found[:LARGEST_WEIGHTS])
+
+
+def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
+    """The bill of a context binary with the loader's own estimate of its process domain.
+
+    Here the estimate is what was asked for, so its absence is an error.
+    """
+    if path.suffix.lower() == ".onnx":
+        rest = " is for the context binary itself, not for a model of it"
+        raise UsageError((f"{path}: ", Setting("load"), rest))
+    context = read_context(path)
+    rest = " the numbers come from the file itself, which works anywhere"
+    with Worker(library=library_or(("without ", Setting("load"), rest))) as worker:
+        target = load_target(path, context, soc)
+        loaded = load_binaries(worker, [path], target, time_limit_s=time_limit_s)
+    keep_loads([path], target, loaded.log)
+    if loaded.outcome.kind == "timeout":
+        cure = ("give more time with ", Setting("time_limit_s"))
+        raise OutOfTime(path, f"it was not loaded within {time_limit_s:g} s", cure=cure)
+    if loaded.no_estimate:
+        raise CannotTell(f"{path}: {loaded.no_estimate}")
+    log = loaded.log
+    return bill_of(
+        context,
+        soc,
+        CompileLog(log.library_version or context.build_id, pd_estimates=log.pd_estimates),
+        file=str(path),
+    )

@@ -1,0 +1,440 @@
+"""libQnnHtp and libQnnSystem: versions, context binaries, and the calls of a client."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from ctypes import addressof, byref, c_char_p, c_uint32, c_uint64, c_void_p, sizeof
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import Refused
+from qnnmem.htp.requests import (
+    OWN_MARK,
+    AllocateCall,
+    Call,
+    CallsReply,
+    CallsRequest,
+    CallTensor,
+    DeregisterCall,
+    ExecuteCall,
+    FreeCall,
+    LoadedBinary,
+    LoadReply,
+    LoadRequest,
+    RegisterCall,
+    RetrieveCall,
+    SystemInfoReply,
+    SystemInfoRequest,
+    VersionsReply,
+)
+from qnnmem.qnn.abi import (
+    BACKEND_CALLS,
+    SYSTEM_CALLS,
+    BackendInterface,
+    CBinaryInfo,
+    CConfig,
+    CGraphBlobV1,
+    CGraphBlobV2,
+    CGraphInfoV3,
+    CHtpMem,
+    CMemDescriptor,
+    CTensor,
+    CTensorV1,
+    LogCallback,
+    SystemInterface,
+    bind,
+    first_provider,
+)
+
+ERROR, INFO, VERBOSE = 1, 3, 4
+_LETTER = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
+_LINE_BYTES = 8192
+_CODE = 0xFFFF
+
+
+def versions(folder: Path) -> VersionsReply:
+    """Build and API versions of libQnnHtp."""
+    interface = _interface(folder)
+    calls = bind(interface.table, BACKEND_CALLS)
+    build = c_char_p()
+    _check(calls["backend_get_build_id"](byref(build)), "backend_get_build_id")
+    return VersionsReply(
+        (interface.name or b"").decode("utf-8", "replace"),
+        interface.backend_id,
+        (build.value or b"").decode("utf-8", "replace"),
+        interface.core_api.numbers,
+        interface.backend_api.numbers,
+    )
+
+
+def load(folder: Path, request: LoadRequest) -> LoadReply:
+    """Code of each binary when all are created in order and kept; then everything is freed.
+
+    Those refused stay out and the rest goes on, as an application would see it.
+    """
+    found = []
+    with opened_device(folder, request.soc) as (calls, backend, device), ExitStack() as kept:
+        for number, path in enumerate(request.binaries):
+            say(f"loading binary {number}")
+            address, size = kept.enter_context(file_view(path))
+            context = c_void_p()
+            code = _CODE & calls["context_create_from_binary"](
+                backend, device, None, address, size, byref(context), None
+            )
+            found.append(LoadedBinary(code, size))
+            if code == 0:
+                kept.callback(calls["context_free"], context, None)
+        say("freeing")
+    return LoadReply(found)
+
+
+@contextmanager
+def opened_device(
+    folder: Path, soc: int, level: int = VERBOSE
+) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
+    """The functions of libQnnHtp, a backend and a device of a SoC, all freed at the end."""
+    calls = bind(_interface(folder).table, BACKEND_CALLS)
+    log, backend, device = c_void_p(), c_void_p(), c_void_p()
+    callback = LogCallback(_Printer())
+    with ExitStack() as made:
+        _check(calls["log_create"](callback, level, byref(log)), "log_create")
+        made.callback(calls["log_free"], log)
+        _check(calls["backend_create"](log, None, byref(backend)), "backend_create")
+        made.callback(calls["backend_free"], backend)
+        custom = CConfig(0, soc)
+        outer = CConfig(0, ctypes.addressof(custom))
+        listed = (c_uint64 * 2)(ctypes.addressof(outer), 0)
+        _check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
+        made.callback(calls["device_free"], device)
+        yield calls, backend, device
+
+
+class _Printer:
+    """Writes what the library logs to standard error, where the parent reads."""
+
+    def __init__(self) -> None:
+        self._format = ctypes.CDLL(None).vsnprintf
+        self._format.argtypes = (c_void_p, ctypes.c_size_t, c_char_p, c_void_p)
+        self._buffer = ctypes.create_string_buffer(_LINE_BYTES)
+
+    def __call__(self, form: bytes, level: int, _time: int, arguments: int) -> None:
+        self._format(self._buffer, _LINE_BYTES, form, arguments)
+        text = self._buffer.value.strip()
+        if not text.startswith(b"<"):  # most of the library writes the level itself
+            text = f"<{_LETTER.get(level, '?')}> ".encode() + text
+        os.write(2, b" " + text + b"\n")
+
+
+def _interface(folder: Path) -> Any:
+    library = ctypes.CDLL(str(folder / "libQnnHtp.so"), mode=ctypes.RTLD_GLOBAL)
+    return first_provider(library, "QnnInterface_getProviders", BackendInterface)
+
+
+def _check(handle: int, call: str, library: str = "libQnnHtp") -> None:
+    code = handle & _CODE
+    if code:
+        stage = "load" if library == "libQnnHtp" else "read"
+        raise Refused(stage, f"{library} answered {call} with code {code}", code)
+
+
+def say(text: str) -> None:
+    """A line of our own in the log."""
+    os.write(2, f"{OWN_MARK} {text}\n".encode())
+
+
+@contextmanager
+def file_view(path: Path) -> Iterator[tuple[int, int]]:
+    """Address and size of a file; what is written there does not reach the file."""
+    with path.open("rb") as file:
+        # Private and copy-on-write: ctypes insists on writable memory.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    first = ctypes.c_uint8.from_buffer(mapped)
+    try:
+        yield ctypes.addressof(first), len(mapped)
+    finally:
+        del first  # a mapping with views of it cannot be closed
+        mapped.close()
+
+
+# --- libQnnSystem: what the vendor's own reader says about a context binary -----------------------
+
+
+_DEFINED = 1
+_SCALE_OFFSET = 0
+_INFO_V3 = 3
+
+
+def system_info(folder: Path, request: SystemInfoRequest) -> SystemInfoReply:
+    """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
+    with (
+        file_view(request.binary) as (address, size),
+        opened_info(folder, address, size) as info,
+    ):
+        return SystemInfoReply({**_binary(info), "file_bytes": size})
+
+
+@contextmanager
+def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
+    """What libQnnSystem says of a binary in memory; it belongs to a handle that is freed then."""
+    library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
+    interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
+    calls = bind(interface.table, SYSTEM_CALLS)
+    handle, info = c_void_p(), ctypes.POINTER(CBinaryInfo)()
+    _check(calls["context_create"](byref(handle)), "context_create", "libQnnSystem")
+    try:
+        _check(
+            calls["context_get_metadata"](handle, address, size, byref(info)),
+            "get_metadata",
+            "libQnnSystem",
+        )
+        yield info.contents
+    finally:
+        calls["context_free"](handle)
+
+
+def graphs_of(info: CBinaryInfo) -> dict[str, CGraphInfoV3]:
+    """The graphs of a binary by name."""
+    body = info.of.v3 if info.version >= _INFO_V3 else info.of.v1
+    listed = (body.graphs[k].v3 for k in range(body.graph_count))
+    return {_text(graph.name): graph for graph in listed}
+
+
+def _binary(info: CBinaryInfo) -> dict[str, Any]:
+    is_v3 = info.version >= _INFO_V3
+    body = info.of.v3 if is_v3 else info.of.v1
+    return {
+        "info_version": info.version,
+        "backend_id": body.backend_id,
+        "build_id": _text(body.build_id),
+        "core_api": body.core_api.numbers,
+        "backend_api": body.backend_api.numbers,
+        "soc_model": body.soc_model if is_v3 else None,
+        "dsp_arch": _arch(body) if is_v3 else None,
+        "blob_version": body.blob_version.numbers,
+        "blob_bytes": body.blob_size,
+        "context_tensors": _tensors(body.context_tensor_count, body.context_tensors),
+        "graphs": [_graph(body.graphs[k]) for k in range(body.graph_count)],
+    }
+
+
+def _arch(body: Any) -> int | None:
+    """The second word of the HTP context metadata; the first is its version."""
+    if body.metadata_size < 8 or not body.metadata:
+        return None
+    words = ctypes.cast(body.metadata, ctypes.POINTER(ctypes.c_uint32))
+    return int(words[1])
+
+
+def _graph(info: Any) -> dict[str, Any]:
+    body = info.v3  # versions 1 and 2 are its beginning
+    found: dict[str, Any] = {
+        "name": _text(body.name),
+        "inputs": _tensors(body.input_count, body.inputs),
+        "outputs": _tensors(body.output_count, body.outputs),
+    }
+    size = body.blob_size if info.version >= _INFO_V3 and body.blob else 0
+    first = ctypes.sizeof(CGraphBlobV1)
+    if size >= first:
+        found |= _fields(CGraphBlobV1.from_address(body.blob))
+    if size >= first + ctypes.sizeof(CGraphBlobV2):
+        found |= _fields(CGraphBlobV2.from_address(body.blob + first))
+    return found
+
+
+def _fields(record: Any) -> dict[str, int]:
+    return {name: getattr(record, name) for name, _ in record._fields_ if name != "version"}
+
+
+def _tensors(count: int, tensors: Any) -> list[dict[str, Any]]:
+    return [_tensor(tensors[k]) for k in range(count)]
+
+
+def _tensor(tensor: CTensor) -> dict[str, Any]:
+    body: CTensorV1 = tensor.of.v1
+    quant = body.quant
+    known = quant.definition == _DEFINED and quant.encoding == _SCALE_OFFSET
+    return {
+        "id": body.id,
+        "name": _text(body.name),
+        "type": body.type,
+        "data_type": body.data_type,
+        "dimensions": [body.dimensions[k] for k in range(body.rank)],
+        "mem_type": body.mem_type,
+        "scale": quant.scale_offset.scale if known else None,
+        "offset": quant.scale_offset.offset if known else None,
+    }
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+# --- A client of libQnnHtp ------------------------------------------------------------------------
+# Nothing is checked here. A wrong call is made as it is asked for, so that the library's own answer
+# is seen: a code, or the end of this process.
+
+
+_CUSTOM = 2
+_NO_ACCESS = 0
+
+
+def carry_out(folder: Path, request: CallsRequest) -> CallsReply:
+    """Code of each call in `calls`, in order, on contexts made from `binaries`.
+
+    Before each call its number is logged: after a crash the log tells which one it was.
+    """
+    opened = opened_device(folder, request.soc, ERROR)
+    with opened as (calls, backend, device), ExitStack() as kept:
+        client = _Client(calls, kept)
+        for path in request.binaries:
+            client.load(folder, path, backend, device)
+        codes = []
+        for number, call in enumerate(request.calls):
+            say(f"call {number}: {call.__struct_config__.tag}")
+            codes.append(client.make(call))
+        say("freeing")
+    return CallsReply(codes)
+
+
+class _Client:
+    """Contexts, handles and memory while calls are made."""
+
+    def __init__(self, calls: Mapping[str, Any], kept: ExitStack) -> None:
+        self._calls, self._kept = calls, kept
+        self._contexts: list[c_void_p] = []
+        self._freed: set[int] = set()
+        self._graphs: list[dict[str, CGraphInfoV3]] = []
+        self._retrieved: dict[tuple[int, str], c_void_p] = {}
+        self._handles: dict[str, int] = {}
+        self._fds: dict[str, int] = {}
+        self._held: list[Any] = []  # memory that the library may still have a pointer to
+
+    def make(self, call: Call) -> int:
+        """Make one call; its code."""
+        match call:
+            case FreeCall():
+                return self._free(call.context)
+            case AllocateCall():
+                return self._allocate(call)
+            case RegisterCall():
+                return self._register(call)
+            case DeregisterCall():
+                return self._deregister(call)
+            case RetrieveCall():
+                return self._retrieve(call.context, call.graph)
+            case ExecuteCall():
+                return self._execute(call)
+
+    def load(self, folder: Path, path: Path, backend: Any, device: Any) -> None:
+        """Create a context from a binary, and keep what its tensors look like."""
+        address, size = self._kept.enter_context(file_view(path))
+        info = self._kept.enter_context(opened_info(folder, address, size))
+        context = c_void_p()
+        code = _CODE & self._calls["context_create_from_binary"](
+            backend, device, None, address, size, byref(context), None
+        )
+        if code:
+            raise Refused("load", f"libQnnHtp does not load the binary (code {code})", code)
+        number = len(self._contexts)
+        self._contexts.append(context)
+        self._graphs.append(graphs_of(info))
+        self._kept.callback(lambda: number in self._freed or self._free(number))
+
+    def _free(self, number: int) -> int:
+        self._freed.add(number)
+        return int(_CODE & self._calls["context_free"](self._contexts[number], None))
+
+    def _allocate(self, call: AllocateCall) -> int:
+        fd = os.memfd_create("qnnmem", os.MFD_CLOEXEC)
+        os.ftruncate(fd, call.size)
+        self._fds[call.name] = fd
+        return 0
+
+    def _register(self, call: RegisterCall) -> int:
+        shape = (c_uint32 * len(call.dimensions))(*call.dimensions)
+        fd = self._fds.get(call.memory, -1)
+        custom = CHtpMem(call.htp_type, call.total_size, fd, call.offset)
+        pointer = ctypes.cast(shape, ctypes.POINTER(c_uint32))
+        described = CMemDescriptor(len(shape), pointer, None, call.data_type, call.mem_type)
+        described.place[0] = addressof(custom) if call.mem_type == _CUSTOM else fd & 0xFFFFFFFF
+        self._held += [shape, custom, described]
+        handle = c_void_p()
+        context = self._contexts[call.context]
+        code = _CODE & self._calls["mem_register"](context, byref(described), 1, byref(handle))
+        self._handles[call.name] = handle.value or 0
+        return int(code)
+
+    def _deregister(self, call: DeregisterCall) -> int:
+        handles = (c_uint64 * 1)(self._handle(call.handle))
+        return int(_CODE & self._calls["mem_deregister"](byref(handles), 1))
+
+    def _handle(self, given: str | int) -> int:
+        return self._handles[given] if isinstance(given, str) else given
+
+    def _retrieve(self, number: int, name: str) -> int:
+        graph = c_void_p()
+        code = _CODE & self._calls["graph_retrieve"](
+            self._contexts[number], name.encode(), byref(graph)
+        )
+        self._retrieved[number, name] = graph
+        return int(code)
+
+    def _execute(self, call: ExecuteCall) -> int:
+        number, name = call.context, call.graph
+        if (number, name) not in self._retrieved and (code := self._retrieve(number, name)):
+            return code
+        info = self._graphs[number][name]
+        inputs = self._tensors(info.inputs, info.input_count, call.tensors)
+        outputs = self._tensors(info.outputs, info.output_count, call.tensors)
+        graph = self._retrieved[number, name]
+        code = self._calls["graph_execute"](
+            graph, byref(inputs), len(inputs), byref(outputs), len(outputs), None, None
+        )
+        return int(_CODE & code)
+
+    def _tensors(self, listed: Any, count: int, given: Mapping[int, CallTensor]) -> Any:
+        """The tensors of a side that are given, as the binary describes them."""
+        wanted = [k for k in range(count) if listed[k].of.v1.id in given]
+        tensors = (CTensor * len(wanted))()
+        for place, k in enumerate(wanted):
+            ctypes.memmove(byref(tensors[place]), byref(listed[k]), sizeof(CTensor))
+            body = tensors[place].of.v1
+            what = given[body.id]
+            body.mem_type = what.mem_type
+            body.memory[0], body.memory[1] = self._memory(what)
+        self._held.append(tensors)
+        return tensors
+
+    def _memory(self, what: CallTensor) -> tuple[int, int]:
+        """The union of a tensor: a handle, or an address and what is said of its size."""
+        if what.handle is not None:
+            return self._handle(what.handle), 0
+        if what.file is not None:
+            return self._shared(what.file, what.offset), what.says
+        return (0 if what.size is None else self._guarded(what.size)), what.says
+
+    def _shared(self, path: Path, offset: int) -> int:
+        """Address of bytes in another process's shared memory, not a copy of it."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            mapped = mmap.mmap(fd, 0)
+        finally:
+            os.close(fd)
+        self._held.append(mapped)
+        return addressof(ctypes.c_char.from_buffer(mapped)) + offset
+
+    def _guarded(self, size: int) -> int:
+        """Address of bytes that end where a page begins that nobody may touch."""
+        page = mmap.PAGESIZE
+        room = max(page, -(-size // page) * page)
+        mapped = mmap.mmap(-1, room + page)
+        start = addressof(ctypes.c_char.from_buffer(mapped))
+        protect = ctypes.CDLL(None).mprotect
+        protect.argtypes = (c_void_p, ctypes.c_size_t, ctypes.c_int)
+        protect(start + room, page, _NO_ACCESS)
+        self._held.append(mapped)
+        return start + room - size

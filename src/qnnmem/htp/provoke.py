@@ -1,0 +1,475 @@
+"""Failures on demand: the real library, made to fail for real on a small crafted input."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from qnnmem.errors import CannotTell, Setting, Words, chain_words
+from qnnmem.flags import flag, with_flags
+from qnnmem.htp.compile import (
+    Compiled,
+    CompileFailure,
+    CompileOptions,
+    Progress,
+    compile_model,
+    given_or_own,
+    no_progress,
+)
+from qnnmem.htp.compile.compiled import say_why
+from qnnmem.htp.log import Cause, CompileLog, LogLine
+from qnnmem.htp.measure import Loaded, load_binaries
+from qnnmem.htp.requests import RequestOutcome
+from qnnmem.htp.worker import Worker
+from qnnmem.qnn.codes import code_name
+from qnnmem.results.provoked import Attempt, ProvokedResult
+from qnnmem.targets.socs import MIB, Soc, pd_budget
+
+
+class FailureKind(Enum):
+    """What can be provoked."""
+
+    GRAPH_LIMIT = "graph-limit"
+    OP_OVER_VTCM = "op-over-vtcm"
+    PD_FULL = "pd-full"
+    HOST_MEMORY = "host-memory"
+    BAD_BINARY = "bad-binary"
+
+
+class Provoked(NamedTuple):
+    """What the library did with the crafted input."""
+
+    record: ProvokedResult
+    log_text: bytes  # the whole log without paths of this machine
+    input_bytes: bytes
+
+
+def record_of(
+    kind: FailureKind,
+    soc: Soc,
+    library: str,
+    stage: Literal["compile", "load"],
+    attempts: Sequence[Attempt],
+    sentence: Words,
+    *,
+    input_name: str,
+    code: int | None = None,
+    log: CompileLog | None = None,
+    lines: Sequence[str] = (),
+    seconds: float = 0.0,
+    peak_rss: int | None = None,
+) -> ProvokedResult:
+    """The record of what the library did; the last attempt is the one recorded."""
+    log = log or CompileLog()
+    cause, option = log.cause, flag(Setting("soc", soc.name))
+    stem = f"{kind.value}-{soc.name}"
+    return ProvokedResult(
+        kind=kind.value,
+        soc=soc.name,
+        soc_model=soc.model_id,
+        library=library,
+        library_version=log.library_version,
+        command=f"qnnmem provoke {kind.value} {option} -o .",
+        as_expected=_is_expected(kind, attempts, code, log),
+        stage=stage,
+        code=code,
+        sentence=with_flags(sentence),
+        cause=None if cause is None else cause.cause.value,
+        need=None if cause is None else cause.need,
+        limit=None if cause is None else cause.limit,
+        lines=tuple(lines),
+        log_file=f"{stem}.log",
+        input_file=f"{stem}.{input_name.rpartition('.')[2]}",
+        attempts=tuple(attempts),
+        seconds=round(seconds, 3),
+        peak_rss=peak_rss,
+    )
+
+
+def _is_expected(
+    kind: FailureKind, attempts: Sequence[Attempt], code: int | None, log: CompileLog
+) -> bool:
+    """Whether it failed for the reason that was to be shown."""
+    if kind is FailureKind.BAD_BINARY:
+        return bool(code)
+    failed = attempts[-1].outcome != "done" or bool(code)
+    return failed and any(refusal.cause is Cause(kind.value) for refusal in log.refusals)
+
+
+# --- Small models that are hard on memory: some hundred bytes of ONNX each, 8 bits throughout -----
+# 8-bit models compile for every SoC, also for those that do not compute in FP16.
+
+
+_SIDE = 1024  # an input of h x 1024 x 1024 has h MiB
+
+
+def sliced_inputs(count: int, mib: int) -> bytes:
+    """Inputs of `mib` MiB each, of which only one row is used: all IO, hardly any work."""
+    from onnx import helper
+
+    shape, row = [1, mib, _SIDE, _SIDE], [1, 1, 1, _SIDE]
+    ends = _constants("begin", [0, 0, 0, 0]) + _constants("end", row)
+    nodes, inputs, outputs = [], [], []
+    for number in range(count):
+        cut = helper.make_node(
+            "Slice", [f"xf{number}", "begin", "end"], [f"yf{number}"], f"slice{number}"
+        )
+        nodes += [_dequantized(f"x{number}", f"xf{number}"), cut]
+        nodes += [_quantized(f"yf{number}", f"y{number}")]
+        inputs.append((f"x{number}", shape))
+        outputs.append((f"y{number}", row))
+    return _model(nodes, inputs, outputs, ends)
+
+
+def wide_softmax(length: int) -> bytes:
+    """A softmax over one axis: every output needs every input, so it cannot be cut."""
+    from onnx import helper
+
+    nodes = [
+        _dequantized("x", "xf"),
+        helper.make_node("Softmax", ["xf"], ["yf"], "softmax", axis=-1),
+        _quantized("yf", "y"),
+    ]
+    return _model(nodes, [("x", [1, length])], [("y", [1, length])], [])
+
+
+def small_convolution() -> bytes:
+    """A convolution that any SoC compiles in a second."""
+    import numpy
+    from onnx import helper, numpy_helper
+
+    channels, shape = 32, [1, 32, 16, 16]
+    numbers = numpy.random.default_rng(0).integers(0, 256, (channels, channels, 1, 1))
+    nodes = [
+        _dequantized("w", "wf"),
+        _dequantized("x", "xf"),
+        helper.make_node("Conv", ["xf", "wf"], ["yf"], "conv"),
+        _quantized("yf", "y"),
+    ]
+    weights = [numpy_helper.from_array(numbers.astype("uint8"), "w")]
+    return _model(nodes, [("x", shape)], [("y", shape)], weights)
+
+
+def _dequantized(source: str, target: str) -> Any:
+    from onnx import helper
+
+    return helper.make_node("DequantizeLinear", [source, "scale", "zero"], [target], target)
+
+
+def _quantized(source: str, target: str) -> Any:
+    from onnx import helper
+
+    return helper.make_node("QuantizeLinear", [source, "scale", "zero"], [target], target)
+
+
+def _constants(name: str, values: Sequence[int]) -> list[Any]:
+    import numpy
+    from onnx import numpy_helper
+
+    return [numpy_helper.from_array(numpy.asarray(values, "int64"), name)]
+
+
+def _model(
+    nodes: Sequence[Any],
+    inputs: Sequence[tuple[str, list[int]]],
+    outputs: Sequence[tuple[str, list[int]]],
+    constants: Sequence[Any],
+) -> bytes:
+    import numpy
+    from onnx import TensorProto, helper, numpy_helper
+
+    scale = [
+        numpy_helper.from_array(numpy.asarray(1 / 256, "float32"), "scale"),
+        numpy_helper.from_array(numpy.asarray(0, "uint8"), "zero"),
+    ]
+    given, wanted = (
+        [helper.make_tensor_value_info(name, TensorProto.UINT8, shape) for name, shape in side]
+        for side in (inputs, outputs)
+    )
+    graph = helper.make_graph(list(nodes), "provoked", given, wanted, [*scale, *constants])
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    blob: bytes = model.SerializeToString(deterministic=True)
+    return blob
+
+
+# --- The library with its whole log kept ----------------------------------------------------------
+
+
+_LINES = 60  # of a record
+_WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedLibrary:
+    """Compiles and loads crafted inputs for a SoC, and keeps the log of the last attempt."""
+
+    soc: Soc
+    worker: Worker
+    folder: Path
+    time_limit_s: float
+    progress: Progress
+
+    @property
+    def name(self) -> str:
+        """Package and version."""
+        return self.worker.library.name
+
+    @property
+    def log_file(self) -> Path:
+        """The whole log of the last attempt."""
+        return self.folder / "log.txt"
+
+    @property
+    def binary(self) -> Path:
+        """The context binary of the last compile that worked."""
+        return self.folder / "model.bin"
+
+    def compile(
+        self, what: str, model: bytes, memory_limit: int | None = None
+    ) -> Compiled | CompileFailure:
+        """Compile a crafted model."""
+        self.progress(f"compiling {what}")
+        path = self.folder / "model.onnx"
+        path.write_bytes(model)
+        options = CompileOptions(
+            time_limit_s=self.time_limit_s, memory_limit=memory_limit, log_file=self.log_file
+        )
+        return compile_model(path, self.soc, options, output=self.binary, worker=self.worker)
+
+    def load(self, what: str, binaries: Sequence[bytes]) -> Loaded:
+        """Load binaries one after another and keep them."""
+        self.progress(f"loading {what}")
+        paths = [self.folder / f"load{number}.bin" for number in range(len(binaries))]
+        for path, blob in zip(paths, binaries, strict=True):
+            path.write_bytes(blob)
+        return load_binaries(
+            self.worker,
+            paths,
+            self.soc.model_id,
+            time_limit_s=self.time_limit_s,
+            log_file=self.log_file,
+        )
+
+    def made(self, what: str, model: bytes) -> bytes:
+        """The binary of a model that has to compile."""
+        result = self.compile(what, model)
+        if isinstance(result, CompileFailure):
+            why = f"{what}, which was to be loaded, did not compile: "
+            raise CannotTell(chain_words(why, result.why))
+        return self.binary.read_bytes()
+
+    def log_text(self) -> bytes:
+        """The whole log; folders of this machine are replaced, nothing else."""
+        text = self.log_file.read_bytes() if self.log_file.is_file() else b""
+        for path, word in (
+            (self.folder, b"<work>"),
+            (self.worker.library.folder, b"<library>"),
+            (self.folder.parent, b"<temporary>"),
+            (Path.home(), b"<home>"),
+        ):
+            if path != Path(path.anchor):
+                text = text.replace(bytes(path), word)
+        return text
+
+
+def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
+    """Errors, and what tells about process domains and stages; the last ones if there are many."""
+    kept = [line.text for line in outcome.log if said and _matters(line)]
+    return tuple(kept[-_LINES:])
+
+
+def _matters(line: LogLine) -> bool:
+    return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)
+
+
+# --- Recipes: what is compiled or loaded until the library fails ----------------------------------
+
+
+_GIB = 1 << 30
+_LEAST_LIMIT, _MOST_LIMIT, _LIMIT_STEP = 256 * MIB, 2048 * MIB, 16 * MIB
+
+
+def graph_limit(library: LoggedLibrary) -> Provoked:
+    """Inputs alone, a few MiB below the limit of one graph and then a few above."""
+    limit = library.soc.compile_limit
+    if limit is None:
+        raise CannotTell(f"the compile limit of {library.soc.name} is not known")
+    count = -(-limit.value // _GIB)
+    fitting = limit.value // MIB // count
+    tried = []
+    for mib in (fitting - 1, fitting + 1):
+        what = f"{count} inputs of {mib:,} MiB, limit {limit.value // MIB:,} MiB"
+        model = sliced_inputs(count, mib)
+        result = library.compile(what, model)
+        tried.append(_attempt(what, result))
+        if isinstance(result, CompileFailure):
+            break
+    return _of_compile(FailureKind.GRAPH_LIMIT, library, result, model, tried)
+
+
+def op_over_vtcm(library: LoggedLibrary) -> Provoked:
+    """One softmax, an eighth longer than all of VTCM."""
+    vtcm = library.soc.vtcm_bytes
+    if vtcm is None:
+        raise CannotTell(f"the VTCM of {library.soc.name} is not known")
+    length = vtcm.value // 8 * 9
+    what = f"a softmax over {length:,} bytes, VTCM {vtcm.value:,} bytes"
+    model = wide_softmax(length)
+    result = library.compile(what, model)
+    return _of_compile(FailureKind.OP_OVER_VTCM, library, result, model, [_attempt(what, result)])
+
+
+def host_memory(library: LoggedLibrary) -> Provoked:
+    """A harmless model in the most address space in which it still fails and says why.
+
+    With less, other parts fail before the compiler does; at the very edge it may just crash.
+    """
+    low, high = _LEAST_LIMIT, _MOST_LIMIT
+    found = _in_space(library, low)
+    tried = [found]
+    while tried[0].record.failed and high - low > _LIMIT_STEP:
+        middle = (low + high) // 2
+        tried.append(_in_space(library, middle))
+        if tried[-1].record.failed:
+            low = middle
+            if tried[-1].record.as_expected or not found.record.as_expected:
+                found = tried[-1]
+        else:
+            high = middle
+    others = [one for trial in tried if trial is not found for one in trial.record.attempts]
+    record = replace(found.record, attempts=(*others, *found.record.attempts))
+    return found._replace(record=record)
+
+
+def _in_space(library: LoggedLibrary, limit: int) -> Provoked:
+    what = f"a small convolution in {limit // MIB:,} MiB of address space"
+    model = small_convolution()
+    result = library.compile(what, model, limit)
+    return _of_compile(FailureKind.HOST_MEMORY, library, result, model, [_attempt(what, result)])
+
+
+def _of_compile(
+    kind: FailureKind,
+    library: LoggedLibrary,
+    result: Compiled | CompileFailure,
+    model: bytes,
+    tried: Sequence[Attempt],
+) -> Provoked:
+    failed = isinstance(result, CompileFailure)
+    record = record_of(
+        kind,
+        library.soc,
+        library.name,
+        "compile",
+        tried,
+        result.why if isinstance(result, CompileFailure) else "it compiled",
+        input_name="model.onnx",
+        code=result.code if isinstance(result, CompileFailure) else None,
+        log=result.log,
+        lines=kept_lines(result.outcome, said=failed),
+        seconds=result.outcome.seconds,
+        peak_rss=result.outcome.peak_rss,
+    )
+    return Provoked(record, library.log_text(), model)
+
+
+def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
+    code = result.code if isinstance(result, CompileFailure) else 0
+    return Attempt(what, result.outcome.kind, code)
+
+
+def pd_full(library: LoggedLibrary) -> Provoked:
+    """Contexts with 1 GiB of inputs, in a file of some kilobytes, until the domain is full."""
+    binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
+    count = pd_budget().value // _GIB + 1
+    what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
+    loaded = library.load(what, [binary] * count)
+    names = [f"context {number + 1} of {count}, 1 GiB of inputs" for number in range(count)]
+    return _of_load(FailureKind.PD_FULL, library, loaded, binary, names)
+
+
+def bad_binary(library: LoggedLibrary) -> Provoked:
+    """A good binary, damaged in ways that happen: cut short, overwritten, a wrong file."""
+    good = library.made("a small convolution", small_convolution())
+    damaged = {
+        "the same, all zeros": bytes(len(good)),
+        "the same with zeros over bytes 200 to 300": good[:200] + bytes(100) + good[300:],
+        "the same without its last byte": good[:-1],
+    }
+    what = f"{len(damaged)} damaged binaries"
+    loaded = library.load(what, [good, *damaged.values()])
+    names = ["a good binary", *damaged]
+    return _of_load(FailureKind.BAD_BINARY, library, loaded, good[:-1], names)
+
+
+def _of_load(
+    kind: FailureKind,
+    library: LoggedLibrary,
+    loaded: Loaded,
+    binary: bytes,
+    names: Sequence[str],
+) -> Provoked:
+    outcome = loaded.outcome
+    if loaded.codes:
+        tried = [
+            Attempt(name, "refused" if code else "done", code)
+            for name, code in zip(names, loaded.codes, strict=True)
+        ]
+    else:
+        tried = [Attempt(names[-1], outcome.kind, outcome.code)]
+    record = record_of(
+        kind,
+        library.soc,
+        library.name,
+        "load",
+        tried,
+        _why(library.soc, tried[-1], loaded),
+        input_name="model.bin",
+        code=tried[-1].code or None,
+        log=loaded.log,
+        lines=kept_lines(outcome, said=True),
+        seconds=outcome.seconds,
+        peak_rss=outcome.peak_rss,
+    )
+    return Provoked(record, library.log_text(), binary)
+
+
+def _why(soc: Soc, last: Attempt, loaded: Loaded) -> Words:
+    if not loaded.outcome.is_done or loaded.log.cause is not None:
+        return say_why("loading", soc, loaded.outcome, loaded.log, ())
+    if not last.code:
+        return "it was loaded"
+    return f"{last.what}: {code_name(last.code)} ({last.code})"
+
+
+TIME_LIMIT_S = 120.0
+
+
+def provoke(
+    kind: FailureKind,
+    soc: Soc,
+    *,
+    worker: Worker | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    progress: Progress | None = None,
+) -> Provoked:
+    """Make the library fail; the value says so too when it does not."""
+    recipe = _RECIPES[kind]
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        return recipe(LoggedLibrary(soc, used, Path(folder), time_limit_s, progress or no_progress))
+
+
+_RECIPES: dict[FailureKind, Callable[[LoggedLibrary], Provoked]] = {
+    FailureKind.GRAPH_LIMIT: graph_limit,
+    FailureKind.OP_OVER_VTCM: op_over_vtcm,
+    FailureKind.PD_FULL: pd_full,
+    FailureKind.HOST_MEMORY: host_memory,
+    FailureKind.BAD_BINARY: bad_binary,
+}

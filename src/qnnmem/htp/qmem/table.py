@@ -1,0 +1,544 @@
+"""Raw or memhandle: what each way of handing over inputs and outputs costs a model.
+
+Four combinations, because the way is chosen twice: when the graph is prepared and at each
+execution. A raw tensor is copied to and from a buffer that the backend keeps; memory that the
+application registered is used where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from msgspec import structs
+
+from qnnmem.deadline import Deadline
+from qnnmem.errors import CannotTell, NotCompiled, Setting, UsageError, Words, chain_words
+from qnnmem.flags import with_flags
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
+from qnnmem.htp.library import library_or, library_there
+from qnnmem.htp.measure import compile_target, load_target, measure, stored_bill
+from qnnmem.htp.qmem.layer import Compute, IoLayer, LibraryGraph, Places, io_mode, numpy_type
+from qnnmem.htp.qmem.memory import (
+    ALIGNMENT,
+    PAGE,
+    HtpMemDescriptor,
+    MemRegistry,
+    SharedBuffer,
+    packed_offsets,
+)
+from qnnmem.htp.qmem.misuse import MisuseRow, obstacle_to_misuse, try_misuses
+from qnnmem.htp.worker import TIME_LIMIT_S, Worker
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.results.footprint import Bill
+from qnnmem.results.qmem import (
+    CopyTime,
+    IoMode,
+    MisuseAnswer,
+    QmemChoice,
+    QmemFinding,
+    QmemFlag,
+    QmemResult,
+    QmemRow,
+    QmemRun,
+    RanRow,
+)
+from qnnmem.targets.socs import Soc
+from qnnmem.text import quote
+from qnnmem.units import format_size, round_up
+
+COMBINATIONS = tuple((prepared, executed) for prepared in IoMode for executed in IoMode)
+
+_MOST_COPIED = 32 << 20  # bytes per copy of a measurement; more is scaled up
+_COPY_TIME_S = 0.05
+_MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
+
+
+def qmem_of(
+    context: HtpContext, bill: Bill, copy_time: Callable[[int], CopyTime] | None = None
+) -> QmemResult:
+    """The table of a context; `copy_time` says how long copying a number of bytes takes."""
+    tensors = tuple(tensor for graph in context.graphs for tensor in graph.tensors)
+    _check_known(tensors)
+    if bill.io is None or bill.io_exact is None:
+        raise CannotTell("the binary has no graph, so it has no inputs or outputs")
+    hinted = sum(io_mode(tensor) is IoMode.MEMHANDLE for tensor in tensors)
+    rows = tuple(_rows(context, bill, copy_time or measure_copy))
+    # Least memory, then least copied: memhandle in both places.
+    best = min(rows, key=lambda row: (row.internal, row.copied))
+    result = QmemResult(
+        file=bill.file,
+        soc=bill.soc,
+        tensors=len(tensors),
+        memhandle_tensors=hinted,
+        io_exact=bill.io_exact,
+        io_stored=bill.io,
+        process_domain_budget=bill.process_domain_budget,
+        rows=rows,
+        recommended=QmemChoice(best.prepared, best.executed),
+        flags=memhandle_flags(),
+        missing=bill.missing_sentence,
+    )
+    return structs.replace(result, advice=advise(result), traps=tuple(traps(result)))
+
+
+def _check_known(tensors: tuple[HtpTensor, ...]) -> None:
+    for tensor in tensors:
+        if tensor.data_type is DataType.UNDEFINED:
+            raise CannotTell(f"the data type of tensor {quote(tensor.name)} is not known here")
+
+
+def _rows(
+    context: HtpContext, bill: Bill, copy_time: Callable[[int], CopyTime]
+) -> Iterator[QmemRow]:
+    graphs = context.graphs
+    inputs = sum(tensor.nbytes for graph in graphs for tensor in graph.inputs)
+    outputs = sum(tensor.nbytes for graph in graphs for tensor in graph.outputs)
+    took = copy_time(inputs + outputs)
+    none = CopyTime(0, Origin.COMPUTED, "nothing is copied")
+    for prepared, executed in COMBINATIONS:
+        raw = executed is IoMode.RAW
+        kept = prepared is IoMode.RAW
+        at_load = _internal(bill, kept)
+        at_first = _internal(bill, raw and not kept)
+        shared = 0 if raw else shared_bytes(context)
+        pages = f"tensors at multiples of {ALIGNMENT} in one buffer of whole pages"
+        yield QmemRow(
+            prepared=prepared,
+            executed=executed,
+            reserved_at_load=at_load,
+            reserved_at_first_inference=at_first,
+            copied_in=_computed(inputs if raw else 0, "inputs, elements times element size"),
+            copied_out=_computed(outputs if raw else 0, "outputs, elements times element size"),
+            copy_time=took if raw else none,
+            shared_memory=_computed(shared, pages),
+            process_domain_left=_room(bill, at_load.value + at_first.value + shared),
+        )
+
+
+def _internal(bill: Bill, reserved: bool) -> Sourced:
+    size = bill.io.value if reserved and bill.io is not None else 0
+    source = "" if bill.io is None else bill.io.source
+    return _computed(size, f"{_MATRIX}; size from {source}")
+
+
+def shared_bytes(context: HtpContext) -> int:
+    """Bytes of one shared buffer for each graph with all its inputs and outputs."""
+    return sum(
+        round_up(sum(round_up(t.nbytes, ALIGNMENT) for t in graph.tensors), PAGE)
+        for graph in context.graphs
+    )
+
+
+def _room(bill: Bill, io: int) -> Sourced | None:
+    """The loader counts IO whatever its type; what is mapped in the end differs."""
+    if bill.process_domain is None or bill.io is None:
+        return None
+    domain = bill.process_domain
+    left = bill.process_domain_budget.value - (domain.high.value - bill.io.value + io)
+    source = "budget - loader's estimate, in which IO is what is mapped"
+    return _computed(left, source if domain.is_exact else f"{source}; at least")
+
+
+def _computed(value: int, source: str) -> Sourced:
+    return Sourced(value, Origin.COMPUTED, source)
+
+
+def measure_copy(size: int) -> CopyTime:
+    """How long copying `size` bytes takes on this host."""
+    part = min(size, _MOST_COPIED)
+    source, target = memoryview(bytearray(part)), memoryview(bytearray(part))
+    target[:] = source  # pages are given out at the first touch
+    best, end = float("inf"), time.perf_counter() + _COPY_TIME_S
+    while True:
+        started = time.perf_counter_ns()
+        target[:] = source
+        now = time.perf_counter_ns()
+        best = min(best, now - started)
+        if now / 1e9 > end:
+            break
+    how = "best of several copies on this host, not on a device"
+    if part < size:
+        how += f"; {part:,} bytes measured, scaled up"
+    scaled = round(best * size / part) if part else 0
+    return CopyTime(scaled, Origin.MEASURED, how)
+
+
+# --- Advice: how each tool is told to use memhandle -----------------------------------------------
+
+
+_FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (
+    (
+        "qnnmem",
+        "prepare",
+        ("prepare ", Setting("backend", "htp"), " ", Setting("io_mem_type", "memhandle")),
+    ),
+    (
+        "qnn-context-binary-generator",
+        "prepare",
+        "--input_output_tensor_mem_type memhandle",
+    ),
+    ("qnn-net-run", "execute", "--shared_buffer (Android only)"),
+    (
+        "ONNX Runtime",
+        "both",
+        "provider option enable_htp_shared_memory_allocator=1; at run time values from that "
+        "allocator, as plain arrays are copied",
+    ),
+    ("ExecuTorch", "both", "generate_qnn_executorch_compiler_spec(shared_buffer=True)"),
+    ("LiteRT", "prepare", "--qualcomm_graph_io_tensor_mem_type=memhandle (its default)"),
+)
+
+
+def memhandle_flags() -> tuple[QmemFlag, ...]:
+    """What to write where, for each tool."""
+    return tuple(QmemFlag(tool, step, with_flags(text)) for tool, step, text in _FLAGS)
+
+
+def advise(qmem: QmemResult) -> str:
+    """The recommendation, first sentence of every report."""
+    if qmem.tensors == 0 or qmem.io_exact.value == 0:
+        return "no input and no output: raw and memhandle cost the same"
+    raw = qmem.row(IoMode.RAW, IoMode.RAW)
+    saved = f"saves {_size(raw.internal)} of IO memory and {_size(raw.copied)} of copies"
+    if qmem.prepared is IoMode.MEMHANDLE:
+        return (
+            "prepared for memhandle: pass registered shared memory at each execution; "
+            f"that {saved} per inference"
+        )
+    if qmem.prepared is None:
+        return (
+            f"{qmem.memhandle_tensors} of {qmem.tensors} inputs and outputs are prepared for "
+            "memhandle: prepare all, and pass registered shared memory; "
+            f"against raw that {saved} per inference"
+        )
+    return f"prepare and execute with memhandle: that {saved} per inference"
+
+
+def traps(qmem: QmemResult) -> Iterator[str]:
+    """Rows that surprise, with this model's numbers."""
+    wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
+    late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).reserved_at_first_inference.value
+    if wasted:
+        yield f"prepared raw, executed memhandle: {_size(wasted)} are reserved and never used"
+    if late:
+        yield (
+            f"prepared memhandle, executed raw: {_size(late)} are reserved in the first inference, "
+            "which is slow; ONNX Runtime does this with plain arrays"
+        )
+    if qmem.memhandle_tensors < qmem.tensors:
+        yield "the hint is also inside the compiled blob: prepare again, do not patch the file"
+
+
+def _size(size: int) -> str:
+    return f"{size:,} bytes ({format_size(size)})" if size >= 1024 else f"{size:,} bytes"
+
+
+# --- The four combinations carried out: results by the real library, IO layer by us ---------------
+
+
+MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow long before
+INFERENCES = 2  # the second shows that what the first reserved is kept
+
+
+def run_rows(
+    binaries: Mapping[IoMode, Path],
+    soc_id: int,
+    *,
+    worker: Worker,
+    seed: int = 0,
+    deadline: Deadline | None = None,
+    progress: Progress | None = None,
+) -> QmemRun:
+    """Execute all combinations with the binary prepared for each mode, all within one limit.
+
+    One binary may stand for both modes: the library for x86 carries the hint and ignores it.
+    """
+    graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
+    inputs = made_up_inputs(graphs[IoMode.RAW], seed)
+    ends = deadline or Deadline.after(TIME_LIMIT_S)
+    rows = []
+    for prepared, executed in COMBINATIONS:
+        if progress is not None:
+            progress(f"prepared {prepared.value}, executed {executed.value}")
+        graph = graphs[prepared]
+        library = LibraryGraph(binaries[prepared], graph, soc_id, worker, deadline=ends)
+        rows.append(run_row(graph, _Remembered(library), inputs, prepared, executed))
+    return QmemRun(
+        library=worker.library.name,
+        graph=graphs[IoMode.RAW].name,
+        agrees=len({row.sha256 for row in rows}) == 1,
+        binaries=len(set(binaries.values())),
+        rows=tuple(rows),
+    )
+
+
+def run_row(
+    graph: HtpGraph,
+    compute: Compute,
+    inputs: Mapping[str, bytes],
+    prepared: IoMode,
+    executed: IoMode,
+) -> RanRow:
+    """One combination: load, execute twice, free everything in the right order."""
+    registry = MemRegistry()
+    with ExitStack() as made:
+        made.callback(registry.free)
+        layer = IoLayer(graph, compute, registry, prepared)
+        made.callback(layer.close)
+        memory = _client_memory(graph, inputs, executed, registry, made)
+        digest, ran = hashlib.sha256(), []
+        for _ in range(INFERENCES):
+            once = layer.execute(memory, memory)
+            ran.append(once)
+            for tensor in graph.outputs:
+                given = memory[tensor.name]
+                view = given.view if isinstance(given, MemHandle) else memoryview(given)
+                digest.update(view[: tensor.nbytes])
+        at_load = layer.reserved_at_load
+    return RanRow(
+        prepared=prepared,
+        executed=executed,
+        reserved_at_load=at_load,
+        inferences=tuple(ran),
+        sha256=digest.hexdigest(),
+        findings=tuple(QmemFinding(one.rule, one.sentence) for one in registry.findings),
+    )
+
+
+def _client_memory(
+    graph: HtpGraph,
+    inputs: Mapping[str, bytes],
+    executed: IoMode,
+    registry: MemRegistry,
+    made: ExitStack,
+) -> dict[str, Any]:
+    """What an application would hold: plain buffers, or one shared buffer with all tensors."""
+    if executed is IoMode.RAW:
+        raw = {tensor.name: bytearray(tensor.nbytes) for tensor in graph.tensors}
+        for name, blob in inputs.items():
+            raw[name][:] = blob
+        return raw
+    places, end = packed_offsets(tensor.nbytes for tensor in graph.tensors)
+    offsets = {tensor.name: at for tensor, at in zip(graph.tensors, places, strict=True)}
+    buffer = SharedBuffer(end)
+    made.callback(buffer.close)
+    for name, blob in inputs.items():
+        buffer.view[offsets[name] : offsets[name] + len(blob)] = blob
+    handles = registry.register(
+        [
+            HtpMemDescriptor.inside(buffer, one.dimensions, one.data_type, offsets[one.name])
+            for one in graph.tensors
+        ]
+    )
+    made.callback(registry.deregister, handles)
+    return dict(zip(offsets, handles, strict=True))
+
+
+def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
+    """Bytes for every input: normal numbers for floats, noise for quantized, 0 and 1 for the rest.
+
+    Whole numbers may be indices, which must stay inside some table.
+    """
+    import numpy
+
+    random = numpy.random.default_rng(seed)
+    made = {}
+    for tensor in graph.inputs:
+        kind = tensor.data_type.name
+        if kind.startswith("FLOAT"):
+            numbers = random.standard_normal(tensor.dimensions)
+            made[tensor.name] = numbers.astype(numpy_type(tensor)).tobytes()
+        elif "FIXED" in kind:
+            made[tensor.name] = random.bytes(tensor.nbytes)
+        else:
+            ones = random.integers(0, 2, tensor.dimensions)
+            made[tensor.name] = ones.astype(numpy_type(tensor)).tobytes()
+    return made
+
+
+def _only_graph(path: Path) -> HtpGraph:
+    graphs = read_context(path).graphs
+    if why := obstacle(graphs):
+        raise UsageError(chain_words(f"{path} ", why))
+    return graphs[0]
+
+
+def obstacle(graphs: Sequence[HtpGraph]) -> Words:
+    """Why the rows of a binary cannot be carried out, as what follows its name; else nothing."""
+    if len(graphs) != 1:
+        return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries of one"
+    names = [tensor.name for tensor in graphs[0].tensors]
+    if len(set(names)) < len(names):
+        what = "has two inputs or outputs of one name, which "
+        return what, Setting("run"), " cannot tell apart"
+    total = sum(tensor.nbytes for tensor in graphs[0].tensors)
+    if total > MOST_IO:
+        return f"has {total:,} bytes of IO; ", Setting("run"), f" takes at most {MOST_IO:,}"
+    return ""
+
+
+class _Remembered:
+    """A graph that is not run again in the slow library for inputs that it has seen."""
+
+    def __init__(self, compute: Compute) -> None:
+        self._compute = compute
+        self._known: dict[bytes, dict[str, bytes]] = {}
+
+    def __call__(self, inputs: Places, outputs: Places) -> None:
+        """Run once, or fill in what came of the same inputs before."""
+        parts = (hashlib.sha256(place.view).digest() for place in inputs.values())
+        key = hashlib.sha256(b"".join(parts)).digest()
+        if key not in self._known:
+            self._compute(inputs, outputs)
+            self._known[key] = {name: bytes(place.view) for name, place in outputs.items()}
+        for name, place in outputs.items():
+            place.view[:] = self._known[key][name]
+
+
+# --- The table of a file: a binary as it is, a model compiled first -------------------------------
+
+
+_OF_BINARY = (Setting("run"), " is for the context binary itself, not for a model of it")
+
+
+class QmemTable(NamedTuple):
+    """The table with what became of carrying it out, and why it cannot be carried out here."""
+
+    result: QmemResult
+    no_run: Words = ""  # empty where the rows can be carried out, or were
+
+
+def qmem_of_file(
+    path: Path,
+    soc: Soc | None,
+    options: CompileOptions,
+    *,
+    run: bool = False,
+    misuse: bool = False,
+    worker: Worker | None = None,
+    progress: Progress,
+) -> QmemTable | CompileFailure:
+    """The table of a binary or a model.
+
+    `run` also carries out its rows, `misuse` makes every mistake with its first graph, and asks the
+    library, too, where that is.
+    """
+    ends = Deadline.after(options.time_limit_s)
+    try:
+        context = read_context(path)
+    except NotCompiled:
+        target = compile_target(path, soc)
+        return _of_model(path, target, options, run, misuse, worker, progress, ends)
+    qmem = qmem_of(context, stored_bill(path, soc, context))
+    made: tuple[MisuseRow, ...] = ()
+    if misuse:
+        made = _misuses(path, context, soc, worker, progress, ends)
+    if not run:
+        no_run = _no_run(path, context, soc)
+        return QmemTable(structs.replace(qmem, misuses=_written(made)), no_run)
+    if path.suffix.lower() == ".onnx":
+        raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
+    model_id = load_target(path, context, soc)
+    if worker is None:
+        library_or(("without ", Setting("run"), " the table comes from the file itself"))
+    with given_or_own(worker) as used:
+        both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
+        ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
+    return QmemTable(structs.replace(qmem, run=ran, misuses=_written(made)))
+
+
+def _written(rows: tuple[MisuseRow, ...]) -> tuple[MisuseAnswer, ...]:
+    return tuple(row.result for row in rows)
+
+
+def _misuses(
+    path: Path,
+    context: HtpContext,
+    soc: Soc | None,
+    worker: Worker | None,
+    progress: Progress,
+    ends: Deadline,
+) -> tuple[MisuseRow, ...]:
+    if path.suffix.lower() == ".onnx":
+        itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
+        raise UsageError(chain_words(f"{path}: ", itself))
+    graph = context.graphs[0]
+    if why := obstacle_to_misuse(graph):
+        what = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
+        raise UsageError(chain_words(f"{path}: ", what))
+    target = context.soc_model if soc is None else soc.model_id
+    if worker is None and (target is None or not library_there()):
+        return try_misuses(path, graph, None, progress=progress)
+    with given_or_own(worker) as used:
+        return try_misuses(path, graph, target, worker=used, deadline=ends, progress=progress)
+
+
+def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
+    """What stands against carrying out the rows of a binary, as far as that is seen before."""
+    if path.suffix.lower() == ".onnx":
+        return _OF_BINARY
+    if why := obstacle(context.graphs):
+        return chain_words("it ", why)
+    if soc is None and context.soc_model is None:
+        return "the four rows are carried out for a SoC: ", Setting("soc"), " says for which"
+    if not library_there():
+        return Setting("run"), " carries out the four rows with the real library, on Linux x86-64"
+    return ""
+
+
+def is_model(path: Path) -> bool:
+    """Whether the table of a file needs a compile first."""
+    try:
+        read_context(path)
+    except NotCompiled:
+        return True
+    return False
+
+
+def _of_model(
+    path: Path,
+    soc: Soc,
+    options: CompileOptions,
+    run: bool,
+    misuse: bool,
+    worker: Worker | None,
+    progress: Progress,
+    ends: Deadline,
+) -> QmemTable | CompileFailure:
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        binaries = {}
+        for mode in IoMode if run else (IoMode.RAW,):
+            binary = binaries[mode] = Path(folder, f"{mode.value}.bin")
+            wanted = replace(options, memhandle=mode is IoMode.MEMHANDLE)
+            made = measure(
+                *(path, soc, wanted),
+                output=binary,
+                worker=used,
+                progress=progress,
+                deadline=ends,
+                try_cures=True,
+            )
+            if isinstance(made, CompileFailure):
+                return made
+            if mode is IoMode.RAW:
+                qmem = qmem_of(made.compiled.context, made.bill)
+        ran = None
+        mistakes: tuple[MisuseRow, ...] = ()
+        if misuse:
+            binary = binaries[IoMode.RAW]
+            mistakes = _misuses(binary, read_context(binary), soc, used, progress, ends)
+        if run:
+            ran = run_rows(binaries, soc.model_id, worker=used, deadline=ends, progress=progress)
+    misuses = _written(mistakes)
+    return QmemTable(structs.replace(qmem, compiled=True, run=ran, misuses=misuses))

@@ -1,0 +1,615 @@
+"""The client's end of the pipe to a remote worker: its process, requests and their answers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+
+from qnnmem.child import end, kill_group
+from qnnmem.deadline import Deadline
+from qnnmem.errors import NoCompiler, OutputError, UsageError, WorkerError, WorkerLost
+from qnnmem.htp.installed import Command, Library, show_command
+from qnnmem.htp.log import LogLine
+from qnnmem.htp.remote.files import Parcel, SharedPlace, pack, with_paths
+from qnnmem.htp.remote.messages import (
+    BEAT_S,
+    CLIENT_LINE,
+    MAX_FILES,
+    MAX_NOISE,
+    MAX_REPLY,
+    MAX_RESULT,
+    PROTOCOL,
+    SILENCE_S,
+    START_S,
+    WORKER_LINE,
+    Ask,
+    Beat,
+    FilePart,
+    FromWorker,
+    Have,
+    Hello,
+    Missing,
+    RemoteOutcome,
+    RemoteProgress,
+    ResultFile,
+    SendFile,
+    Stored,
+    WorkerHello,
+    WorkerRefusal,
+    hello_frame,
+)
+from qnnmem.htp.requests import (
+    AnyRequest,
+    RemoteRequest,
+    Reply,
+    RequestOutcome,
+    Tick,
+    Watch,
+)
+from qnnmem.struct_types import ready
+from qnnmem.text import printable
+from qnnmem.version import __version__
+from qnnmem.wire import Frame, WireMessage, decode, encode, read_raw, write_frame
+
+_BEAT = encode(Beat())
+_TAIL = 8 << 10  # bytes of what a command says on standard error
+_SHOWN = 300
+_GOODBYE_S = 3.0  # for the worker to leave by itself, which ends containers and logins, too
+_QUEUED = 16  # frames
+
+
+class Connection:
+    """A worker that a command started, spoken to in frames; it ends when this is closed.
+
+    Whatever goes wrong with it is a WorkerLost, whose sentence ends with what the command said.
+    """
+
+    def __init__(
+        self, command: Command, start_s: float = START_S, silence_s: float = SILENCE_S
+    ) -> None:
+        self.command, self._silence_s = command, silence_s
+        self._writing, self._closing = threading.Lock(), threading.Event()
+        self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(_QUEUED)
+        self._heard, self._waits, self._greeted = time.monotonic(), False, False
+        self._noise = self._said = b""
+        self._why = ""  # it was ended, or cannot be understood
+        self._process = _start(command)
+        loops = (self._read, self._read_errors, self._watch)
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
+        try:
+            for thread in self._threads:
+                thread.start()
+            self.hello = self._greet(start_s)
+        except BaseException as exc:
+            self.close(0.2)
+            if isinstance(exc, RuntimeError):  # no thread to be had
+                raise UsageError(f"no worker can be watched ({exc})") from exc
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process of the command."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take a request."""
+        reads = self._threads[0].is_alive()
+        return reads and not self._closing.is_set() and self._process.poll() is None
+
+    def send(self, message: WireMessage, payload: bytes | memoryview = b"") -> None:
+        """Send one frame."""
+        try:
+            with self._writing:
+                write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
+        except (OSError, ValueError):
+            raise self.lost() from None
+
+    def receive(self, deadline: Deadline | None = None) -> Frame[Any]:
+        """The next frame that is not a beat, at the deadline at the latest."""
+        try:
+            while True:
+                frame = self._frames.get(timeout=None if deadline is None else deadline.left_s)
+                if frame is None:
+                    self._frames.put(None)
+                    raise self.lost()
+                message = decode(frame[0], FromWorker)
+                if not isinstance(message, Beat):
+                    return message, frame[1]
+        except queue.Empty:
+            self._why = self._why or "does not keep the time limit"
+            kill_group(self._process)
+            raise self.lost() from None
+        except ValueError:
+            raise self.nonsense() from None
+
+    def has_answer(self) -> bool:
+        """Whether a frame waits to be received."""
+        return not self._frames.empty()
+
+    def lost(self, what: str = "") -> WorkerLost:
+        """What became of the worker, in one sentence."""
+        if not (what or self._why):
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GOODBYE_S)
+            what = _ended(self._process.poll())
+        return WorkerLost(self._sentence(self._why or what))
+
+    def nonsense(self) -> WorkerLost:
+        """The error for an answer that cannot be understood; the connection is of no more use."""
+        self._why = self._why or "sends what cannot be understood"
+        kill_group(self._process)
+        return self.lost()
+
+    def close(self, wait_s: float = _GOODBYE_S) -> None:
+        """End it: first by closing the pipe, then by force."""
+        self._closing.set()
+        if self._writing.acquire(timeout=0.5):
+            with suppress(OSError, ValueError):
+                if self._process.stdin is not None:
+                    self._process.stdin.close()
+            self._writing.release()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(wait_s)
+        kill_group(self._process)
+        self._process.wait()
+        self._join()
+
+    def _join(self) -> None:
+        """Wait for the threads; a program that outlives its group may hold a pipe for ever."""
+        until = time.monotonic() + _GOODBYE_S
+        living = [thread for thread in self._threads if thread.ident is not None]
+        while living and time.monotonic() < until:
+            with suppress(queue.Empty):
+                self._frames.get_nowait()  # the reader may wait for room
+            living[0].join(0.02)
+            living = [thread for thread in living if thread.is_alive()]
+        if not living:
+            end(self._process)
+            if self._process.stderr is not None:
+                self._process.stderr.close()
+        with suppress(queue.Full):
+            self._frames.put_nowait(None)
+
+    def _greet(self, start_s: float) -> WorkerHello:
+        stdin = self._process.stdin
+        with suppress(OSError):  # what became of it shows when the answer is read
+            stdin.write(CLIENT_LINE + hello_frame(Hello(PROTOCOL, __version__)))  # type: ignore[union-attr]  # it is a pipe
+            stdin.flush()  # type: ignore[union-attr]  # as above
+        try:
+            frame = self._frames.get(timeout=start_s)
+        except queue.Empty:
+            raise WorkerLost(self._sentence(f"did not answer within {start_s:g} s")) from None
+        if frame is None:
+            raise self.lost()
+        hello = self._hello(frame[0])
+        if hello.missing:
+            what = f"{show_command(self.command)} has no library: {printable(hello.missing[:500])}"
+            raise NoCompiler(f"the HTP worker {what}")
+        beats = threading.Thread(target=self._beat, daemon=True)
+        beats.start()
+        self._threads.append(beats)
+        self._greeted = True
+        return hello
+
+    def _hello(self, text: bytes) -> WorkerHello:
+        """The worker's hello; WorkerError where it is of another version."""
+        try:
+            versions = msgspec.json.decode(text, type=ready(Hello))
+            if other := versions.difference():
+                what = f"{other}: install the same qnnmem on both ends"
+                raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
+            hello = msgspec.json.decode(text, type=ready(WorkerHello))
+        except (ValueError, RecursionError):
+            raise self.nonsense() from None
+        if not hello.missing and hello.library is None:
+            raise self.nonsense()
+        return hello
+
+    @property
+    def library(self) -> Library:
+        """The library that the worker has."""
+        if self.hello.library is None:
+            raise AssertionError("a worker without a library is not connected")
+        package, runtime, folder = self.hello.library
+        return Library(package, runtime, Path(folder), self.command)
+
+    def _sentence(self, what: str) -> str:
+        self._threads[1].join(0.5)
+        words = f"the HTP worker {show_command(self.command)} {what}"
+        said = _last_line(self._said) or _last_line(self._noise)
+        return f"{words}; it said: {said}" if said else words
+
+    def _read(self) -> None:
+        """Take frames from the pipe until it ends."""
+        stream: BinaryIO = self._process.stdout  # type: ignore[assignment]  # it is a pipe
+        try:
+            if self._find_greeting(stream):
+                while (frame := read_raw(stream, MAX_REPLY)) is not None:
+                    self._heard = time.monotonic()
+                    if frame[0] != _BEAT:
+                        self._waits = True
+                        self._frames.put(frame)
+                        self._waits, self._heard = False, time.monotonic()
+        except (OSError, ValueError):
+            self._why = self._why or "sends what cannot be understood"
+        finally:
+            if self._why:
+                kill_group(self._process)
+            self._frames.put(None)
+
+    def _find_greeting(self, stream: BinaryIO) -> bool:
+        """Skip what a login prints; False for a program that is no worker."""
+        room = MAX_NOISE
+        while room > 0 and (line := stream.readline(room)):
+            room -= len(line)
+            if line.strip() == WORKER_LINE.strip():
+                self._heard = time.monotonic()
+                if line.endswith(b"\r\n"):
+                    self._why = (
+                        "is reached through a terminal, which changes bytes (ssh without -t)"
+                    )
+                return not self._why
+            if line.strip() == CLIENT_LINE.strip():
+                self._why = "gives back what it is sent: it is no worker"
+                return False
+            self._noise = (self._noise + line)[-_TAIL:]
+            self._heard = time.monotonic()
+        if room <= 0:
+            self._why = "is no worker"
+        return False
+
+    def _read_errors(self) -> None:
+        """Keep the end of what the command says on standard error."""
+        descriptor = self._process.stderr.fileno()  # type: ignore[union-attr]  # it is a pipe
+        with suppress(OSError):
+            while chunk := os.read(descriptor, _TAIL):
+                self._said = (self._said + chunk)[-_TAIL:]
+
+    def _beat(self) -> None:
+        """Let the worker know that somebody is here."""
+        with suppress(WorkerLost):
+            while not self._closing.wait(BEAT_S):
+                self.send(Beat())
+
+    def _watch(self) -> None:
+        """End a worker that is not heard any more: a network may be cut without a word."""
+        pause = min(1.0, self._silence_s / 4)
+        while not self._closing.wait(pause):
+            # Twice, because after a pause of this machine the beats are still being read.
+            if self._is_silent() and not self._closing.wait(2 * pause) and self._is_silent():
+                self._why = self._why or f"was silent for {self._silence_s:g} s"
+                kill_group(self._process)
+                return
+
+    def _is_silent(self) -> bool:
+        if self._waits or not self._greeted:  # the start has a limit of its own
+            return False
+        return time.monotonic() - self._heard > self._silence_s
+
+
+def _start(command: Command) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own: Ctrl-C is ours, and nobody asks for passwords."""
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen(  # noqa: S603  the user's own command, no shell
+            command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    except (OSError, ValueError) as exc:
+        reason = (getattr(exc, "strerror", None) or str(exc)).lower()
+        what = f"the HTP worker {show_command(command)} cannot be started ({reason})"
+        raise WorkerLost(what) from exc
+
+
+def _ended(status: int | None) -> str:
+    if status is None:
+        return "closed the connection"
+    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _last_line(text: bytes) -> str:
+    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
+    found = [printable(line) for line in lines if line]
+    return found[-1][:_SHOWN] if found else ""
+
+
+_PARKED: dict[Command, Connection] = {}
+
+
+def connect(command: Command) -> Connection:
+    """A connection to a worker: one that was parked, or a new one."""
+    parked = _PARKED.pop(command, None)
+    if parked is not None:
+        if parked.is_alive:
+            return parked
+        parked.close()
+    return Connection(command)
+
+
+def park(connection: Connection) -> None:
+    """Keep a connection for the next who asks for its command, at most until this process ends."""
+    if not _PARKED:
+        atexit.register(close_parked)
+    before = _PARKED.pop(connection.command, None)
+    if before is not None:
+        before.close()
+    _PARKED[connection.command] = connection
+
+
+def close_parked() -> None:
+    """End the connections that nobody asked for."""
+    while _PARKED:
+        _PARKED.popitem()[1].close()
+
+
+# --- Requests: files go there and come back through the pipe --------------------------------------
+
+
+R = TypeVar("R", bound=WireMessage)
+_MAX_LOG = 256 << 20  # bytes
+_MAX_RESULTS = 64  # files of one answer
+_LATE_S = 60.0  # beyond the limit, for files on their way
+_PAUSE_S = 0.2  # between two signs of life while files are sent
+
+Keep = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What ends a request beside its deadline."""
+
+    memory: int | None
+    stop_at: bytes | None
+
+
+class RemoteLibrary:
+    """Asks through a connection, and makes a new one when that is lost."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._connection: Connection | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the command, while there is one."""
+        return None if self._connection is None else self._connection.pid
+
+    @property
+    def memory_limit(self) -> int:
+        """Address space that a request may take at most on that machine, in bytes."""
+        return self.connect().hello.memory_limit
+
+    def close(self) -> None:
+        """End the connection, and with it what the worker is doing."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def ask(
+        self,
+        request: AnyRequest,
+        places: Sequence[SharedPlace],
+        watch: Watch,
+        limits: RequestLimits,
+        keep: Keep | None,
+    ) -> RequestOutcome:
+        """Have a request served; `keep` gets the whole log where the caller wants it."""
+        if not isinstance(request, RemoteRequest):
+            raise UsageError("the library is on another machine, which does not serve this")
+        parcel = pack(request, places)
+        try:
+            connection, missing = self._offer(parcel)
+            self._send_files(connection, parcel, missing, watch)
+            connection.send(
+                Ask(
+                    parcel.request,
+                    min(watch.deadline.limit_s, connection.hello.time_limit_s),
+                    limits.memory,
+                    None if limits.stop_at is None else limits.stop_at.decode(),
+                    keep is not None,
+                )
+            )
+            return _Answer(connection, request, parcel, watch, keep).gather()
+        except WorkerLost:
+            self.close()
+            raise
+        except WorkerError:  # it refused, and is ready for the next request
+            raise
+        except BaseException:  # of the caller's own progress, or Ctrl-C: the answer is not wanted
+            self.close()
+            raise
+
+    def _offer(self, parcel: Parcel) -> tuple[Connection, list[str]]:
+        """A connection that answers, and which files the worker does not have."""
+        files = [file.name for file in parcel.files.values()]
+        if len(files) > MAX_FILES:
+            raise OutputError(f"a request takes at most {MAX_FILES:,} files to a worker")
+        for is_new in (self._connection is None, True):
+            connection = self.connect()
+            try:
+                connection.send(Have(files))
+                missing = _expect(connection, Missing).files
+            except WorkerLost:
+                self.close()
+                if is_new:
+                    raise
+                continue  # it went while nobody asked anything of it
+            if len(set(missing)) < len(missing) or not set(missing) <= parcel.files.keys():
+                raise connection.nonsense()
+            return connection, missing
+        raise AssertionError  # the second is new
+
+    def connect(self) -> Connection:
+        """The connection, made anew where it is lost."""
+        if self._connection is not None and not self._connection.is_alive:
+            self.close()
+        if self._connection is None:
+            self._connection = connect(self._library.command)
+        return self._connection
+
+    def _send_files(
+        self, connection: Connection, parcel: Parcel, missing: list[str], watch: Watch
+    ) -> None:
+        total, done = sum(parcel.files[digest].name.size for digest in missing), 0
+        told = 0.0
+        for digest in missing:
+            file = parcel.files[digest]
+            connection.send(SendFile(file.name, file.keep))
+            for part in file.parts():
+                if connection.has_answer():  # refused, before all of it is sent
+                    break
+                connection.send(FilePart(), part)
+                done += len(part)
+                if watch.progress is not None and time.monotonic() - told > _PAUSE_S:
+                    told = time.monotonic()
+                    watch.progress(Tick(watch.seconds, None, None, (done, total)))
+            _expect(connection, Stored)
+        watch.restart()  # the limit is for the library
+
+
+def _expect(connection: Connection, kind: type[R]) -> R:
+    """The answer of a kind; WorkerError where the worker refuses."""
+    message, _ = connection.receive()
+    if isinstance(message, WorkerRefusal):
+        raise _refusal(connection, message)
+    if not isinstance(message, kind):
+        raise connection.nonsense()
+    return message
+
+
+def _refusal(connection: Connection, message: WorkerRefusal) -> WorkerError:
+    why = printable(message.sentence[:1000])
+    return WorkerError(f"the HTP worker {show_command(connection.command)} refuses: {why}")
+
+
+class _Answer:
+    """What comes back for one request; none of it is trusted."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: AnyRequest,
+        parcel: Parcel,
+        watch: Watch,
+        keep: Keep | None,
+    ) -> None:
+        self._connection, self._request, self._parcel = connection, request, parcel
+        self._watch, self._keep = watch, keep
+        self._deadline = Deadline.after(watch.deadline.limit_s, _LATE_S)
+        self._made: dict[str, Path] = {}
+        self._log: list[bytes] = []
+        self._room = {"log": _MAX_LOG, "results": MAX_RESULT}
+
+    def gather(self) -> RequestOutcome:
+        """All frames of an answer, up to its outcome."""
+        while True:
+            match self._connection.receive(self._deadline)[0]:
+                case RemoteProgress() as progress:
+                    self._watch.peak_rss = progress.peak_rss
+                    self._watch.look()
+                case ResultFile() as file:
+                    self._file(file)
+                case RemoteOutcome() as outcome:
+                    return self._checked(outcome)
+                case WorkerRefusal() as refused:
+                    raise _refusal(self._connection, refused)
+                case _:
+                    raise self._connection.nonsense()
+
+    def _file(self, file: ResultFile) -> None:
+        is_log = file.name is None and file.shared is None
+        kind = "log" if is_log else "results"
+        self._room[kind] -= file.size
+        if self._room[kind] < 0 or len(self._made) >= _MAX_RESULTS:
+            raise self._connection.nonsense()
+        if is_log:
+            self._parts(file.size, self._log.append)
+        elif file.shared is not None:
+            self._fill(file.shared, file.size)
+        else:
+            self._write(file.name or "", file.size)
+
+    def _parts(self, left: int, take: Callable[[bytes], object]) -> None:
+        while left > 0:
+            message, part = self._connection.receive(self._deadline)
+            left -= len(part)
+            if not isinstance(message, FilePart) or not part or left < 0:
+                raise self._connection.nonsense()
+            take(part)
+
+    def _fill(self, number: int, size: int) -> None:
+        """Write what the library left in shared memory to where it is shared."""
+        if number >= len(self._parcel.shared):
+            raise self._connection.nonsense()
+        view = self._parcel.shared[number].view.cast("B")
+        if size != len(view):
+            raise self._connection.nonsense()
+        parts: list[bytes] = []
+        self._parts(size, parts.append)
+        view[:] = b"".join(parts)
+
+    def _write(self, name: str, size: int) -> None:
+        """Put a result beside the one that was asked for, by a name that belongs to it."""
+        output = self._parcel.output
+        plain = name.isprintable() and name == Path(name).name and "\\" not in name
+        if output is None or not plain or not name.startswith(output.stem):
+            raise self._connection.nonsense()
+        target = output.parent / name
+        try:
+            with target.open("wb") as stream:
+                self._parts(size, stream.write)
+        except OSError as exc:
+            raise OutputError(
+                f"{target} cannot be written ({(exc.strerror or str(exc)).lower()})"
+            ) from exc
+        self._made[name] = target
+
+    def _checked(self, message: RemoteOutcome) -> RequestOutcome:
+        """An outcome of the right kind, with paths and names of this machine."""
+        found = message.outcome
+        output = self._parcel.output
+        here = message.out if output is None else str(output.parent)
+        names = {message.out: here, f"{message.root}/": ""}
+        self._pass_on_log(names)
+        reply = None if found.reply is None else self._here(found.reply)
+        if found.is_done and not isinstance(reply, self._request.reply):
+            raise self._connection.nonsense()
+        return replace(
+            found,
+            reply=reply,
+            sentence=_renamed(found.sentence, names),
+            log=tuple(LogLine(_renamed(line.text, names), line.level) for line in found.log),
+            tail=tuple(_renamed(line, names) for line in found.tail),
+        )
+
+    def _here(self, reply: Reply) -> Reply:
+        """A reply whose files are those that came; no other file of this machine is meant."""
+        try:
+            return with_paths(reply, lambda path: self._made[str(path)], self._request)
+        except (KeyError, ValueError):
+            raise self._connection.nonsense() from None
+
+    def _pass_on_log(self, names: Mapping[str, str]) -> None:
+        if self._keep is None:
+            return
+        text = b"".join(self._log)
+        for there, here in names.items():
+            text = text.replace(there.encode(), here.encode())
+        self._keep(text)
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    for there, here in names.items():
+        text = text.replace(there, here)
+    return text

@@ -1,0 +1,509 @@
+"""Files of remote requests: kept by content, named in a request that has no paths.
+
+The client names every file by its content and sends those that the worker does not have. The worker
+trusts none of it: each file gets a place in a folder that was made for the request, and what has no
+place there is refused.
+
+    FOLDER/SHA256            a file that was sent, read-only
+    FOLDER/.qnnmem-XXXX/     what one connection works with; gone with it, or with the next one
+
+A file in use is a second link to it in the connection's folder, so whoever makes room takes
+nothing away from anybody.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from qnnmem.bounded_file import file_below
+from qnnmem.calibration import Sample
+from qnnmem.errors import Damaged, LoadError, OutputError
+from qnnmem.htp.remote.messages import MAX_FILES, PART, FileName, digest_of, is_digest, parts_of
+from qnnmem.htp.requests import (
+    AnyRequest,
+    CallsRequest,
+    CallTensor,
+    CompileReply,
+    CompileRequest,
+    ComposeRequest,
+    ExecuteCall,
+    LibraryRequest,
+    ListenReply,
+    ListenRequest,
+    LoadRequest,
+    QuantizeReply,
+    QuantizeRequest,
+    RemoteRequest,
+    Reply,
+    SystemInfoRequest,
+)
+from qnnmem.text import sentence
+from qnnmem.units import format_size
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ROOM = 16 << 20  # bytes that a disk has left in the end
+
+
+class FileStore:
+    """Files by content in a folder, of at most so many bytes together."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder, self._most = folder, most
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise OutputError(f"no files can be kept in {folder} ({sentence(exc)})") from exc
+
+    def hold(self, digest: str, size: int, held: Path) -> bool:
+        """Give a connection's folder a file that is here; False if it is not."""
+        if (held / digest).is_file():
+            return True
+        kept = self.folder / digest
+        try:
+            if kept.stat().st_size != size:
+                return False
+            os.utime(kept)  # the last to be used are the last to go
+            link_or_copy(kept, held / digest)
+        except OSError:
+            return False
+        return True
+
+    def keep(self, held: Path) -> None:
+        """Keep a file of a connection's folder for later ones, where there is room."""
+        with suppress(OSError):
+            os.link(held, self.folder / held.name)
+        self.trim()
+
+    def trim(self, most: int | None = None) -> None:
+        """Remove the oldest files until what is left is small enough."""
+        left = self._most if most is None else most
+        for _, size, path in sorted(self._kept(), reverse=True):
+            left -= size
+            if left < 0:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _kept(self) -> list[tuple[int, int, Path]]:
+        found = []
+        with suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if is_digest(entry.name) and entry.is_file(follow_symlinks=False):
+                        state = entry.stat(follow_symlinks=False)
+                        found.append((state.st_mtime_ns, state.st_size, Path(entry.path)))
+        return found
+
+    def make_room(self, size: int) -> None:
+        """Refuse a file for which the disk has no room, even with nothing kept on it."""
+        kept = sum(one.stat().st_size for one in self.folder.iterdir() if one.is_file())
+        for most in (None, 0):
+            free = shutil.disk_usage(self.folder).free
+            if free >= size + _ROOM:
+                return
+            if free + kept >= size + _ROOM:  # else nothing is gained by letting files go
+                self.trim(most)
+        free = shutil.disk_usage(self.folder).free
+        if free < size + _ROOM:
+            has, needs = format_size(max(0, free - _ROOM)), format_size(size)
+            raise OutputError(f"its disk has {has} left, a file of {needs} is to be sent")
+
+
+class IncomingFile:
+    """A file while its parts come in."""
+
+    def __init__(self, digest: str, size: int, held: Path) -> None:
+        self._digest, self._left = digest, size
+        self._sum = hashlib.sha256()
+        self._path = held / "incoming"
+        self._target = held / digest
+        self._stream = self._path.open("wb")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes are here."""
+        return self._left == 0
+
+    def take(self, part: bytes) -> None:
+        """Write some bytes; OutputError where they cannot be written, or are too many."""
+        self._left -= len(part)
+        if self._left < 0:
+            raise OutputError("more bytes came than were announced")
+        self._sum.update(part)
+        try:
+            self._stream.write(part)
+        except OSError as exc:
+            raise full_or(exc) from exc
+
+    def finish(self) -> Path:
+        """The file, once its content is what was announced."""
+        try:
+            self._stream.close()
+        except OSError as exc:
+            raise full_or(exc) from exc
+        if self._sum.hexdigest() != self._digest:
+            raise OutputError("the file changed while it was sent")
+        self._path.chmod(0o400)
+        self._path.replace(self._target)
+        return self._target
+
+    def drop(self) -> None:
+        """Forget what came so far."""
+        with suppress(OSError):
+            self._stream.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def full_or(exc: OSError) -> OutputError:
+    """The error for a file that cannot be written at the far end."""
+    if exc.errno in _FULL:
+        return OutputError("its disk is full")
+    return OutputError(f"a file cannot be written there ({(exc.strerror or str(exc)).lower()})")
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name of a file, or a copy on file systems that have no such thing."""
+    try:
+        os.link(source, target)
+    except FileExistsError:  # the target may be a second name of a kept file
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_SAMPLES = (".npy", ".npz", ".raw")
+_NOWHERE = Path()
+Q = TypeVar("Q", bound=LibraryRequest)
+
+
+class SharedPlace(Protocol):
+    """Memory that an application shares with a graph."""
+
+    @property
+    def fd(self) -> int:
+        """Its file."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Its place in that."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """Its bytes."""
+        ...
+
+
+def with_shared(
+    request: Q,
+    places: Sequence[SharedPlace],
+    change: Callable[[CallTensor, SharedPlace], CallTensor],
+) -> Q:
+    """A request in which every tensor with shared memory is changed."""
+    if not isinstance(request, CallsRequest):
+        return request
+    calls = [
+        msgspec.structs.replace(
+            call,
+            tensors={
+                number: tensor if tensor.shared is None else change(tensor, places[tensor.shared])
+                for number, tensor in call.tensors.items()
+            },
+        )
+        if isinstance(call, ExecuteCall)
+        else call
+        for call in request.calls
+    ]
+    return msgspec.structs.replace(request, calls=calls)
+
+
+# --- The client -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """A file by content, or bytes of shared memory in the place of one."""
+
+    name: FileName
+    source: Path | memoryview
+
+    @property
+    def keep(self) -> bool:
+        """Whether it may be asked for again: files may, memory changes."""
+        return isinstance(self.source, Path)
+
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """Its bytes in pieces of a frame."""
+        if isinstance(self.source, Path):
+            yield from parts_of(self.source)
+            return
+        for start in range(0, self.name.size, PART):
+            yield self.source[start : start + PART]
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A request without paths, and the files that go with it."""
+
+    request: RemoteRequest
+    files: dict[str, PackedFile] = field(default_factory=dict)
+    shared: list[SharedPlace] = field(default_factory=list)
+    output: Path | None = None  # where results go
+
+    def add(self, path: Path) -> Path:
+        """Take a file along; gives its name in the request."""
+        try:
+            digest, size = _digest(path)
+        except OSError as exc:
+            raise LoadError(path, f"cannot be read ({(exc.strerror or str(exc)).lower()})") from exc
+        self.files.setdefault(digest, PackedFile(FileName(digest, size), path))
+        return Path(digest)
+
+    def share(self, tensor: CallTensor, place: SharedPlace) -> CallTensor:
+        """Take along what is in shared memory now; what comes back is written there."""
+        view = place.view.cast("B")
+        digest, size = digest_of(io.BytesIO(view))
+        self.files.setdefault(digest, PackedFile(FileName(digest, size), view))
+        self.shared.append(place)
+        number = len(self.shared) - 1
+        return msgspec.structs.replace(tensor, shared=number, file=Path(digest))
+
+
+_KNOWN: dict[tuple[str, int, int, int], str] = {}  # a model is hashed once, not for every SoC
+_MOST_KNOWN = 10_000
+
+
+def _digest(path: Path) -> tuple[str, int]:
+    state = path.stat()
+    key = (str(path), state.st_ino, state.st_size, state.st_mtime_ns)
+    if key not in _KNOWN:
+        with path.open("rb") as stream:
+            digest, size = digest_of(stream)
+        if size != state.st_size:  # it grows: the worker will say that it changed
+            return digest, size
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = digest
+    return _KNOWN[key], state.st_size
+
+
+def pack(request: RemoteRequest, places: Sequence[SharedPlace] = ()) -> Parcel:
+    """A request as it is sent: paths become contents, results are named, shared memory is read."""
+    parcel = Parcel(request)
+    changes: dict[str, Any] = {}
+    if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
+        changes |= {"folder": _NOWHERE, "weights": _packed_weights(parcel, request)}
+    if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest | ComposeRequest):
+        changes["model"] = parcel.add(request.model)
+        parcel.output = request.output
+        changes["output"] = None if request.output is None else Path(request.output.name)
+    if isinstance(request, QuantizeRequest):
+        changes |= {"scratch": _NOWHERE, "calibration": None, "here": None}
+        changes["files"] = _packed_samples(parcel, request)
+    if isinstance(request, SystemInfoRequest):
+        changes["binary"] = parcel.add(request.binary)
+    if isinstance(request, LoadRequest | CallsRequest):
+        changes["binaries"] = [parcel.add(path) for path in request.binaries]
+    sent = with_shared(request, places, parcel.share)
+    parcel.request = msgspec.structs.replace(sent, **changes)
+    return parcel
+
+
+def _packed_weights(
+    parcel: Parcel, request: CompileRequest | ListenRequest | QuantizeRequest
+) -> dict[str, Path]:
+    from qnnmem.loader.onnx import weight_files
+
+    found = weight_files(request.model, request.folder)
+    return {name: parcel.add(file) for name, file in found.items() if file.is_file()}
+
+
+def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, ...] | None:
+    """The files of every sample; each is read here first, where its path means something."""
+    from qnnmem.calibration import find_samples, read_sample
+    from qnnmem.htp.native.session import model_inputs
+
+    if request.calibration is None:
+        return None
+    inputs = list(model_inputs(request.model))
+    made = []
+    for sample in find_samples(request.calibration, inputs, request.here or _NOWHERE):
+        read_sample(sample, inputs)
+        made.append(
+            tuple((name, Path(f"{parcel.add(file)}{file.suffix.lower()}")) for name, file in sample)
+        )
+    return tuple(made)
+
+
+# --- The worker -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFolder:
+    """The folder of one request, and that of the files which were sent for it."""
+
+    root: Path
+    held: Path
+
+    @property
+    def out(self) -> Path:
+        """Where results go."""
+        return self.root / "out"
+
+    @property
+    def shared(self) -> Path:
+        """Where shared memory is, in files with its numbers."""
+        return self.root / "shared"
+
+    def make(self) -> None:
+        """Make it, empty."""
+        for name in ("in", "weights", "out", "shared", "samples", "scratch"):
+            (self.root / name).mkdir(parents=True)
+
+    def remove(self) -> None:
+        """Remove it, and let go of the files that were sent for it."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        for path in self.held.iterdir():
+            path.unlink(missing_ok=True)
+
+    def place(self, digest: str, target: Path, *, writable: bool = False) -> Path:
+        """Put a file that was sent where it is to be read."""
+        if not is_digest(digest):
+            raise Damaged("names a file by something else than its content")
+        source = self.held / digest
+        if not source.is_file():
+            raise Damaged("names a file that was not sent")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise Damaged("gives two files one name")
+        if writable:
+            shutil.copyfile(source, target)
+        else:
+            link_or_copy(source, target)
+        return target
+
+
+def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
+    """A request with paths of its folder; Damaged says what is wrong with it."""
+    changes: dict[str, Any] = {}
+    if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
+        changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.onnx")
+        changes["folder"] = _placed_weights(request.weights, folder)
+        changes["weights"] = {}
+        _check_weights(changes["model"], changes["folder"])
+    if isinstance(request, ComposeRequest):
+        if request.kind == "library":  # it would be code of the client
+            raise Damaged("brings a model of another kind")
+        changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.dlc")
+    if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest | ComposeRequest):
+        changes["output"] = None if request.output is None else _output(request.output, folder)
+    if isinstance(request, QuantizeRequest):
+        if request.calibration is not None or request.here is not None:
+            raise Damaged("names a folder of the client")
+        changes["scratch"] = folder.root / "scratch"
+        changes["files"] = _placed_samples(request.files, folder)
+    if isinstance(request, SystemInfoRequest):
+        changes["binary"] = folder.place(str(request.binary), folder.root / "in" / "model.bin")
+    if isinstance(request, LoadRequest | CallsRequest):
+        places = (folder.root / "in" / f"{number}.bin" for number in range(MAX_FILES))
+        changes["binaries"] = [
+            folder.place(str(path), place)
+            for path, place in zip(request.binaries, places)  # noqa: B905  as many as there are
+        ]
+    if isinstance(request, CallsRequest):
+        changes["calls"] = [
+            _placed_tensors(call, folder) if isinstance(call, ExecuteCall) else call
+            for call in request.calls
+        ]
+    made: RemoteRequest = msgspec.structs.replace(request, **changes)
+    return made
+
+
+def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
+    """A call whose shared memory is files of the folder."""
+    tensors = {}
+    for number, tensor in call.tensors.items():
+        placed = tensor
+        if tensor.shared is not None and tensor.file is not None:
+            target = folder.shared / str(tensor.shared)
+            path = folder.place(str(tensor.file), target, writable=True)
+            placed = msgspec.structs.replace(tensor, shared=None, file=path, offset=0)
+        elif tensor.shared is not None or tensor.file is not None:
+            raise Damaged("has shared memory without content")
+        tensors[number] = placed
+    return msgspec.structs.replace(call, tensors=tensors)
+
+
+def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
+    """The folder of a model's weights; they keep their names, below it."""
+    top = folder.root / "weights"
+    if len(weights) > MAX_FILES:
+        raise Damaged("has too many files with weights")
+    for name, path in weights.items():
+        folder.place(str(path), file_below(top, name))
+    return top
+
+
+def _check_weights(model: Path, folder: Path) -> None:
+    """Refuse a model that names files outside of the folder that was made for it."""
+    from qnnmem.loader.onnx import weight_files
+
+    weight_files(model, folder)
+
+
+def with_paths(
+    reply: Reply, change: Callable[[Path], Path], request: AnyRequest | None = None
+) -> Reply:
+    """A reply with other paths; ValueError if it cannot be one to the request."""
+    if isinstance(reply, CompileReply):
+        binaries = [change(path) for path in reply.binaries]
+        epcontext = None if reply.epcontext is None else change(reply.epcontext)
+        # Without a binary there need be no model of it; a composed graph never has one.
+        if (epcontext is None) is not isinstance(request, ComposeRequest) and binaries and request:
+            raise ValueError("a binary without its model")
+        return msgspec.structs.replace(reply, binaries=binaries, epcontext=epcontext)
+    if isinstance(reply, QuantizeReply):
+        return msgspec.structs.replace(reply, model=change(reply.model))
+    if isinstance(reply, ListenReply) and reply.data is not None:
+        return msgspec.structs.replace(reply, data=change(reply.data))
+    return reply
+
+
+def _output(path: Path, folder: RequestFolder) -> Path:
+    if not _NAME.fullmatch(str(path)):
+        raise Damaged("names its result oddly")
+    return folder.out / path
+
+
+def _placed_samples(
+    samples: tuple[Sample, ...] | None, folder: RequestFolder
+) -> tuple[Sample, ...] | None:
+    """Files of each sample for calibration, by input."""
+    if samples is None:
+        return None
+    if sum(map(len, samples)) > MAX_FILES:
+        raise Damaged("has too many samples")
+    made = []
+    for number, sample in enumerate(samples):
+        files = []
+        for position, (name, path) in enumerate(sample):
+            if path.suffix not in _SAMPLES:
+                raise Damaged("has a sample of another kind")
+            target = folder.root / "samples" / f"{number}-{position}{path.suffix}"
+            files.append((name, folder.place(path.name.removesuffix(path.suffix), target)))
+        made.append(tuple(files))
+    return tuple(made)

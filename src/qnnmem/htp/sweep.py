@@ -1,0 +1,601 @@
+"""Many real compiles of one model: a table over settings, or the largest value that fits."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import prod
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from msgspec import structs
+
+from qnnmem.cache import ResultCache
+from qnnmem.errors import (
+    FreeDimensions,
+    LoadError,
+    OutOfTime,
+    OutputError,
+    QnnMemError,
+    Setting,
+    UsageError,
+    Words,
+    WorkerError,
+    chain_words,
+)
+from qnnmem.flags import with_flags
+from qnnmem.htp.compile import (
+    CompileFailure,
+    CompileOptions,
+    HtpPrecision,
+    Progress,
+    check_options,
+    no_progress,
+)
+from qnnmem.htp.compile.compiled import for_a_cluster
+from qnnmem.htp.fit import Fit, fit_failure, fit_measured
+from qnnmem.htp.kept import from_kept, key_of, to_kept
+from qnnmem.htp.measure import MeasuredModel, measure
+from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
+from qnnmem.htp.worker import Slots, Worker
+from qnnmem.provenance import Sourced
+from qnnmem.results.footprint import Bill
+from qnnmem.results.sweep import (
+    CompileNumbers,
+    LargestValue,
+    SearchEnd,
+    SettingValue,
+    SweepResult,
+    SweepState,
+    SweptSetting,
+)
+from qnnmem.targets.socs import Soc, find_soc
+from qnnmem.text import nearest, quote
+
+SweepPoint = Mapping[str, SettingValue]  # one value for each name that is varied
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is varied: `precision`, `vtcm_mb`, `opt_level`, or a free dimension by its name."""
+
+    name: str
+    values: Sequence[SettingValue]  # a range, for the search of the largest, is not written out
+
+
+class SweepOutcome(CompileNumbers, frozen=True):
+    """What became of one compile; its reason still names settings as data."""
+
+    state: SweepState
+    reason: Words = ""
+    timed_out: bool = False  # failed because its time was over
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another run would say the same: a crash or a time limit may not come again."""
+        return self.state != "failed"
+
+
+class Question(Enum):
+    """What the largest value is asked for."""
+
+    FITS = "fits"
+    COMPILES = "compiles"
+
+    def is_met(self, result: SweepOutcome) -> bool:
+        """Whether a compile answers yes."""
+        return result.state == "fits" if self is Question.FITS else result.is_compiled
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """One line of the table."""
+
+    point: SweepPoint
+    result: SweepOutcome
+    from_cache: bool = False
+
+
+class Largest(SearchEnd, frozen=True):
+    """The largest value of a name that will do, all other names having the values of `point`."""
+
+    name: str
+    point: SweepPoint
+    next_reason: Words = ""
+
+
+def show(point: SweepPoint) -> str:
+    """A point as text."""
+    return ", ".join(f"{name}={value}" for name, value in point.items()) or "as it is"
+
+
+def kept_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
+    """A kept outcome; None when a file holds something else. Failed compiles are not kept."""
+    outcome = from_kept(SweepOutcome, values)
+    return outcome if outcome is not None and outcome.is_final else None
+
+
+def sweep_result(
+    rows: Iterable[SweepRow],
+    largest: Iterable[Largest],
+    *,
+    file: str,
+    soc: str,
+    library: str,
+    interrupted: bool = False,
+) -> SweepResult:
+    """The rows and answers of a sweep, as they are written."""
+    return SweepResult(
+        file=file,
+        soc=soc,
+        library=library,
+        rows=tuple(map(_swept_setting, rows)),
+        largest=tuple(map(_largest_value, largest)),
+        interrupted=interrupted,
+    )
+
+
+def _swept_setting(row: SweepRow) -> SweptSetting:
+    numbers = {name: getattr(row.result, name) for name in CompileNumbers.__struct_fields__}
+    reason = with_flags(row.result.reason)
+    return SweptSetting(dict(row.point), row.result.state, row.from_cache, reason, **numbers)
+
+
+def _largest_value(found: Largest) -> LargestValue:
+    end = {name: getattr(found, name) for name in SearchEnd.__struct_fields__}
+    return LargestValue(found.name, dict(found.point), with_flags(found.next_reason), **end)
+
+
+MAX_ROWS = 10_000
+MAX_VALUES = 1 << 20
+_NUMBERS = {"vtcm_mb": (1, 64), "opt_level": (1, 3)}
+_OPTIONS = {"precision", *_NUMBERS}
+
+
+def parse_axis(text: str) -> Axis:
+    """The axis meant by `batch=1,2,4`, `batch=1..512` or `precision=fp16,int8`."""
+    name, _, listed = text.rpartition("=")
+    if not name or not listed:
+        raise UsageError(f"'{text[:80]}' is not of the form name=1,2,4 or name=1..512")
+    if name == "precision":
+        return Axis(name, tuple(_precision(word) for word in _words(listed)))
+    low, dots, high = listed.partition("..")
+    if dots:
+        first, last = _number(name, low), _number(name, high)
+        if not first <= last < first + MAX_VALUES:
+            raise UsageError(f"{name}={listed[:40]} is not a range from small to large")
+        return Axis(name, range(first, last + 1))
+    return Axis(name, tuple(_number(name, word) for word in _words(listed)))
+
+
+def check_settings(path: Path, axes: Sequence[Axis]) -> None:
+    """Refuse to vary dimensions of a file that has none which are free."""
+    for axis in axes:
+        if axis.name not in _OPTIONS:
+            meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
+            hint = f"did you mean {meant}?" if meant else f"varied are {known}"
+            what = f"is a DLC, without a free dimension {quote(axis.name)}"
+            raise LoadError(path, what, cure=hint)
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",")))
+
+
+def _precision(word: str) -> str:
+    known = [precision.value for precision in HtpPrecision]
+    if word not in known:
+        raise UsageError(f"'{word[:40]}' is not a precision; there are {', '.join(known)}")
+    return word
+
+
+def _number(name: str, word: str) -> int:
+    low, high = _NUMBERS.get(name, (1, 1 << 31))
+    if not (word.isascii() and word.isdigit() and len(word) < 12 and low <= int(word) <= high):
+        raise UsageError(f"'{word[:40]}' is not a number from {low} to {high} for {name[:40]}")
+    return int(word)
+
+
+def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
+    """Every combination, the last axis fastest."""
+    names = [axis.name for axis in axes]
+    if len(set(names)) < len(names):
+        cure = ("write all its values after one ", Setting("vary"))
+        raise UsageError("each name is varied once", cure=cure)
+    count = prod(len(axis.values) for axis in axes)
+    if count > MAX_ROWS:
+        raise UsageError(f"these are {count:,} compiles, more than {MAX_ROWS:,}; vary less")
+    for values in itertools.product(*(axis.values for axis in axes)):
+        yield dict(zip(names, values, strict=True))
+
+
+def options_of(point: SweepPoint, base: CompileOptions) -> CompileOptions:
+    """Compile options of a point: names that are not options are free dimensions."""
+    known: dict[str, object] = {name: point[name] for name in _NUMBERS if name in point}
+    if "precision" in point:
+        known["precision"] = HtpPrecision(point["precision"])
+    dims = {name: int(value) for name, value in point.items() if name not in _OPTIONS}
+    return replace(base, dims={**base.dims, **dims}, **known)  # type: ignore[arg-type]  # by name
+
+
+# --- The largest value that meets a question, in few compiles: predicted, then confirmed ----------
+
+
+_SMALL = (0, 1, 3)  # places of the first compiles; with them a line is known
+_CONFIRMED = 4  # compiles that may follow predictions before the search halves the gap
+
+
+class SearchPlace(NamedTuple):
+    """Where the search ended."""
+
+    place: int  # of the last value that meets the question, -1 for none
+    predicted: int | None  # place of the first prediction
+    halved: bool  # the prediction did not lead there
+    is_open: bool = False  # the search ended at a compile that was not finished in time
+
+
+def last_that_meets(
+    values: Sequence[SettingValue],
+    compiled: Callable[[int], SweepOutcome],
+    meets: Callable[[SweepOutcome], bool],
+    limits: Mapping[str, int],
+) -> SearchPlace:
+    """The last value that meets a question, if all smaller ones do."""
+    known: dict[int, SweepOutcome] = {}
+    good, bad = -1, len(values)
+    first: int | None = None
+    halved, left = False, _CONFIRMED
+    while bad - good > 1:
+        guess = None if good < _SMALL[-1] < bad else predicted(values, known, good, bad, limits)
+        if guess is None or not left:
+            at = _halfway(good, bad, len(values))
+            halved = halved or good >= _SMALL[-1]
+        else:
+            first = guess if first is None else first
+            at, left = min(max(guess, good + 1), bad - 1), left - 1
+        known[at] = compiled(at)
+        if known[at].timed_out:  # neither yes nor no, and halving would wait as long again
+            return SearchPlace(good, first, halved, is_open=True)
+        good, bad = (at, bad) if meets(known[at]) else (good, at)
+    return SearchPlace(good, first, halved)
+
+
+def _halfway(good: int, bad: int, count: int) -> int:
+    """By doubling until one value is too large, then by halving the gap."""
+    return min(2 * good + 1 if good >= 0 else 0, count - 1) if bad == count else (good + bad) // 2
+
+
+def predicted(
+    values: Sequence[SettingValue],
+    known: Mapping[int, SweepOutcome],
+    good: int,
+    bad: int,
+    limits: Mapping[str, int],
+) -> int | None:
+    """Place of the last value whose needs are within the limits by a straight line; None: no line.
+
+    Inputs and outputs grow in proportion to a dimension, and weights do not grow at all.
+    """
+    found = []
+    for pool, limit in limits.items():
+        needs = {at: need for at, result in known.items() if (need := _need(result, pool))}
+        near = sorted(needs, key=lambda at: min(abs(at - good), abs(at - bad)))[:2]
+        if len(near) < 2 or not all(isinstance(values[at], int) for at in near):
+            continue
+        low, high = sorted(near)
+        run = int(values[high]) - int(values[low])
+        rise = needs[high] - needs[low]
+        if rise <= 0:
+            found.append(len(values) - 1)  # this pool does not grow
+            continue
+        most = int(values[low]) + (limit - needs[low]) * run // rise
+        found.append(bisect_right(values, most) - 1)
+    return min(found, default=None)
+
+
+def _need(result: SweepOutcome, pool: str) -> int | None:
+    return result.compile_need if pool == "compile" else result.pd_need
+
+
+# --- The sweep itself -----------------------------------------------------------------------------
+
+
+class PointCompiler(Protocol):
+    """Compiles points one after another."""
+
+    def run(self, point: SweepPoint) -> SweepOutcome:
+        """Compile a point; whatever happens to the library, a result comes back."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What results depend on besides the point."""
+
+    digest: str  # of the model
+    soc: int
+    library: str
+    fixed: SweepPoint  # what is not varied
+
+    def key(self, point: SweepPoint) -> str:
+        """Name of a result in the cache."""
+        return key_of(self.digest, self.soc, {**self.fixed, **point}, self.library)
+
+
+class Sweep:
+    """Compiles points; finished results are on disk before the next one starts.
+
+    Of one compiler there are as many as `jobs` says; several compilers, each of another worker, are
+    given as a list.
+    """
+
+    def __init__(
+        self,
+        compilers: Callable[[], PointCompiler] | Sequence[Callable[[], PointCompiler]],
+        cache: ResultCache,
+        identity: Identity,
+        *,
+        jobs: int = 1,
+        progress: Progress | None = None,
+    ) -> None:
+        makers = [compilers] if callable(compilers) else list(compilers)
+        self._slots: Slots[PointCompiler] = Slots([make for make in makers for _ in range(jobs)])
+        self._cache, self._identity = cache, identity
+        self._progress = progress or no_progress
+        self._lock = threading.Lock()
+        self.rows: list[SweepRow] = []  # finished, in the order of their ends
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._slots.close()
+
+    def table(self, points: Sequence[SweepPoint]) -> tuple[SweepRow, ...]:
+        """One row for each point, in their order."""
+        total = len(points)
+        if self._slots.count == 1:
+            return tuple(self._row(point, total) for point in points)
+        with ThreadPoolExecutor(self._slots.count) as pool:
+            jobs = [pool.submit(self._row, point, total) for point in points]
+            try:
+                return tuple(job.result() for job in jobs)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._slots.close()  # ends compiles whose rows are not wanted any more
+                raise
+
+    def largest(
+        self,
+        axis: Axis,
+        rest: SweepPoint,
+        until: Question = Question.FITS,
+        limits: Mapping[str, int] | None = None,
+    ) -> tuple[Largest, tuple[SweepRow, ...]]:
+        """The largest value that meets a question if all smaller ones do, and every row compiled.
+
+        With `limits` of pools, in bytes, the value is predicted from the first rows.
+        """
+        values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
+        rows: dict[int, SweepRow] = {}
+
+        def compiled(at: int) -> SweepOutcome:
+            rows[at] = self._row({**rest, axis.name: values[at]}, None)
+            return rows[at].result
+
+        found = last_that_meets(values, compiled, until.is_met, limits or {})
+        place = found.place
+        over = min((at for at in rows if at > place), default=None)
+        answer = Largest(
+            name=axis.name,
+            point=rest,
+            value=values[place] if place >= 0 else None,
+            next_value=None if over is None else values[over],
+            next_reason="" if over is None else rows[over].result.reason,
+            until=until.value,
+            predicted=None if found.predicted is None else values[found.predicted],
+            halved=found.halved,
+            is_open=found.is_open,
+        )
+        return answer, tuple(rows[at] for at in sorted(rows))
+
+    def _row(self, point: SweepPoint, total: int | None) -> SweepRow:
+        key = self._identity.key(point)
+        kept = kept_outcome(self._cache.get(key))
+        if kept is None:
+            of = "" if total is None else f" of {total}"
+            self._progress(f"{len(self.rows) + 1}{of}: {show(point)}")
+            result = self._compile(point)
+            if result.is_final:
+                self._cache.put(key, to_kept(result))
+        row = SweepRow(point, kept or result, kept is not None)
+        with self._lock:
+            self.rows.append(row)
+        return row
+
+    def _compile(self, point: SweepPoint) -> SweepOutcome:
+        """A compiler that breaks costs its own row only; a worker that is lost, not even that."""
+        try:
+            return self._slots.use(lambda compiler: compiler.run(point))
+        except (UsageError, OutputError):
+            raise
+        except WorkerError as exc:
+            if self._slots.count:
+                return SweepOutcome("failed", str(exc))
+            more = f"; {len(self.rows)} rows are kept, and the same command goes on from there"
+            raise WorkerError(f"{exc}{more}") from exc
+        except OSError as exc:
+            return SweepOutcome("failed", f"the compile could not be started: {exc}")
+
+
+# --- Where points are compiled: with the library of one worker, or on a cluster -------------------
+
+
+_STATES: Mapping[bool | None, SweepState] = {True: "fits", False: "over", None: "refused"}
+_BROKEN = ("crashed", "timeout", "memory")
+
+
+class LibraryCompiler:
+    """Compiles and loads each point; a library that dies or hangs is a result as well."""
+
+    def __init__(
+        self,
+        path: Path,
+        soc: Soc,
+        base: CompileOptions,
+        *,
+        share: int = 1,
+        worker: Worker | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """`share` is how many of these run at the same time there: they divide the memory."""
+        self.worker = Worker(warm=True) if worker is None else worker
+        limit = base.memory_limit or self.worker.memory_limit // share
+        self._path, self._soc = path, soc
+        self._base, self._progress = replace(base, memory_limit=limit), progress
+
+    def run(self, point: SweepPoint) -> SweepOutcome:
+        """Compile a point and load its binary."""
+        options = options_of(point, self._base)
+        try:
+            check_options(self._soc, options)
+        except UsageError as exc:  # e.g. more VTCM than the SoC has: the other rows go on
+            return SweepOutcome("refused", _error_words(exc))
+        try:
+            made = measure(
+                *(self._path, self._soc, options),
+                worker=self.worker,
+                progress=self._progress,
+                try_cures=True,
+            )
+        except FreeDimensions:
+            raise
+        except OutOfTime as exc:  # another run may be faster
+            return SweepOutcome("failed", _error_words(exc), timed_out=True)
+        except LoadError as exc:  # a size that the model cannot have
+            return SweepOutcome("refused", _error_words(exc))
+        return _failed(made) if isinstance(made, CompileFailure) else _compiled(made)
+
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()
+
+
+def _error_words(exc: QnnMemError) -> Words:
+    """What an error says, its settings still as data."""
+    where = f"{exc.where}: " if exc.where else ""
+    return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
+
+
+def _failed(failure: CompileFailure) -> SweepOutcome:
+    outcome = failure.outcome
+    if outcome.kind in _BROKEN:
+        peak = outcome.peak_rss
+        late = outcome.kind == "timeout"
+        return SweepOutcome(
+            "failed", failure.why, host_ram=peak, seconds=outcome.seconds, timed_out=late
+        )
+    result = result_of(fit_failure(failure))
+    return structs.replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
+
+
+def _compiled(made: MeasuredModel) -> SweepOutcome:
+    """The row of a binary; one that cannot be told without loading it is tried again next time."""
+    fit = fit_measured(made)
+    result = _with_bill(result_of(fit), made.bill)
+    if made.no_estimate and fit.fits is None:
+        return structs.replace(result, state="failed")
+    return result
+
+
+def result_of(fit: Fit) -> SweepOutcome:
+    """What a sweep keeps of an answer for one SoC."""
+    ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
+    needs = {pool: need.high.value for pool, need in ranges.items()}
+    return SweepOutcome(
+        state=_STATES[fit.fits],
+        reason=fit.why,
+        code=fit.code,
+        compile_need=needs.get("compile"),
+        pd_need=needs.get("pd"),
+        pd_low=ranges["pd"].low.value if "pd" in ranges else None,
+        vtcm=needs.get("vtcm"),
+        seconds=fit.seconds or 0.0,
+    )
+
+
+def _with_bill(result: SweepOutcome, bill: Bill) -> SweepOutcome:
+    return structs.replace(
+        result,
+        ram=_bytes(bill.total),
+        weights=_bytes(bill.all_weights),
+        io=_bytes(bill.io),
+        spill_fill=_bytes(bill.spill_fill),
+        ddr_read=_bytes(bill.ddr_read_per_inference),
+        ddr_written=_bytes(bill.ddr_written_per_inference),
+        host_ram=_bytes(bill.host_ram),
+        file_bytes=bill.file_bytes,
+    )
+
+
+def _bytes(part: Sourced | None) -> int | None:
+    return None if part is None else part.value
+
+
+class ClusterCompiler:
+    """Compiles each point by one task."""
+
+    def __init__(
+        self,
+        path: Path,
+        soc: Soc,
+        base: CompileOptions,
+        executor: Executor,
+        answers: Callable[[], bool],
+    ) -> None:
+        self._base, self._soc = for_a_cluster(base), soc
+        self._model = ClusterModel(path, executor, answers)
+
+    def run(self, point: SweepPoint) -> SweepOutcome:
+        """Compile a point somewhere."""
+        answer = self._model.ask(compile_there, self._soc.name, self._base, dict(point))
+        outcome = from_kept(SweepOutcome, answer["result"])
+        if outcome is None:
+            raise WorkerError("a worker of the cluster sends what cannot be understood")
+        return outcome
+
+    def close(self) -> None:
+        """Do nothing: the cluster is the caller's."""
+
+
+def compile_there(
+    sent: SentModel,
+    contents: Mapping[str, bytes],
+    soc: str,
+    base: CompileOptions,
+    point: SweepPoint,
+) -> Answer:
+    """On a worker of a cluster: compile a point with the library that is there."""
+    from qnnmem.htp.sweep import LibraryCompiler
+
+    with model_there(sent, contents) as model:
+        if isinstance(model, list):
+            return {"missing": model}
+        try:
+            compiler = LibraryCompiler(model, find_soc(soc), base)
+        except QnnMemError as exc:
+            return {"error": str(exc)}
+        try:
+            result = compiler.run(point)
+            return {"result": to_kept(result), "model": str(model)}
+        finally:
+            compiler.close()

@@ -1,0 +1,599 @@
+"""The HTP library in a child process: requests, and what became of each.
+
+The process is one of this machine, or a worker that a command starts wherever the library is.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from qnnmem.child import ChildProcess
+from qnnmem.child import memory_limit as child_memory_limit
+from qnnmem.deadline import Deadline
+from qnnmem.errors import UsageError, WorkerError
+from qnnmem.htp.installed import Library
+from qnnmem.htp.library import find_library
+from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
+from qnnmem.htp.remote.client import RemoteLibrary, RequestLimits
+from qnnmem.htp.remote.files import SharedPlace, with_shared
+from qnnmem.htp.requests import (
+    END_MARK,
+    MAX_FRAME,
+    AnyRequest,
+    CallTensor,
+    Ended,
+    LibraryRefusal,
+    LibraryRequest,
+    OutcomeKind,
+    Reply,
+    RequestOutcome,
+    Served,
+    Started,
+    Tick,
+    Watch,
+)
+from qnnmem.wire import Frame, decode, read_frame, write_frame
+
+# --- The log of a child, read while it is written -------------------------------------------------
+
+
+MAX_KEPT = 16 << 20  # bytes; a compile has some kilobytes, a broken one may repeat itself
+MAX_LINE = 1 << 20  # one line may list all nodes of a model
+_CHUNK = 1 << 20
+_TAIL = 32 << 10
+# A compiler writes its log in tiny pieces. Waking for each would take a core away from it.
+_PAUSE_S = 0.004
+
+
+def _forget(_chunk: bytes) -> None:
+    """Drop bytes that were not asked for."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What was read for one request."""
+
+    end: bytes = b""
+    stop_at: bytes | None = None
+    pass_on: Callable[[bytes], None] = _forget
+    stopped: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    partial: bytes = b""  # a line whose end has not come yet
+    tail: bytes = b""
+    kept: list[bytes] = field(default_factory=list)
+    room: int = field(default_factory=lambda: MAX_KEPT)
+    size: int = 0
+
+    def take(self, chunk: bytes) -> None:
+        """Reads some more bytes."""
+        self.size += len(chunk)
+        self.pass_on(chunk)
+        whole, newline, rest = (self.partial + chunk).rpartition(b"\n")
+        self.partial = rest[-MAX_LINE:]
+        if not newline:
+            return
+        text = whole + newline
+        self.tail = (self.tail + text)[-_TAIL:]
+        for line in _matching(text):
+            self._keep(line[:MAX_LINE])
+        if self.end and self.end in text:
+            self.ended.set()
+
+    def _keep(self, line: bytes) -> None:
+        if len(line) <= self.room:
+            self.room -= len(line)
+            self.kept.append(line)
+        if self.stop_at is not None and self.stop_at in line:
+            self.stopped.set()
+
+
+class LogTap:
+    """Reads a pipe to its end in a thread of its own, so that the writer never waits for us."""
+
+    def __init__(self, descriptor: int, end_mark: bytes) -> None:
+        self._descriptor, self._mark = descriptor, end_mark
+        _widen(descriptor)
+        self._lock = threading.Lock()
+        self._now, self._closed = _Record(), False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def begin(
+        self, request: int, stop_at: bytes | None, pass_on: Callable[[bytes], None] = _forget
+    ) -> None:
+        """Start a request: forget what came before it.
+
+        A line that holds one of the keywords and `stop_at` sets `stopped`. All bytes are passed on
+        as they come.
+        """
+        with self._lock:
+            self._now = _Record(self._mark + b" %d\n" % request, stop_at, pass_on)
+            if self._closed:
+                self._now.ended.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a line asked for the end of the request."""
+        return self._now.stopped.is_set()
+
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Until all of a request's lines are here, or the pipe is closed."""
+        self._now.ended.wait(timeout_s)
+
+    def lines(self) -> tuple[LogLine, ...]:
+        """The lines that matter, in order."""
+        with self._lock:
+            kept = [line for line in self._now.kept if self._mark not in line]
+        return tuple(read_line(line) for line in kept)
+
+    def tail(self, count: int) -> tuple[str, ...]:
+        """The last lines, whatever they say."""
+        with self._lock:
+            lines = (self._now.tail + self._now.partial).split(b"\n")
+        wanted = [line for line in lines if line.strip() and self._mark not in line][-count:]
+        return tuple(read_line(line).text for line in wanted)
+
+    @property
+    def bytes_read(self) -> int:
+        """Size of the whole log of the request."""
+        return self._now.size
+
+    def close(self) -> None:
+        """Wait until the pipe is at its end; its writers must be gone."""
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            while chunk := os.read(self._descriptor, _CHUNK):
+                with self._lock:
+                    self._now.take(chunk)
+                if len(chunk) < _CHUNK // 2:
+                    time.sleep(_PAUSE_S)
+        except OSError:
+            pass  # the rest of the log is lost, not the request
+        finally:
+            os.close(self._descriptor)
+            with self._lock:
+                self._closed = True
+                self._now.ended.set()
+
+
+def _widen(descriptor: int) -> None:
+    """Let the pipe hold as much as we read at once, where the system can do that."""
+    import fcntl
+
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _CHUNK)
+
+
+def _matching(text: bytes) -> list[bytes]:
+    """Lines that hold a keyword; searching whole blocks is far cheaper than line by line."""
+    starts = set()
+    for word in KEYWORDS:
+        at = text.find(word)
+        while at >= 0:
+            starts.add(text.rfind(b"\n", 0, at) + 1)
+            at = text.find(word, text.find(b"\n", at))
+    return [text[start : text.find(b"\n", start)] for start in sorted(starts)]
+
+
+# --- What became of a request: done, refused, crashed, out of time or of memory -------------------
+
+
+TAIL_LINES = 40
+
+
+def outcome_of(
+    request: LibraryRequest, frame: Frame[Ended] | None, tap: LogTap, watch: Watch
+) -> RequestOutcome:
+    """The outcome of a request from what the child sent at its end, None if it could not."""
+    unknown = RequestOutcome(
+        "crashed",
+        log=tap.lines(),
+        tail=tap.tail(TAIL_LINES),
+        seconds=watch.seconds,
+        log_bytes=tap.bytes_read,
+        peak_rss=watch.peak_rss,
+    )
+    if frame is None:
+        return _cut_short(unknown, tap, watch)
+    ended, payload = frame
+    number = -ended.status if ended.status < 0 else None
+    unknown = replace(
+        unknown,
+        peak_rss=ended.peak_rss,
+        cpu_seconds=ended.cpu_seconds,
+        exit_status=ended.status,
+        signal=number,
+    )
+    reply = _reply(request, payload)
+    said = (LogLine(reply.sentence),) if isinstance(reply, LibraryRefusal) else ()
+    no_memory = host_memory((*unknown.log, *said))
+    if reply is None:
+        kind: OutcomeKind = "memory" if no_memory else "crashed"
+        return replace(unknown, kind=kind, sentence=_died(number, ended.status, no_memory))
+    if not isinstance(reply, LibraryRefusal):
+        return replace(unknown, kind="done", reply=reply)
+    kind = "memory" if no_memory or reply.memory else "refused"
+    said_why = replace(unknown, sentence=reply.sentence, code=reply.code, stage=reply.stage)
+    return replace(said_why, kind=kind)
+
+
+def _reply(request: LibraryRequest, payload: bytes) -> Reply | LibraryRefusal | None:
+    try:
+        kinds: Any = request.reply | LibraryRefusal
+        reply: Reply | LibraryRefusal = decode(payload, kinds)
+    except ValueError:  # the process did not live to say all of it
+        return None
+    return reply
+
+
+def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOutcome:
+    """A request that the parent ended, or whose child vanished."""
+    if watch.expired:
+        sentence = f"not finished within {watch.deadline.limit_s:g} s"
+        return replace(unknown, kind="timeout", sentence=sentence)
+    if host_memory(unknown.log):
+        return replace(unknown, kind="memory", sentence="stopped because memory ran out")
+    if tap.stopped:
+        return replace(unknown, kind="refused", sentence="stopped at a line of the log")
+    return replace(unknown, sentence="the process was ended from outside")
+
+
+def signal_name(number: int) -> str:
+    """A signal as the system calls it."""
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
+
+
+def _died(number: int | None, status: int, no_memory: bool) -> str:
+    if number is None:
+        what = f"the library ended its process with status {status}"
+    else:
+        what = f"the library's process was ended by {signal_name(number)}"
+    return f"{what} because memory ran out" if no_memory else what
+
+
+# --- The child process, with one more pipe for its log --------------------------------------------
+
+
+_TICK_S = 0.1
+_PROGRAM = "qnnmem.htp.native.child"
+
+
+class LibraryProcess(ChildProcess):
+    """The child process; it serves one request after another until it is killed."""
+
+    def __init__(self, warm: bool) -> None:
+        try:
+            log, log_end = os.pipe()
+        except OSError as exc:
+            raise UsageError(f"no child process can be started ({exc.strerror})") from exc
+        words = ("warm",) if warm else ()
+        try:
+            super().__init__(
+                _PROGRAM, threading.TIMEOUT_MAX, {"NO_COLOR": "1"}, words=words, errors=log_end
+            )
+        except BaseException as exc:
+            os.close(log)
+            if isinstance(exc, OSError):  # no more files
+                raise UsageError(f"no child process can be started ({exc.strerror})") from exc
+            raise
+        finally:
+            os.close(log_end)
+        self.deadline = Deadline.after(None)  # each request has its own
+        # Without a buffer, which would hide a second frame from poll.
+        self._replies: Any = self._process.stdout.raw  # type: ignore[union-attr]  # a buffered pipe
+        self.tap = LogTap(log, END_MARK.encode())
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also that of its group."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take a request."""
+        return self._process.poll() is None
+
+    def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
+        """What the child sends at the end of a request; None if it did not live to send it."""
+        try:
+            write_frame(self._process.stdin, served)  # type: ignore[arg-type]  # IO[bytes] of Popen
+            while self._wait(watch):
+                frame: Frame[Any] | None = read_frame(self._replies, Started | Ended, MAX_FRAME)
+                if frame is None:
+                    break
+                if isinstance(frame[0], Ended):
+                    self.tap.wait_for_end(5.0)
+                    return frame
+                watch.pid = frame[0].pid
+        except (OSError, ValueError):
+            pass  # it died during the conversation
+        except BaseException:  # of the caller's own progress, or Ctrl-C: the answer is not wanted
+            self.kill()
+            raise
+        watch.look()
+        self.kill()
+        return None
+
+    def _wait(self, watch: Watch) -> bool:
+        """Until the child says something; False when the request has to end."""
+        poll = select.poll()
+        poll.register(self._replies, select.POLLIN)
+        while True:
+            left = watch.deadline.left_s
+            if left <= 0:
+                watch.expired = True
+                return False
+            if poll.poll(1000 * min(left, _TICK_S)):
+                return True
+            if self.tap.stopped or not self.is_alive:
+                return False
+            watch.look()
+
+    def kill(self) -> None:
+        """End the whole group and collect what is left of it."""
+        self._end()
+        self.tap.close()
+
+
+# --- Workers --------------------------------------------------------------------------------------
+
+
+TIME_LIMIT_S = 600.0
+MAX_LOG_FILE = 256 << 20
+
+
+class Worker:
+    """Serves many requests, one after another; whatever a request does, the next one works."""
+
+    def __init__(self, *, warm: bool = False, library: Library | None = None) -> None:
+        self.library = find_library() if library is None else library
+        self._warm, self._count = warm, 0
+        self._lock = threading.Lock()
+        self._child: LibraryProcess | None = None
+        self._remote = RemoteLibrary(self.library) if self.library.command else None
+        if warm and self._remote is None:  # it imports while the caller reads a model
+            self._child = LibraryProcess(warm)
+
+    @classmethod
+    def ready(cls, library: Library) -> Worker:
+        """A worker whose child was started, or that has a connection to where the library is."""
+        made = cls(warm=True, library=library)
+        if made._remote is not None:
+            made._remote.connect()
+        return made
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child, or the connection to a worker elsewhere, and whatever it is doing."""
+        if self._remote is not None:
+            self._remote.close()
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+    @property
+    def pid(self) -> int | None:
+        """The child, or the command that leads to a worker elsewhere, while there is one."""
+        if self._remote is not None:
+            return self._remote.pid
+        return None if self._child is None else self._child.pid
+
+    @property
+    def memory_limit(self) -> int:
+        """Address space that a request may take at most where the library is, in bytes."""
+        return default_memory_limit() if self._remote is None else self._remote.memory_limit
+
+    def ask(
+        self,
+        request: AnyRequest,
+        *,
+        places: Sequence[SharedPlace] = (),
+        time_limit_s: float = TIME_LIMIT_S,
+        memory_limit: int | None = None,
+        stop_at: bytes | None = None,
+        log_file: Path | None = None,
+        progress: Callable[[Tick], None] | None = None,
+    ) -> RequestOutcome:
+        """Have a request served.
+
+        `places` is the memory that tensors share with the caller. `memory_limit` is address space
+        in bytes, by default three quarters of the machine. A log line with `stop_at` ends the
+        request: it counts as refused. `log_file` gets the whole log.
+        """
+        with self._lock:
+            watch = Watch(Deadline.after(time_limit_s), progress)
+            if self._remote is not None:
+                with _sink(log_file) as keep:
+                    limits = RequestLimits(memory_limit, stop_at)
+                    wanted = None if log_file is None else keep
+                    return self._remote.ask(request, places, watch, limits, wanted)
+            self._count += 1
+            served = Served(
+                self._count,
+                memory_limit or default_memory_limit(),
+                self.library.folder.absolute(),
+                with_files(request, places),
+            )
+            if self._child is None or not self._child.is_alive:
+                self.close()
+                self._child = LibraryProcess(self._warm)
+            with _sink(log_file) as keep:
+                self._child.tap.begin(self._count, stop_at, keep)
+                ended = self._child.serve(served, watch)
+                outcome = outcome_of(request, ended, self._child.tap, watch)
+            if not self._child.is_alive:
+                self.close()
+            return outcome
+
+
+def with_files(request: AnyRequest, places: Sequence[SharedPlace]) -> AnyRequest:
+    """A request for a child of this machine: shared memory is a file of this process."""
+
+    def file(tensor: CallTensor, place: SharedPlace) -> CallTensor:
+        path = Path(f"/proc/{os.getpid()}/fd/{place.fd}")
+        return msgspec.structs.replace(tensor, shared=None, file=path, offset=place.offset)
+
+    return with_shared(request, places, file)
+
+
+def default_memory_limit() -> int:
+    """Address space of a request: three quarters of the machine, however large that is.
+
+    Other children end at the bound of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
+    compiler takes models with weights in files of their own: a graph at the limit of 3.5 GiB has
+    twice that in 32-bit floats, and each of ONNX Runtime, the compiler and the binary has a copy.
+    """
+    return child_memory_limit(most=None)
+
+
+@contextmanager
+def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
+    """Where the whole log goes: a file or nowhere."""
+    if path is None:
+        yield lambda _chunk: None
+        return
+    left = MAX_LOG_FILE
+    with path.open("wb") as file:
+
+        def keep(chunk: bytes) -> None:
+            nonlocal left
+            with suppress(OSError):  # a full disk costs the log, not the result
+                file.write(chunk[:left])
+            left = max(0, left - len(chunk))
+
+        yield keep
+
+
+# --- Several workers that take turns: one that is lost costs no result ----------------------------
+
+
+_MOST_UNMADE = 2  # failures in a row to start a worker: then it is left out
+_MOST_LOST = 3  # tasks in a row with which a worker was lost: then it is left out
+_MOST_TRIES = 3  # of one task: then the task is at fault
+
+
+class Closable(Protocol):
+    """What a slot holds."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+S = TypeVar("S", bound=Closable)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Slot(Generic[S]):
+    """One worker, made when it is first needed and again after it was lost."""
+
+    make: Callable[[], S]
+    made: S | None = None
+    unmade: int = 0  # times in a row
+    lost: set[object] = field(default_factory=set)  # tasks since the last that went well
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is worth another try."""
+        return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
+
+    def worker(self) -> S:
+        if self.made is None:
+            self.unmade += 1
+            self.made = self.make()
+            self.unmade = 0
+        return self.made
+
+    def close(self) -> None:
+        made, self.made = self.made, None
+        if made is not None:
+            made.close()
+
+
+class Slots(Generic[S]):
+    """Workers for tasks of several threads, each with one task at a time."""
+
+    def __init__(self, makers: Sequence[Callable[[], S]]) -> None:
+        self._slots = [_Slot(make) for make in makers]
+        self._free = list(self._slots)
+        self._sound = len(self._slots)
+        self._turn = threading.Condition()
+        self._why = WorkerError("no worker is there")
+
+    @property
+    def count(self) -> int:
+        """How many there are, those left out not counted."""
+        return self._sound
+
+    def use(self, task: Callable[[S], T]) -> T:
+        """Have a task done by any worker; WorkerError when it is lost with every one that tries."""
+        tries, name = 0, object()
+        while True:
+            slot = self._take()
+            try:
+                done = task(slot.worker())
+            except WorkerError as exc:
+                if slot.made is not None:  # else the task has not even begun
+                    tries += 1
+                    slot.lost.add(name)
+                with suppress(Exception):
+                    slot.close()
+                self._give_back(slot, exc)
+                if tries >= _MOST_TRIES:
+                    raise
+            except BaseException:
+                self._give_back(slot)
+                raise
+            else:
+                slot.lost.clear()
+                self._give_back(slot)
+                return done
+
+    def close(self) -> None:
+        """End all workers, also those at work."""
+        for slot in self._slots:
+            slot.close()
+
+    def _take(self) -> _Slot[S]:
+        """A free worker, one that was never lost first."""
+        with self._turn:
+            while self._sound and not self._free:
+                self._turn.wait()
+            if not self._sound:
+                raise self._why
+            self._free.sort(key=lambda slot: (slot.unmade, len(slot.lost)))
+            return self._free.pop(0)
+
+    def _give_back(self, slot: _Slot[S], why: WorkerError | None = None) -> None:
+        with self._turn:
+            if why is not None and not slot.is_sound:
+                self._sound -= 1
+                self._why = why
+            else:
+                self._free.append(slot)
+            self._turn.notify_all()

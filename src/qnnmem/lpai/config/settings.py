@@ -1,0 +1,306 @@
+"""Config files into the settings of a run, and settings into a pair of files.
+
+Keys that are not known are ignored here, as the tools ignore them; `qnnmem lint` names them.
+A value that is not allowed is refused, but for `mem_type`: a run must see it to fail as it would
+on the device.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qnnmem.errors import Damaged, LoadError, Setting, UsageError
+from qnnmem.lpai.config.check import check_value, classify, is_htp_library, locate, several_cores
+from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, read_strictly
+from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key, tcm_works_on
+from qnnmem.text import quote
+
+EXTENSION = "libQnnLpaiNetRunExtensions.so"
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSettings:
+    """`lpai_graph.prepare`: what the offline compiler is told."""
+
+    enable_batchnorm_fold: bool = True
+    exclude_io: bool = False
+    enable_layer_fusion: bool = True
+    enable_channel_align: bool = False
+    enable_pad_split: bool = False
+    enable_per_layer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteSettings:
+    """`lpai_graph.execute`: what a run is told."""
+
+    fps: int = 1
+    ftrt_ratio: int = 10  # tenths
+    client_type: str = "real_time"  # or "non_real_time"
+    affinity: str = "soft"  # or "hard"
+    core_selection: int = 0  # a bit for each core; 0 is any core
+    mem_type: str = "ddr"  # "tcm", or whatever the file says
+
+
+@dataclass(frozen=True, slots=True)
+class LpaiConfig:
+    """The LPAI file; without one, all defaults."""
+
+    target_env: str = "adsp"  # or "arm", "x86"
+    hw_version: str = "v6"  # or "v4", "v5", "v5_1", "v7"
+    prepare: PrepareSettings = field(default_factory=PrepareSettings)
+    execute: ExecuteSettings = field(default_factory=ExecuteSettings)
+    profile_level: str | None = None  # "basic" or "detailed"; None without lpai_profile
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """`context_configs` of the tool file."""
+
+    context_priority: str = "normal"  # or "low", "normal_high", "high"
+    async_execute_queue_depth: int = 0
+    enable_graphs: tuple[str, ...] | None = None  # None: all
+    memory_limit_hint: int = 0  # MB; 0 is no hint
+    is_persistent_binary: bool = False
+    cache_compatibility_mode: str = "permissive"  # or "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSettings:
+    """One entry of `graph_configs`."""
+
+    graph_name: str
+    graph_priority: str = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything that `--config_file` tells a run."""
+
+    lpai: LpaiConfig = field(default_factory=LpaiConfig)
+    context: ContextSettings = field(default_factory=ContextSettings)
+    graphs: tuple[GraphSettings, ...] = ()
+    shared_library: str | None = None
+    file: Path | None = None
+
+
+def read_run_config(path: Path) -> RunConfig:
+    """Reads a tool file and the LPAI file it points to."""
+    document = read_strictly(path)
+    kind = classify(document.root)
+    if kind is FileKind.LPAI:
+        raise LoadError(
+            path,
+            "is an LPAI file; name the tool file whose backend_extensions.config_file_path "
+            "points to it",
+        )
+    if kind is not FileKind.TOOL and document.root.members:
+        raise LoadError(path, f"is not a tool file for LPAI: {_what(kind)}")
+    library = _read(document, "backend_extensions.shared_library_path")
+    if library is not None and is_htp_library(str(library)):
+        raise LoadError(path, f"is a tool file for the HTP: it loads {quote(library)}")
+    return RunConfig(
+        _pointed(document),
+        _settings(document, "context_configs", ContextSettings),
+        _graphs(document),
+        None if library is None else str(library),
+        path,
+    )
+
+
+def read_lpai_config(path: Path) -> LpaiConfig:
+    """Reads an LPAI file, or the one that a tool file points to."""
+    document = read_strictly(path)
+    kind = classify(document.root)
+    if kind is FileKind.TOOL:
+        return read_run_config(path).lpai
+    if kind is not FileKind.LPAI and document.root.members:
+        raise LoadError(path, f"is not an LPAI file: {_what(kind)}")
+    return _lpai(document)
+
+
+def _what(kind: FileKind) -> str:
+    if kind is FileKind.HTP:
+        return "its sections are those of the HTP backend"
+    return "it has none of the known sections, such as backend_extensions or lpai_graph"
+
+
+def _pointed(tool: Document) -> LpaiConfig:
+    """The LPAI file of a tool file; all defaults if none is named."""
+    named = _read(tool, "backend_extensions.config_file_path")
+    if named is None:
+        return LpaiConfig()
+    try:
+        found = locate(str(named), tool.path)
+    except Damaged as exc:
+        what = f"its backend_extensions.config_file_path {exc}"
+        raise LoadError(tool.path, what) from exc
+    if found is None:
+        raise LoadError(
+            tool.path,
+            f"its backend_extensions.config_file_path {quote(named)} is neither beside it nor "
+            "in the current folder",
+        )
+    document = read_strictly(found.path)
+    kind = classify(document.root)
+    if kind is not FileKind.LPAI and document.root.members:
+        raise LoadError(found.path, "is not an LPAI file, though the tool file names it as one")
+    return _lpai(document)
+
+
+def _lpai(document: Document) -> LpaiConfig:
+    profiled = document.root.get("lpai_profile") is not None
+    level = _read(document, "lpai_profile.level")
+    return LpaiConfig(
+        str(_read(document, "lpai_backend.target_env")),
+        str(_read(document, "lpai_backend.enable_hw_ver")),
+        _settings(document, "lpai_graph.prepare", PrepareSettings),
+        _settings(document, "lpai_graph.execute", ExecuteSettings),
+        str(level) if profiled else None,
+        document.path,
+    )
+
+
+def _graphs(document: Document) -> tuple[GraphSettings, ...]:
+    entries = document.root.find("graph_configs")
+    if entries is None:
+        return ()
+    _refuse_fault(document, BY_PATH["graph_configs"], entries)
+    return tuple(_graph(document, entry) for entry in entries.items)
+
+
+def _graph(document: Document, entry: JsonNode) -> GraphSettings:
+    found = {}
+    for name in ("graph_name", "graph_priority"):
+        member = entry.get(name)
+        if member is not None:
+            _refuse_fault(document, BY_PATH[f"graph_configs[].{name}"], member.node)
+            found[name] = str(member.node.value)
+    if "graph_name" not in found:
+        raise LoadError(document.path, f"line {entry.at.line}: an entry without graph_name")
+    return GraphSettings(**found)
+
+
+def _settings(document: Document, section: str, form: type[_T]) -> _T:
+    """Fills a dataclass whose fields are named as the keys of a section."""
+    names = [each.name for each in fields(form)]  # type: ignore[arg-type] # always a dataclass
+    values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
+    return form(**values)
+
+
+def _read(document: Document, path: str) -> Any:
+    """The allowed value at a path, or the default of its key."""
+    steps = path.split(".")
+    node: JsonNode | None = document.root
+    for depth in range(1, len(steps) + 1):
+        key = BY_PATH[".".join(steps[:depth])]
+        member = None if node is None else node.get(key.name)
+        node = None if member is None else member.node
+        if node is not None:
+            _refuse_fault(document, key, node)
+    if node is None:
+        return BY_PATH[path].default
+    if node.kind is JsonKind.LIST:
+        return tuple(item.value for item in node.items)
+    return node.value
+
+
+def _refuse_fault(document: Document, key: Key, node: JsonNode) -> None:
+    fault = check_value(key, node)
+    if fault is None or (key.path == MEM_TYPE and node.kind is JsonKind.TEXT):
+        return
+    where = f"line {node.at.line}: {key.path}: {fault.sentence}; {fault.cure}"
+    raise LoadError(document.path, where)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPair:
+    """Names and texts of a tool file and its LPAI file."""
+
+    tool_name: str
+    tool_text: str
+    lpai_name: str
+    lpai_text: str
+
+
+def make_pair(config: LpaiConfig) -> ConfigPair:
+    """Writes settings down as the two files; settings that contradict each other are refused."""
+    refuse_contradictions(config)
+    direct = config.target_env == "adsp"
+    stem = "eaiParams_direct" if direct else "lpaiParams"
+    lpai_name = f"{stem}.conf"
+    tool: dict[str, Any] = {
+        "backend_extensions": {"shared_library_path": EXTENSION, "config_file_path": lpai_name}
+    }
+    if direct:
+        tool["context_configs"] = {"is_persistent_binary": True}
+    return ConfigPair(f"{stem}.json", _json(tool), lpai_name, _json(_lpai_values(config)))
+
+
+def refuse_contradictions(config: LpaiConfig) -> None:
+    """Raises a UsageError for settings that `qnnmem lint` would complain about."""
+    execute = config.execute
+    ddr = Setting("mem_type", "ddr")
+    if execute.mem_type == "tcm" and config.target_env != "adsp":
+        raise UsageError(
+            f"TCM works in direct mode on the aDSP only, not with target {config.target_env}",
+            cure=("use ", Setting("target_env", "adsp"), " or ", ddr),
+        )
+    if execute.mem_type == "tcm" and not tcm_works_on(config.hw_version):
+        raise UsageError(
+            f"TCM needs LPAI v6 or later, not {config.hw_version}",
+            cure=("use ", Setting("hw_version", "v6"), " or ", ddr),
+        )
+    if execute.client_type == "real_time" and execute.fps == 0:
+        other = Setting("client_type", "non_real_time")
+        raise UsageError(
+            "a real_time client with 0 frames per second asks for nothing",
+            cure=("use ", Setting("fps", "1"), " or more, or ", other),
+        )
+    if several_cores(execute.core_selection):
+        raise UsageError(
+            f"core selection {execute.core_selection} names several cores, which LPAI does not "
+            "support yet; use 0 for any core, 1 for core 0, 2 for core 1"
+        )
+
+
+def _lpai_values(config: LpaiConfig) -> dict[str, Any]:
+    graph: dict[str, Any] = {}
+    if config.prepare.exclude_io:
+        graph["prepare"] = {"exclude_io": True}
+    graph["execute"] = _execute_values(config.execute, config.target_env)
+    backend = {"target_env": config.target_env, "enable_hw_ver": config.hw_version}
+    return {"lpai_backend": backend, "lpai_graph": graph}
+
+
+def _execute_values(execute: ExecuteSettings, target: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "fps": execute.fps,
+        "ftrt_ratio": execute.ftrt_ratio,
+        "client_type": execute.client_type,
+        "affinity": execute.affinity,
+        "core_selection": execute.core_selection,
+    }
+    if target == "adsp":  # the key is of direct mode only
+        found["mem_type"] = execute.mem_type
+    return found
+
+
+def run_command(config: LpaiConfig, tool_file: str) -> str:
+    """The command that runs a model with this tool file."""
+    words = ["qnn-net-run", "--retrieve_context", "model.bin", "--backend", "libQnnLpai.so"]
+    words += ["--input_list", "input_list.txt"]
+    words += ["--direct_mode", "adsp"] if config.target_env == "adsp" else []
+    return shlex.join([*words, "--config_file", tool_file])
+
+
+def _json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=2) + "\n"

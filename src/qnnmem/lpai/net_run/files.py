@@ -1,0 +1,612 @@
+"""Files of a run: input lists and inputs, inputs that are made, and the tree of results.
+
+An input list has one line for each inference:
+
+    entries are separated by single spaces; one is `path` or `tensor:=path`
+    empty lines do not count
+    a first line that begins with `#`, then one that begins with `%`, are headers and do not count
+    names count only if all entries of the first line have one; that line fixes the order for all
+
+Inputs that nobody has to write come from made-up numbers, or from `.npy` and `.npz` files. They lie
+where the results will: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
+where there are several. They are those that qnn-net-run would read, and appear all or none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, overload
+
+from qnnmem.atomic_file import folder_for_output, put_together, write_whole
+from qnnmem.bounded_file import MISSING, NOT_THERE, read_head
+from qnnmem.calibration import Input, find_samples, random_sample, read_sample
+from qnnmem.errors import LoadError, OutputError, UsageError, WrongSize
+from qnnmem.ir import Tensor
+from qnnmem.loader.onnx.index_limits import limits_of_program
+from qnnmem.lpai.compiled import CompiledGraph, Quant
+from qnnmem.lpai.net_run.log import Line
+from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs
+from qnnmem.lpai.runtime.graph_io import to_float, to_native, typed
+from qnnmem.temporary_folder import temporary_folder
+from qnnmem.text import plain_or_quoted, quote
+from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from numpy.typing import NDArray
+
+MAX_LIST_BYTES = 16 << 20
+MAX_LINES = 1_000_000
+_FLOAT_BYTES = 4
+
+# A file system takes names of 255 bytes; endings and temporary names need some of them.
+_LONGEST = 180
+
+LIST_NAME = "input_list.txt"
+LARGEST = 1 << 30  # bytes of all files together
+_SEPARATORS = re.compile(r"[ \r\n]")
+Arrays = Mapping[str, "NDArray[Any]"]
+Native = Mapping[str, frozenset[str]]  # by graph: inputs whose files hold the tensor's own type
+
+
+@dataclass(frozen=True, slots=True)
+class InputEntry:
+    """One input of one inference, as the list writes it."""
+
+    name: str | None
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputList:
+    """The inferences of one graph, in order."""
+
+    file: Path
+    lines: tuple[str, ...]
+
+    @classmethod
+    def read(cls, file: Path) -> InputList:
+        """Reads a list; headers and empty lines are gone."""
+        _check_readable(file, MAX_LIST_BYTES)
+        text = os.fsdecode(read_head(file, MAX_LIST_BYTES + 1))
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) > MAX_LINES:
+            raise LoadError(file, f"has {len(lines):,} lines; {MAX_LINES:,} is the most taken")
+        for mark in "#%":
+            if lines and lines[0].startswith(mark):
+                del lines[0]
+        return cls(file, tuple(lines))
+
+    def assigned(self, inputs: Sequence[str], warn: Line) -> InputFiles:
+        """For each inference the file of each input; every line is looked at before the first."""
+        order = self._order(inputs) if self.lines else []
+        if self.lines and self.lines[0].endswith("\r"):
+            warn(
+                f"{self.file}: lines end in carriage return and line feed; qnn-net-run takes the "
+                "carriage return as part of the file name"
+            )
+        warned = False
+        for number in range(len(self.lines)):
+            entries = self.entries(number, len(order))
+            if not warned:
+                warned = self._warn_of_order(entries, order, number, warn)
+        return InputFiles(self, order)
+
+    def entries(self, number: int, count: int | None = None) -> list[InputEntry]:
+        """Entries of a line, `count` of them where that is given."""
+        line = self.lines[number].removesuffix("\r").removesuffix(" ")
+        entries = [_entry(text) for text in line.split(" ")]
+        if not all(entry.path for entry in entries):
+            self._refuse(number, "has an entry without a file; write single spaces between entries")
+        if count is not None and len(entries) != count:
+            self._refuse(number, f"names {len(entries)} files for {_counted(count)}")
+        return entries
+
+    def _order(self, inputs: Sequence[str]) -> list[str]:
+        """Inputs in the order of the entries: that of the first line's names, else the graph's."""
+        entries = self.entries(0)
+        if not all(entry.name for entry in entries):
+            return list(inputs)
+        order: list[str] = []
+        for entry in entries:
+            name = matching(entry.name or "", inputs)
+            if name is None:
+                known = ", ".join(quote(known) for known in inputs[:8])
+                self._refuse(
+                    0, f"names {quote(entry.name)}, which is not an input; inputs are {known}"
+                )
+            if name in order:
+                self._refuse(0, f"names input {quote(name)} twice")
+            order.append(name)
+        missing = [name for name in inputs if name not in order]
+        if missing:
+            self._refuse(0, f"has no file for input {quote(missing[0])}")
+        return order
+
+    def _warn_of_order(
+        self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
+    ) -> bool:
+        """Whether a line names its files in another order than it is read, which is then said."""
+        for entry, name in zip(entries, order, strict=True):
+            if entry.name is not None and matching(entry.name, [name]) is None:
+                warn(
+                    f"{self.file}: line {number + 1} gives a file for {quote(entry.name)}, but it "
+                    f"is read as {quote(name)}: order and names come from the first line alone"
+                )
+                return True
+        return False
+
+    def _refuse(self, number: int, what: str) -> NoReturn:
+        raise LoadError(
+            self.file, f"line {number + 1} (headers and empty lines not counted) {what}"
+        )
+
+
+class InputFiles(Sequence[Mapping[str, Path]]):
+    """For each inference the file of each input; lines are taken apart when they are asked for."""
+
+    def __init__(self, inputs: InputList, order: Sequence[str]) -> None:
+        self._inputs, self._order = inputs, order
+
+    def __len__(self) -> int:
+        return len(self._inputs.lines)
+
+    @overload
+    def __getitem__(self, number: int) -> Mapping[str, Path]: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Mapping[str, Path]]: ...
+    def __getitem__(self, number: int | slice) -> Mapping[str, Path] | Sequence[Mapping[str, Path]]:
+        """One inference, or several."""
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        entries = self._inputs.entries(number, len(self._order))
+        return {name: Path(e.path) for name, e in zip(self._order, entries, strict=True)}
+
+
+def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool) -> NDArray[Any]:
+    """What an input file holds, as bytes of the tensor; files are float32 unless `native`."""
+    import numpy
+
+    elements = 1
+    for dimension in tensor.shape:
+        elements *= dimension
+    expected = tensor.nbytes if native else elements * _FLOAT_BYTES
+    size = _check_readable(path)
+    if size != expected:
+        raise WrongSize(path, size, expected)
+    content = numpy.frombuffer(read_head(path, expected), numpy.uint8)
+    if content.size != expected:  # it became shorter meanwhile
+        raise WrongSize(path, content.size, expected)
+    if native:
+        return content
+    _check_convertible(path, tensor)
+    stored: NDArray[Any] = to_native(content.view("<f4"), tensor, quant)
+    return numpy.ascontiguousarray(stored).view(numpy.uint8)
+
+
+def is_convertible(tensor: Tensor) -> bool:
+    """Whether elements can be made from float32 and back: numpy knows the type."""
+    import numpy
+
+    try:
+        return numpy.dtype(tensor.dtype.value).kind in "biuf"
+    except TypeError:
+        return False
+
+
+def sanitized(name: str) -> str:
+    """A name of word characters: runs of others become `_`, and it does not begin with a digit."""
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    return word if re.match(r"[A-Za-z_]", word) else f"_{word}"
+
+
+def matching(written: str, names: Sequence[str]) -> str | None:
+    """The tensor meant by a name in a list or option, which may be raw or sanitised."""
+    if written in names:
+        return written
+    return next((name for name in names if sanitized(name) == sanitized(written)), None)
+
+
+def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """Inputs by graph that `--native_input_tensor_names` means.
+
+    The text is `graph:tensor,tensor;graph:tensor`; without a graph the names are looked for in all.
+    """
+    found: dict[str, set[str]] = {graph: set() for graph in graphs}
+    for group in filter(None, text.split(";")):
+        meant, names = _of_graph(group, graphs)
+        for written in filter(None, names.split(",")):
+            hits = [(g, n) for g in meant if (n := _input(written, g, graphs)) is not None]
+            if not hits:
+                known = ", ".join(quote(n) for g in meant for n in graphs[g])[:200]
+                raise UsageError(
+                    f"--native_input_tensor_names: there is no input {quote(written)}; "
+                    f"inputs are {known}"
+                )
+            for graph, name in hits:
+                found[graph].add(name)
+    return {graph: frozenset(names) for graph, names in found.items()}
+
+
+def _of_graph(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
+    """Graphs that a group is about, and its names."""
+    graph, colon, names = group.partition(":")
+    if colon:
+        meant = matching(graph, list(graphs))
+        if meant is not None:
+            return [meant], names
+    return list(graphs), group
+
+
+def _input(written: str, graph: str, graphs: dict[str, Sequence[str]]) -> str | None:
+    return matching(written.removeprefix(f"{graph}:"), graphs[graph])
+
+
+def _check_convertible(path: Path, tensor: Tensor) -> None:
+    if not is_convertible(tensor):
+        reason = (
+            f"input {quote(tensor.name)} is {tensor.dtype.value}, which cannot be made from "
+            "float32; give it in that type and add --use_native_input_files"
+        )
+        raise LoadError(path, reason)
+
+
+def _entry(text: str) -> InputEntry:
+    name, separator, path = text.partition(":=")
+    return InputEntry(name, path) if separator else InputEntry(None, text)
+
+
+def _counted(inputs: int) -> str:
+    return f"{inputs} input{'' if inputs == 1 else 's'}"
+
+
+def _check_readable(path: Path, limit: int | None = None) -> int:
+    """Bytes of an ordinary file; never blocks."""
+    try:
+        status = path.stat()
+    except NOT_THERE as exc:
+        raise LoadError(_shown(path), MISSING) from exc
+    except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise LoadError(_shown(path), f"cannot be read ({reason.lower()})") from exc
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not an ordinary file"
+        raise LoadError(_shown(path), f"is {what}")
+    if limit is not None and status.st_size > limit:
+        raise LoadError(
+            path, f"{status.st_size:,} bytes are more than the {format_size(limit)} of a list"
+        )
+    return status.st_size
+
+
+def _shown(path: Path) -> str:
+    return plain_or_quoted(str(path), 300)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """Which files are written for an output."""
+
+    as_float: bool = True
+    native: bool = False
+
+
+class OutputTree:
+    """The folder that `--output_dir` names; it is made if it is not there."""
+
+    def __init__(self, folder: Path, form: OutputForm) -> None:
+        self.folder, self.form = folder, form
+        self.beside = 0  # files written beside the results
+        _make(folder)
+
+    def graph_folder(self, stem: str | None) -> Path:
+        """Where the results of a graph go; where only one runs, it has no folder of its own."""
+        if stem is None:
+            return self.folder
+        _make(self.folder / stem)
+        return self.folder / stem
+
+    @property
+    def has_results(self) -> bool:
+        """Whether an earlier run left results here."""
+        return any(True for pattern in ("Result_*", "*/Result_*") for _ in self._find(pattern))
+
+    def _find(self, pattern: str) -> Iterator[Path]:
+        try:
+            yield from self.folder.glob(pattern)
+        except OSError:  # a folder that may be written but not listed
+            return
+
+    def write_text(self, name: str, text: str) -> None:
+        """A file beside the results."""
+        write_whole(self.folder / name, text.encode("utf-8", "backslashreplace"))
+        self.beside += 1
+
+
+class ResultWriter:
+    """Writes the results of one graph, up to the number that is to be kept."""
+
+    def __init__(
+        self, folder: Path, graph: CompiledGraph, form: OutputForm, keep: int | None
+    ) -> None:
+        self._folder, self._graph, self._form, self._keep = folder, graph, form, keep
+        self._stems = file_stems(graph.outputs)
+        self.written = self.files = 0
+        if form.as_float and keep != 0:
+            self._check_types()
+
+    def write(self, number: int, outputs: Mapping[str, NDArray[Any]]) -> None:
+        """Files of one inference; `outputs` are the bytes of each tensor."""
+        if self._keep is not None and self.written >= self._keep:
+            return
+        folder = self._folder / f"Result_{number}"
+        _make(folder)
+        for name, content in outputs.items():
+            for ending, data in self._files(name, content):
+                write_whole(folder / f"{self._stems[name]}{ending}", data)
+                self.files += 1
+        self.written += 1
+
+    def _files(self, name: str, content: NDArray[Any]) -> Iterator[tuple[str, ReadableBuffer]]:
+        if self._form.as_float:
+            stored = typed(content, self._graph.model.tensors[name])
+            yield ".raw", to_float(stored, self._graph.quants.get(name)).astype("<f4").tobytes()
+        if self._form.native:
+            yield "_native.raw", content.tobytes()
+
+    def _check_types(self) -> None:
+        for name in self._graph.outputs:
+            tensor = self._graph.model.tensors[name]
+            if not is_convertible(tensor):
+                raise UsageError(
+                    f"output {quote(name)} is {tensor.dtype.value}, which cannot be written as "
+                    "float32; add --use_native_output_files"
+                )
+
+
+def file_stems(names: Iterable[str]) -> dict[str, str]:
+    """A file name without ending for each tensor, different for all of them."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        stem = base = _short(name)
+        number = 2
+        while taken & {stem, f"{stem}_native"}:
+            stem, number = f"{base}_{number}", number + 1
+        found[name] = stem
+        taken |= {stem, f"{stem}_native"}
+    return found
+
+
+def _short(name: str) -> str:
+    word = sanitized(name)
+    if len(word) <= _LONGEST:
+        return word
+    return f"{word[: _LONGEST - 9]}_{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as exc:
+        raise OutputError(f"{folder} exists and is not a folder") from exc
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise OutputError(f"folder {folder} cannot be made: {reason}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class MadeInputs:
+    """The lists, one for each graph (None skips it), and how many files were written for them."""
+
+    lists: tuple[InputList | None, ...]
+    files: int
+
+
+def make_inputs(
+    source: RandomInputs | SampleInputs,
+    graphs: Sequence[CompiledGraph],
+    native: Native,
+    tree: OutputTree,
+    *,
+    force: bool,
+) -> MadeInputs:
+    """Write the input files of every graph and the lists that name them."""
+    given = _by_graph(source, graphs)
+    made = [
+        _inputs_of_graph(graph, arrays, native[graph.name], tree.folder) for graph, arrays in given
+    ]
+    _check_size(graph for graph in made if graph is not None)
+    stems = file_stems(graph.name for graph in graphs)
+    contents: dict[Path, Callable[[], bytes]] = {}
+    lists: list[InputList | None] = []
+    for one in made:
+        if one is None:
+            lists.append(None)
+            continue
+        folder = tree.folder / stems[one.graph.name] if len(graphs) > 1 else tree.folder
+        listed, files = one.files(folder)
+        contents |= files
+        lists.append(listed)
+    return MadeInputs(tuple(lists), _write(contents, tree.folder, force=force))
+
+
+@dataclass(frozen=True, slots=True)
+class _GraphInputs:
+    """The inferences of one graph; arrays are made when they are asked for."""
+
+    graph: CompiledGraph
+    count: int
+    arrays: Callable[[int], Arrays]
+    native: frozenset[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return self.count * sum(_file_bytes(self.graph, n, self.native) for n in self.graph.inputs)
+
+    def files(self, folder: Path) -> tuple[InputList, dict[Path, Callable[[], bytes]]]:
+        """The list, and what goes into each file: those that it names, and its own."""
+        stems = file_stems(self.graph.inputs)
+        words = [sanitized(name) for name in stems]
+        # A list that names its tensors is easier to read; names that are one as words cannot be.
+        named = [f"{word}:=" if len(set(words)) == len(words) else "" for word in words]
+        _check_listable(folder, named=bool(named[0]))
+        contents: dict[Path, Callable[[], bytes]] = {}
+        lines = []
+        for number in range(self.count):
+            paths = [folder / f"Input_{number}" / f"{stem}.raw" for stem in stems.values()]
+            lines.append(" ".join(f"{n}{path}" for n, path in zip(named, paths, strict=True)))
+            for name, path in zip(stems, paths, strict=True):
+                contents[path] = partial(self._content, number, name)
+        listed = InputList(folder / LIST_NAME, tuple(lines))
+        contents[listed.file] = lambda: os.fsencode("\n".join(lines) + "\n")
+        return listed, contents
+
+    def _content(self, number: int, name: str) -> bytes:
+        """The bytes of one input in one inference, as its file holds them."""
+        values = self.arrays(number)[name]
+        if name in self.native:
+            return bytes(values.tobytes())
+        floats = values.astype("<f4")
+        if values.dtype.kind in "iu" and (floats.astype(values.dtype) != values).any():
+            raise UsageError(
+                f"input {quote(name)} holds numbers that float32 cannot; "
+                "--use_native_input_files writes them as they are"
+            )
+        return bytes(floats.tobytes())
+
+
+def _by_graph(
+    source: RandomInputs | SampleInputs, graphs: Sequence[CompiledGraph]
+) -> Iterator[tuple[CompiledGraph, RandomInputs | Path | None]]:
+    if isinstance(source, RandomInputs):
+        yield from ((graph, source) for graph in graphs)
+        return
+    if len(source.places) != len(graphs):
+        names = ", ".join(quote(graph.name) for graph in graphs[:8])
+        raise UsageError(
+            f"--inputs is given {_times(len(source.places))} for {len(graphs)} "
+            f"graph{'' if len(graphs) == 1 else 's'} ({names}); give it once for each, "
+            f"{SKIP} for one that should not run"
+        )
+    if all(place == SKIP for place in source.places):
+        raise UsageError("--inputs skips every graph; name a place for at least one")
+    for graph, place in zip(graphs, source.places, strict=True):
+        yield graph, None if place == SKIP else Path(place)
+
+
+def _inputs_of_graph(
+    graph: CompiledGraph, source: RandomInputs | Path | None, own: frozenset[str], results: Path
+) -> _GraphInputs | None:
+    if source is None:
+        return None
+    if not graph.inputs:
+        raise UsageError(f"graph {quote(graph.name)} has no inputs, so none can be made for it")
+    wanted = [_wanted(graph, name, own) for name in dict.fromkeys(graph.inputs)]
+    if isinstance(source, RandomInputs):
+        shapes = {name: tensor.shape for name, tensor in graph.model.tensors.items()}
+        rows = limits_of_program(graph.program, shapes) if graph.program else {}
+        wanted = [item._replace(below=rows.get(item.name)) for item in wanted]
+        made = partial(_random, graph, wanted, source.seed)
+        return _GraphInputs(graph, source.count, lru_cache(1)(made), own)
+    samples = find_samples(source, wanted, apart=results)
+    read = lru_cache(1)(lambda number: read_sample(samples[number], wanted))
+    return _GraphInputs(graph, len(samples), read, own)
+
+
+def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
+    """What an array of an input holds: real numbers for a quantized one, unless it is native."""
+    tensor = graph.model.tensors[name]
+    if not is_convertible(tensor):
+        raise UsageError(
+            f"input {quote(name)} is {tensor.dtype.value}, for which no files are made here; "
+            "write them and an input list of your own"
+        )
+    real = name in graph.quants and name not in native
+    return Input(name, "float32" if real else tensor.dtype.value, tensor.shape, integers=not real)
+
+
+def _random(graph: CompiledGraph, wanted: Sequence[Input], seed: int, number: int) -> Arrays:
+    """Made-up arrays; every value that a quantized input can store is equally likely."""
+    import numpy
+
+    found = random_sample(wanted, seed, number)
+    random = numpy.random.default_rng([seed, number, 1])
+    for item in wanted:
+        tensor, quant = graph.model.tensors[item.name], graph.quants.get(item.name)
+        if quant is not None and item.below is not None:
+            if item.dtype == tensor.dtype.value:
+                found[item.name] = to_native(found[item.name].astype("f4"), tensor, quant)
+        elif quant is not None:
+            limits = numpy.iinfo(tensor.dtype.value)
+            stored = random.integers(limits.min, limits.max, item.shape, limits.dtype, True)
+            stored = numpy.asarray(stored, limits.dtype)
+            native = item.dtype == tensor.dtype.value
+            found[item.name] = stored if native else to_float(stored, quant)
+    return found
+
+
+def _file_bytes(graph: CompiledGraph, name: str, native: frozenset[str]) -> int:
+    tensor = graph.model.tensors[name]
+    if name in native:
+        return tensor.nbytes
+    elements = 4  # bytes of each
+    for size in tensor.shape:
+        elements *= size
+    return elements
+
+
+def _check_size(graphs: Iterator[_GraphInputs]) -> None:
+    chosen = list(graphs)
+    size = sum(graph.size for graph in chosen)
+    if size > LARGEST:
+        inferences = sum(graph.count for graph in chosen)
+        raise UsageError(
+            f"{inferences:,} inferences need {format_size(size)} of input files, and "
+            f"{format_size(LARGEST)} is the most made; ask for fewer"
+        )
+
+
+def _check_listable(folder: Path, *, named: bool) -> None:
+    text = str(folder)
+    if _SEPARATORS.search(text) or (":=" in text and not named):
+        raise UsageError(
+            f"an input list cannot name files in {quote(text)}: spaces, line ends and := separate "
+            "its entries; choose another --output_dir"
+        )
+
+
+def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
+    """Write all files or none; what is there already with the same bytes stays as it is."""
+    with ExitStack() as stack:
+        staging = Path(stack.enter_context(temporary_folder(folder)))
+        new: dict[Path, Path] = {}
+        for number, (path, content) in enumerate(contents.items()):
+            made = content()
+            if not _holds(path, made):
+                new[path] = staging / str(number)
+                write_whole(new[path], made)
+        for parent in dict.fromkeys(path.parent for path in new):
+            stack.enter_context(folder_for_output(parent))
+        put_together(new, force=force)
+    return len(new)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(content) and read_head(path, len(content)) == content
+    except OSError:
+        return False
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
