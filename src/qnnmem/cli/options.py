@@ -183,7 +183,7 @@ def _click_option(field: OptionField) -> Callable[[F], F]:
     elif opt.required:
         shown["required"] = True
     elif field.default is not None:
-        is_text = opt.choices or opt.parse is not None
+        is_text = opt.choices or (opt.parse is not None and not isinstance(field.default, float))
         shown |= {"default": opt.show(field.default) if is_text else field.default}
         shown["show_default"] = not opt.default
     if opt.offered:
@@ -195,7 +195,7 @@ def _click_option(field: OptionField) -> Callable[[F], F]:
         field.name,
         cls=HelpOption,
         type=_click_type(field),
-        help=_help(opt),
+        help=f"{opt.text}  [default: {opt.default}]" if opt.default else opt.text,
         is_advanced=opt.is_advanced,
         hidden=opt.is_hidden,
         **shown,
@@ -224,16 +224,6 @@ def _click_type(field: OptionField) -> Any:
             None if opt.ge is None else int(opt.ge), None if opt.le is None else int(opt.le)
         )
     return click.Path() if opt.is_file else None
-
-
-def _help(opt: Opt) -> str:
-    """Return the help text: whose option it is, what it does, what holds without it."""
-    text, whose = opt.help, "Model" if opt.of_model else opt.backend
-    if whose:
-        first = text.partition(" ")[0]
-        is_name = not first[1:].islower()  # such as SoC and VTCM
-        text = f"{whose}: {text if is_name else text[:1].lower() + text[1:]}"
-    return f"{text}  [default: {opt.default}]" if opt.default else text
 
 
 def form_of(name: str | Path) -> str | None:

@@ -69,6 +69,16 @@ class Opt:
     writes: Literal["", "text", "file"] = ""  # a path to write; text may go to standard output
     envvar: str = ""  # the environment variable that gives the value
 
+    @property
+    def text(self) -> str:
+        """The help text, with whom the option is for."""
+        whose = "Model" if self.of_model else self.backend
+        if not whose:
+            return self.help
+        first = self.help.partition(" ")[0]
+        is_name = not first[1:].islower()  # such as SoC and VTCM
+        return f"{whose}: {self.help if is_name else self.help[:1].lower() + self.help[1:]}"
+
     def but(self, text: str = "", **changes: Any) -> Opt:
         """Return the same option as another group has it: with another help text, or default."""
         return replace(self, **{"help": text or self.help, **changes})
