@@ -11,8 +11,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from msgspec import structs
+
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
+from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 
 
 @dataclass(frozen=True)
@@ -199,10 +202,11 @@ def _record(graph: HtpGraph) -> bytes:
     return record + struct.pack("<I4xQQI4xQQQQQ", 2, *native, *sizes)
 
 
-def _tensor(tensor: HtpTensor) -> TableOf:
+def _tensor(tensor: TensorInfo) -> TableOf:
+    pair = tensor.scale_offset
     fields: dict[int, Field] = {
         0: u32(tensor.id),
-        4: u32(UNDEFINED if tensor.scale is None else 1),
+        4: u32(UNDEFINED if pair is None else 1),
         6: u32(len(tensor.dimensions)),
         7: Octets(struct.pack(f"<{len(tensor.dimensions)}I", *tensor.dimensions), 4),
         9: _text(tensor.name),
@@ -213,9 +217,9 @@ def _tensor(tensor: HtpTensor) -> TableOf:
         fields[3] = u32(tensor.data_type)
     if tensor.mem_type is not TensorMemType.UNDEFINED:
         fields[10] = u32(tensor.mem_type)
-    if tensor.scale is not None:
+    if pair is not None:
         fields[14] = Inline(b"\x01")
-        scale, offset = struct.pack("<f", tensor.scale), struct.pack("<i", tensor.offset or 0)
+        scale, offset = struct.pack("<f", pair.scale), struct.pack("<i", pair.offset)
         fields[15] = TableOf({0: Inline(scale), 1: Inline(offset)})
     return TableOf(fields)
 
@@ -243,25 +247,31 @@ def example_graph(name: str = "graph", **changes: object) -> HtpGraph:
         name,
         (example_tensor("x", 1),),
         (example_tensor("y", 2, type=TensorType.APP_READ),),
-        *(65_536, 8 << 20, 2, False, 4, 256, 64, False),
-        *(16_384, 4_608, 3_000_000, 8_192, 0),
+        *(8 << 20, 2, False, 4),
+        spill_fill=65_536,
+        native_k=256,
+        native_v=64,
+        safe_share_io=False,
+        io=16_384,
+        op_data=4_608,
+        const=3_000_000,
+        ddr_tensors=8_192,
+        shared_weights=0,
     )
     return replace(graph, **changes)  # type: ignore[arg-type]  # any field, checked by the tests
 
 
-def example_tensor(name: str, number: int, **changes: object) -> HtpTensor:
+def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
     """Give a tensor of 8,000 bytes."""
-    tensor = HtpTensor(
+    tensor = TensorInfo(
         number,
         name,
         TensorType.APP_WRITE,
         DataType.UFIXED_POINT_8,
         (1, 40, 200),
-        TensorMemType.RAW,
-        0.5,
-        -128,
+        Quantization(SCALE_OFFSET, (0.5,), (-128,)),
     )
-    return replace(tensor, **changes)  # type: ignore[arg-type]  # as above
+    return structs.replace(tensor, **changes)
 
 
 def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
@@ -278,10 +288,9 @@ def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
 
 def old_graph(name: str = "old", **changes: object) -> HtpGraph:
     """Give a graph as files of SDK 2.25 and before describe it."""
-    plain = {"scale": None, "offset": None}
-    inputs = (example_tensor("x", 1, **plain),)
-    outputs = (example_tensor("y", 2, type=TensorType.APP_READ, **plain),)
-    graph = HtpGraph(name, inputs, outputs, 4096)
+    inputs = (example_tensor("x", 1, quantization=None),)
+    outputs = (example_tensor("y", 2, type=TensorType.APP_READ, quantization=None),)
+    graph = HtpGraph(name, inputs, outputs, spill_fill=4096)
     return replace(graph, **changes)  # type: ignore[arg-type]  # as above
 
 

@@ -143,16 +143,16 @@ def attack(count: int, first: int) -> list[str]:
         sent, seed = 0, first
         try:
             while sent < count:
-                sent += _apart(server.path, seed, min(_EACH, count - sent))
+                sent += _apart(server.sockets.path, seed, min(_EACH, count - sent))
                 seed += 1
         finally:
             server.close()
-        wrong = [] if server.crash is None else [f"{server.crash!r}"]
+        wrong = [] if server.sockets.crash is None else [f"{server.sockets.crash!r}"]
         if threading.active_count() > threads:
             wrong.append(f"{threading.active_count() - threads} threads are left")
         if len(list(Path("/proc/self/fd").iterdir())) > files:
             wrong.append("descriptors are left")
-        if server.path.exists():
+        if server.sockets.path.exists():
             wrong.append("the socket is left")
         return wrong
 

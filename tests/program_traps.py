@@ -48,7 +48,7 @@ _LONGEST = 2000
 _MEMORY = 8 << 30
 _IN_OPEN = 0x20
 _EVENT = struct.Struct("iIII")
-_NAME, _TRAPS = "hostile.bin", "qnnmem-traps-"
+_NAME, _TRAPS = "hostile.bin", "program-traps-"
 _OPENED = re.compile(r'(\d+) +openat2?\([^,]*, "([^"]*)".*(?: = \d+|unfinished \.\.\.>)$')
 
 
@@ -129,7 +129,19 @@ def execute(binary: Path) -> None:
 
 
 def _in_child(binary: Path, answers: int) -> None:
-    """Execute, say how it ended, and be gone."""
+    """Execute, write the outcome and exit, whatever fails on the way.
+
+    A child that returned from here would run its parent's tests and remove its folders.
+    """
+    try:
+        outcome, why = _outcome(binary)
+        os.write(answers, f"{outcome}\n{why}".encode("utf-8", "replace"))
+    finally:
+        os._exit(0)
+
+
+def _outcome(binary: Path) -> Answer:
+    """Execute under a memory limit and classify the end."""
     try:
         limit_memory(_MEMORY)
         tempfile.tempdir = str(binary.parent)
@@ -142,8 +154,7 @@ def _in_child(binary: Path, answers: int) -> None:
             outcome, why = "FAILED", f"not one plain line: {str(exc)[:200]!r}"
     except BaseException as exc:  # the very thing this program looks for
         outcome, why = "FAILED", f"{type(exc).__name__}: {exc}"[:300]
-    os.write(answers, f"{outcome}\n{why}".encode("utf-8", "replace"))
-    os._exit(0)
+    return outcome, why
 
 
 def answer_of_child(binary: Path) -> Answer:

@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ir": BASE,
     "loader": {"ir", "qnn", "results"} | BASE,
     # Types of results and their JSON; every folder above may make or read one.
-    "results": BASE,
+    "results": {"qnn"} | BASE,
     "targets": {"results"} | BASE,
     # Types of options; every folder above may take a value of one.
     "options": {"results"} | BASE,

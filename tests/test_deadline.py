@@ -91,8 +91,7 @@ def test_the_reader_of_composed_graphs_asks() -> None:
     """Once for each operator."""
     kinds = (TensorType.APP_WRITE, TensorType.APP_READ)
     tensors = tuple(
-        ComposedTensor(at, f"t{at}", kind, DataType.FLOAT_32, (4,), None, 0, None)
-        for at, kind in enumerate(kinds)
+        ComposedTensor(at, f"t{at}", kind, DataType.FLOAT_32, (4,)) for at, kind in enumerate(kinds)
     )
     op = ComposedOp("r", "qti.aisw", "Relu", (0,), (1,), {}, {})
     with pytest.raises(NotInTime), Deadline.after(-1.0).enforced():

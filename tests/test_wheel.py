@@ -1,4 +1,8 @@
-"""The wheel, installed without extras into an environment of its own, does the main jobs."""
+"""The wheel, installed without extras into an environment of its own, does the main jobs.
+
+The environment holds the wheel and what its metadata requires, nothing else. The required packages
+are links into the environment of the tests, so no package index is asked.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,15 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -30,28 +39,51 @@ def call(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def pip(python: Path | str, *words: str | Path, folder: Path) -> None:
-    """Run pip; without an index to ask, the tests are skipped."""
-    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
-    done = call(python, "-m", "pip", *words, *quiet, folder=folder)
-    if done.returncode:
-        if "No matching distribution" in done.stderr or "connection" in done.stderr.lower():
-            pytest.skip("no package index can be reached")
-        pytest.fail(done.stderr)
+def pip(*words: str | Path, folder: Path) -> None:
+    """Run pip without an index."""
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-index", "--no-deps")
+    done = call(sys.executable, "-m", "pip", *words, *quiet, folder=folder)
+    assert done.returncode == 0, done.stderr
+
+
+def required(requirements: Iterable[str]) -> dict[str, Distribution]:
+    """Distributions that are installed here for requirements, and what those require in turn."""
+    found: dict[str, Distribution] = {}
+    left = list(map(Requirement, requirements))
+    while left:
+        one = left.pop()
+        name = canonicalize_name(one.name)
+        if name in found or (one.marker is not None and not one.marker.evaluate({"extra": ""})):
+            continue
+        found[name] = distribution(name)
+        assert one.specifier.contains(found[name].version), one
+        left += map(Requirement, found[name].requires or ())
+    return found
+
+
+def link(made: Distribution, library: Path) -> None:
+    """Have the files of a distribution in another folder of packages."""
+    for file in made.files or ():
+        if ".." not in file.parts:  # scripts lie elsewhere
+            target = library / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(str(made.locate_file(file)))
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that has the wheel and what it depends on, and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", folder, ROOT, folder=folder)
     (wheel,) = folder.glob("qnnmem-*.whl")
     venv.create(folder / "venv", with_pip=False)
-    python = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    # Not compiled: most of what is installed is never imported here.
-    words = ("install", "--no-compile", "--constraint", ROOT / "constraints.txt", wheel)
-    pip(sys.executable, "--python", python, *words, folder=folder)
-    return python
+    paths = sysconfig.get_paths(vars={"base": str(folder / "venv")}, scheme="venv")
+    library = Path(paths["purelib"])
+    pip("install", "--no-compile", "--target", library, wheel, folder=folder)
+    (metadata,) = library.glob("qnnmem-*.dist-info")
+    for made in required(Distribution.at(metadata).requires or ()).values():
+        link(made, library)
+    return Path(paths["scripts"]) / "python"
 
 
 def test_it_plans(python: Path, tmp_path: Path) -> None:

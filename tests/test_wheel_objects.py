@@ -20,8 +20,10 @@ from wheel_objects import MACHINES, PARTS, PLACE, compiler_for, glibc_versions, 
 
 ROOT = Path(__file__).parents[1]
 HERE = platform.machine()
-USE = "import sys; from pathlib import Path; from qnnmem.programs.shims import build_objects, SHIM;"
-USE += "from qnnmem.programs.shims import OBSERVER; from qnnmem.errors import UsageError\n"
+USE = (
+    "import sys; from pathlib import Path; from qnnmem.programs.launch import build_objects, SHIM;"
+)
+USE += "from qnnmem.programs.launch import OBSERVER; from qnnmem.errors import UsageError\n"
 USE += "from qnnmem.doctor.logs.compiled_search import TEXTS\n"
 USE += "from qnnmem.planner.compiled_packing import PACKING\n"
 USE += (

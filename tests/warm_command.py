@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import socket
 import subprocess
@@ -64,12 +65,12 @@ def _modules() -> Iterator[str]:
 def _run(server: warm_start.WarmServer, command: Command, here: Path, programs: Path) -> Said:
     text = command.text.replace("\\\n", " ")
     words = [] if _SHELL.search(text) else shlex.split(text)
-    if words[:1] != ["qnnmem"]:
+    if words[:1] != ["qnnmem"] and not _is_example(words):
         return consoles.run_in_shell(command, here, programs)
     with tempfile.TemporaryFile() as said, Path(os.devnull).open("rb") as nothing:
         output, line = said.fileno(), server.line.fileno()
         started = server.start(
-            ["", "", "", "warm_command", *words[1:]],
+            ["", "", "", "warm_command", *words],
             {0: nothing.fileno(), 1: output, 2: output, _LINE: line},
             folder=str(here),
             environment=consoles.environment(here, programs),
@@ -81,6 +82,10 @@ def _run(server: warm_start.WarmServer, command: Command, here: Path, programs: 
             raise
         said.seek(0)
         return consoles.lines(said.read()), code
+
+
+def _is_example(words: list[str]) -> bool:
+    return words[:1] == ["python"] and words[1].endswith(".py")
 
 
 def _start(
@@ -100,9 +105,16 @@ def _start(
 
 
 def main() -> None:
-    """Be the command line."""
+    """Be the command line, or a program in Python."""
     os.set_inheritable(_LINE, False)
     for place in (HERE, HERE.parent / "tools"):  # which no command has
         sys.path.remove(str(place))
     child.start = partial(_start, warm_start.WarmLine(socket.socket(fileno=_LINE)))
-    cli.main()
+    words = sys.argv[1:]
+    if _is_example(words):
+        sys.argv = words[1:]
+        sys.path.insert(0, str(Path(words[1]).resolve().parent))
+        runpy.run_path(words[1], run_name="__main__")
+    else:
+        sys.argv = words
+        cli.main()

@@ -24,6 +24,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 HANG_S = 20.0
 ADDRESS_SPACE = 8 << 30
@@ -230,21 +231,28 @@ def _become(case: Case, box: Box, readers: Mapping[str, Reader], traced: bool) -
     try:
         os.setsid()
         _settle(box, traced)
-        code = _read(readers[case.words[0]], Path(case.words[1])) if case.how == "reader" else 0
-        if case.how == "verb":
-            from qnnmem.cli import main
-
-            sys.argv = ["qnnmem", *case.words]
-            main()
+        # What the case registers runs at its end; what the forking process registered does not.
+        at_exit = contextlib.ExitStack()
+        with at_exit, patch.object(atexit, "register", at_exit.callback):
+            code = _run(case, readers)
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:
         with contextlib.suppress(BaseException):
-            atexit._run_exitfuncs()
             sys.stdout.flush()
         os._exit(code % 256)
+
+
+def _run(case: Case, readers: Mapping[str, Reader]) -> int:
+    if case.how == "reader":
+        return _read(readers[case.words[0]], Path(case.words[1]))
+    from qnnmem.cli import main
+
+    sys.argv = ["qnnmem", *case.words]
+    main()
+    return 0
 
 
 def _settle(box: Box, traced: bool) -> None:

@@ -20,7 +20,7 @@ from qnnmem.native_parts import (
     listed_object,
 )
 from qnnmem.planner.compiled_packing import PACKING
-from qnnmem.programs.shims import OBSERVER, SHIM
+from qnnmem.programs.launch import OBSERVER, SHIM
 
 PARTS = (SHIM, OBSERVER, TEXTS, PACKING)
 MACHINES = tuple(ELF_MACHINES)

@@ -1,12 +1,13 @@
 """Temporary folders that are removed with the work they were made for.
 
 A killed process cannot clean up. So a folder stays locked while its process lives, and the next run
-removes folders without a lock.
+removes folders without a lock. Only full names as made here count: `qnnmem-results` is the user's.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from contextlib import suppress
@@ -16,7 +17,10 @@ from pathlib import Path
 from qnnmem.atomic_file import shown
 from qnnmem.errors import OutputError
 
-_PREFIX = "qnnmem-"
+_PREFIX = "qnnmem-temporary-"
+_HIDDEN_PREFIX = ".qnnmem-"
+_DRAWN = "[a-z0-9_]{8}"  # what tempfile adds to a prefix
+_NAME = re.compile(f"(?:{re.escape(_PREFIX)}|{re.escape(_HIDDEN_PREFIX)}){_DRAWN}")
 _ABANDONED_S = 10.0  # a folder exists for a moment before its lock
 
 
@@ -25,7 +29,7 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
 
     With `inside` it is a hidden subfolder, so that files can be renamed into that folder.
     """
-    prefix = _PREFIX if inside is None else f".{_PREFIX}"
+    prefix = _PREFIX if inside is None else _HIDDEN_PREFIX
     try:
         made = _HeldFolder(prefix, inside)
     except OSError as exc:
@@ -42,12 +46,12 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
 
 def is_temporary_name(name: str) -> bool:
     """True if a temporary folder inside another can have this name."""
-    return name.startswith(f".{_PREFIX}")
+    return name.startswith(_HIDDEN_PREFIX) and _NAME.fullmatch(name) is not None
 
 
 def remove_abandoned_inside(folder: Path) -> None:
     """Remove temporary folders inside a folder that killed processes left."""
-    _remove_abandoned.__wrapped__(folder, f".{_PREFIX}")  # however often
+    _remove_abandoned.__wrapped__(folder, _HIDDEN_PREFIX)  # however often
 
 
 class _HeldFolder(tempfile.TemporaryDirectory[str]):
@@ -107,6 +111,8 @@ def _remove_abandoned(place: Path, prefix: str) -> None:
 
 
 def _is_old_and_ours(folder: Path) -> bool:
+    if _NAME.fullmatch(folder.name) is None:
+        return False
     try:
         state = folder.lstat()
     except OSError:  # gone in the meantime

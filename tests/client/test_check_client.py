@@ -37,12 +37,16 @@ from qnnmem.lpai.runtime import context as runtime_context
 from qnnmem.programs import process_memory, stacks
 from qnnmem.programs.check.calls_context import ClientSystem
 from qnnmem.programs.check.client_run import ClientOptions, _excuse, check_client
-from qnnmem.programs.check.client_session import ClientSession, Handle
-from qnnmem.programs.check.execution_limits import ExecutionLimits, limited_memory
-from qnnmem.programs.check.suppressions import Suppression, read_suppressions
+from qnnmem.programs.check.client_session import (
+    ClientSession,
+    ExecutionLimits,
+    Handle,
+    limited_memory,
+)
+from qnnmem.programs.check.findings import Suppression, read_suppressions
 from qnnmem.programs.functions import NAMES
+from qnnmem.programs.launch import SHIM, build_objects
 from qnnmem.programs.process_memory import SHARED_BYTES, ProcessMemory, Unreadable
-from qnnmem.programs.shims import shim_folder
 from qnnmem.results.programs import Frame
 from qnnmem.results.schema import load_schema
 
@@ -320,10 +324,10 @@ def test_what_cannot_be_run_is_said_in_a_sentence(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(UsageError, match="C compiler"):
-        shim_folder(tmp_path)
+        build_objects(tmp_path, SHIM)
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(UsageError, match="Linux"):
-        shim_folder(tmp_path)
+        build_objects(tmp_path, SHIM)
 
 
 def test_a_client_whose_checker_is_killed_does_not_hang(

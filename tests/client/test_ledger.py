@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from qnnmem.programs import ledger as module
-from qnnmem.programs.ledger import LEDGER_BYTES, Ledger, in_words, listed
-from qnnmem.programs.wire import Hangup
+from qnnmem.programs.ledger import LEDGER_BYTES, Hangup, Ledger, in_words, listed
 from qnnmem.results.programs import NotChecked
 
 HEAD, PROCESSES, ROWS, FUNCTIONS = 0, 40, 40 + 1024 * 8, 40 + 1024 * 8 + 4097 * 32

@@ -16,8 +16,8 @@ from client_mistakes import run
 from qnnmem.programs import process_memory
 from qnnmem.programs.check import calls_graph
 from qnnmem.programs.check.client_session import ClientProcess, ClientSession
+from qnnmem.programs.socket_server import Message
 from qnnmem.programs.stacks import Symbols
-from qnnmem.programs.wire import Message
 from qnnmem.results.programs import Frame
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -12,7 +12,7 @@ import pytest
 
 from qnnmem.errors import UsageError
 from qnnmem.native_parts import ELF_MACHINES, NativePart, read_shipped
-from qnnmem.programs.shims import SHIM, build_objects
+from qnnmem.programs.launch import SHIM, build_objects
 
 MADE_OF = "0123456789abcdef"
 NAMES = ("first.so", "second.so")

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from qnnmem.lpai.profiles import profile
-from qnnmem.programs import socket_server, wire
+from qnnmem.programs import socket_server
 from qnnmem.programs.check.client_server import ClientServer
 from qnnmem.programs.check.client_session import ClientSession
-from qnnmem.programs.socket_server import SocketServer
+from qnnmem.programs.ledger import Hangup
+from qnnmem.programs.socket_server import ProgramConnection, SocketServer
 from qnnmem.programs.stacks import Symbols
 from qnnmem.programs.watch.observer_server import WatchServer
 from qnnmem.programs.watch.trace import TraceRecorder
-from qnnmem.programs.wire import Hangup, ProgramConnection
 
 HELLO = bytes((8, 0, 0, 0, 1, 0, 0, 0))  # a message without words
 _WAIT_S = 600.0  # for what comes at once, on whatever machine
@@ -192,7 +192,7 @@ def can_be_asked() -> bool:
     """Whether this Linux can say who connected, and not only its number."""
     line, other = socket.socketpair()
     with line, other, suppress(OSError):
-        os.close(line.getsockopt(socket.SOL_SOCKET, wire._PEER_PIDFD))
+        os.close(line.getsockopt(socket.SOL_SOCKET, socket_server._PEER_PIDFD))
         return True
     return False
 
@@ -234,7 +234,7 @@ def test_another_process_with_that_number_is_left_alone(
         else WatchServer(tmp_path, recorder, ())
     )
     numbers = struct.pack(f"<{words}Q", 2, *[0] * (words - 1))
-    with abandoned(server.path) as (line, _):
+    with abandoned(server.sockets.path) as (line, _):
         line.sendall(struct.pack("<IHH", 8 + len(numbers), 1, 0) + numbers)
         if words == 10:
             with suppress(OSError):

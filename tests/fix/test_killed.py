@@ -75,17 +75,18 @@ def test_files_of_others_are_in_the_way(tmp_path: Path) -> None:
 def test_abandoned_scratch_folders_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that nobody holds, after a while; not those in use, and not those of others."""
+    """Those that nobody holds, after a while; not those in use, and no folder of the user's."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    old = {name: tmp_path / name for name in ("qnnmem-dead", "qnnmem-held", "other-dead")}
-    for folder in old.values():
-        folder.mkdir()
-        os.utime(folder, (time.time() - 60,) * 2)
-    (tmp_path / "qnnmem-new").mkdir()
-    lock = temporary_folder.lock_folder(old["qnnmem-held"])
+    dead, held, new = (f"qnnmem-temporary-{end}" for end in ("dead0000", "held0000", "new00000"))
+    users = {"other-dead", "qnnmem-notes", "qnnmem-results1", f"{dead}-kept"}
+    for name in (dead, held, *users):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - 60,) * 2)
+    (tmp_path / new).mkdir()
+    lock = temporary_folder.lock_folder(tmp_path / held)
     temporary_folder._remove_abandoned.cache_clear()
     with temporary_folder.temporary_folder() as own:
         left = {path.name for path in tmp_path.iterdir()}
-        assert left == {"qnnmem-held", "other-dead", "qnnmem-new", Path(own).name}
+        assert left == {held, new, Path(own).name, *users}
     assert lock is not None
     os.close(lock)

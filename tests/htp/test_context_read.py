@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,11 +25,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import MAX_TENSORS, context_from_bytes, read_context
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
+from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 
 pack, sized = pack_context, sized
+ENDLESS = Quantization(SCALE_OFFSET, (float("inf"),), (0,))
 
 
 def read(data: bytes) -> HtpContext:
@@ -63,7 +64,7 @@ def answer(data: bytes) -> str:
         context(),
         context(graph("a", shared_weights=7), graph("b", shared_weights=7), graph("")),
         context(context_tensors=(tensor("t", 9),)),
-        context(HtpGraph("v1 record", (), (tensor("y", 2),), 5, 4 << 20, 3, True, 6)),
+        context(HtpGraph("v1 record", (), (tensor("y", 2),), 4 << 20, 3, True, 6, spill_fill=5)),
         old_context(),
         old_context(old_graph("a"), old_graph("b", spill_fill=77)),
         old_context(format_version=(2, 3)),
@@ -78,20 +79,22 @@ def test_every_version_reads_back(made: HtpContext) -> None:
 names = st.text(max_size=20).filter(lambda text: text.isprintable())
 sizes = st.integers(0, 1 << 60)
 tensors = st.builds(
-    HtpTensor,
+    TensorInfo,
     id=st.integers(0, 2**32 - 1),
     name=names,
     type=st.sampled_from(TensorType),
     data_type=st.sampled_from(DataType),
     dimensions=st.lists(st.integers(0, 99), max_size=5).map(tuple),
     mem_type=st.sampled_from(TensorMemType),
-    scale=st.none(),
-    offset=st.none(),
+    quantization=st.none()
+    | st.builds(
+        Quantization,
+        st.just(SCALE_OFFSET),
+        st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False)),
+        st.tuples(st.integers(-(2**31), 0)),
+    ),
 )
-quantized = st.builds(
-    replace, tensors, scale=st.floats(width=32, allow_nan=False), offset=st.integers(-(2**31), 0)
-).filter(lambda t: t.scale not in (float("inf"), float("-inf")))
-some_tensors = st.lists(tensors | quantized, max_size=3).map(tuple)
+some_tensors = st.lists(tensors, max_size=3).map(tuple)
 graphs = st.builds(
     HtpGraph,
     name=names,
@@ -198,7 +201,7 @@ def test_versions_of_blob_and_metadata_must_agree() -> None:
         (context(graphs=()), "it holds no graphs"),
         (context(graph("n" * 65_537)), "65,537 entries, more than 65,536"),
         (context(info_version=2), "version 2 and type 2; known are 1, 3"),
-        (context(graph(inputs=(tensor("x", 1, scale=float("inf")),))), "not a finite number"),
+        (context(graph(inputs=(tensor("x", 1, quantization=ENDLESS),))), "not a finite number"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(made: HtpContext, words: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +112,10 @@ def test_tensors_are_those_of_the_model(contexts: dict[str, HtpContext]) -> None
     assert [tensor.name for tensor in graph.tensors] == ["x", "y"]
     for tensor in graph.tensors:
         assert tensor.dimensions == (1, 32, 17, 19)
-        assert (tensor.data_type, tensor.offset) == (DataType.UFIXED_POINT_8, -128)
-        assert tensor.scale == pytest.approx(0.05)
+        assert tensor.data_type is DataType.UFIXED_POINT_8
+        assert tensor.scale_offset is not None
+        assert tensor.scale_offset.offset == -128
+        assert tensor.scale_offset.scale == pytest.approx(0.05)
 
 
 def test_the_memory_type_survives(contexts: dict[str, HtpContext]) -> None:
@@ -169,7 +170,7 @@ def test_the_vendors_reader_agrees(folder: Path, case: str) -> None:
     with Worker() as worker:
         outcome = worker.ask(SystemInfoRequest(binary))
     assert outcome.is_done, outcome.sentence
-    mine = json.loads(json.dumps(asdict(read_context(binary))))
+    mine = to_builtins(read_context(binary))
     for key, theirs in outcome.result(SystemInfoReply).info.items():
         assert _same(mine[key], theirs), key
 

@@ -13,11 +13,12 @@ import pytest
 from context_writer import example_context, example_graph, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from qnnmem.contract.rules import QMEM, rules
 from qnnmem.errors import CannotTell, QnnError, UsageError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
@@ -38,17 +39,19 @@ from qnnmem.htp.qmem.table import (
 from qnnmem.provenance import Origin
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 from qnnmem.results.qmem import CopyTime, IoMode
 from qnnmem.targets.socs import find_soc
 
 RAW, MEMHANDLE = IoMode.RAW, IoMode.MEMHANDLE
 U8 = DataType.UFIXED_POINT_8
+HALVES = Quantization(SCALE_OFFSET, (0.5,), (0,))
 
 
-def tensor(name: str, *dimensions: int, mem_type: TensorMemType = TensorMemType.RAW) -> HtpTensor:
+def tensor(name: str, *dimensions: int, mem_type: TensorMemType = TensorMemType.RAW) -> TensorInfo:
     """Give an 8-bit tensor; names from y on are outputs."""
     kind = TensorType.APP_READ if name >= "y" else TensorType.APP_WRITE
-    return HtpTensor(1, name, kind, U8, dimensions, mem_type, 0.5, 0)
+    return TensorInfo(1, name, kind, U8, dimensions, HALVES, mem_type)
 
 
 def graph(mem_type: TensorMemType = TensorMemType.RAW) -> HtpGraph:
@@ -443,7 +446,7 @@ def test_graphs_of_a_context_add_up() -> None:
 
 def test_an_unknown_type_cannot_be_told() -> None:
     """A tensor whose size is not known makes no table."""
-    strange = replace(tensor("a", 3), data_type=DataType.UNDEFINED)
+    strange = structs.replace(tensor("a", 3), data_type=DataType.UNDEFINED)
     with pytest.raises(CannotTell, match="data type of tensor 'a'"):
         table(full(replace(graph(), inputs=(strange,))))
 
@@ -475,20 +478,20 @@ def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
     """Quantized values are plain integers of the same size."""
     import numpy
 
-    found = numpy_type(replace(tensor("a", 1), data_type=kind))
+    found = numpy_type(structs.replace(tensor("a", 1), data_type=kind))
     assert (found, numpy.dtype(found).itemsize) == (name, kind.nbytes(1))
 
 
 def test_four_bits_cannot_be_handed_over() -> None:
     """NumPy has no 4-bit values."""
     with pytest.raises(CannotTell, match="SFIXED_POINT_4"):
-        numpy_type(replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
+        numpy_type(structs.replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
 
 
 def test_made_up_inputs_have_the_right_size() -> None:
     """Each input gets its bytes, the same for the same seed; whole numbers stay small."""
-    whole = replace(tensor("a", 4), data_type=DataType.INT_32)
-    real = replace(tensor("b", 2, 3), data_type=DataType.FLOAT_16)
+    whole = structs.replace(tensor("a", 4), data_type=DataType.INT_32)
+    real = structs.replace(tensor("b", 2, 3), data_type=DataType.FLOAT_16)
     inputs = made_up_inputs(replace(graph(), inputs=(whole, real)), 3)
     assert {name: len(blob) for name, blob in inputs.items()} == {"a": 16, "b": 12}
     assert set(inputs["a"]) <= {0, 1}

@@ -18,7 +18,7 @@ from qnnmem import htp
 from qnnmem.contract.leaks import leaks, report
 from qnnmem.contract.rules import MEASURED, QMEM, rules
 from qnnmem.errors import NoCompiler, QnnError, UsageError
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileOptions, compile_model
 from qnnmem.htp.installed import INSTALL
@@ -28,7 +28,7 @@ from qnnmem.htp.qmem.layer import Places
 from qnnmem.htp.qmem.misuse import obstacle_to_misuse, try_misuses
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
-from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.qnn.tensor import QnnTensor, Quantization, TensorInfo
 from qnnmem.targets.socs import find_soc
 
 needs_library = pytest.mark.skipif(
@@ -72,10 +72,10 @@ CONTRACT = {
 }
 
 
-def tensor(number: int, name: str, size: int) -> HtpTensor:
+def tensor(number: int, name: str, size: int) -> TensorInfo:
     """Give an 8-bit tensor; names from y on are outputs."""
     kind = TensorType.APP_READ if name >= "y" else TensorType.APP_WRITE
-    return HtpTensor(number, name, kind, U8, (size,), TensorMemType.RAW, 0.5, 0)
+    return TensorInfo(number, name, kind, U8, (size,), Quantization(0, (0.5,), (0,)))
 
 
 def small_graph(**changes: Any) -> HtpGraph:

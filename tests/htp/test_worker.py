@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,10 +18,13 @@ from qnnmem.errors import CannotTell
 from qnnmem.htp import installed
 from qnnmem.htp.installed import check_platform, check_version
 from qnnmem.htp.library import library_there
+from qnnmem.htp.native import child
 from qnnmem.htp.requests import (
+    LibraryRefusal,
     LoadedBinary,
     LoadReply,
     LoadRequest,
+    Served,
     SystemInfoRequest,
     Tick,
     VersionsReply,
@@ -28,6 +32,7 @@ from qnnmem.htp.requests import (
     WaitRequest,
 )
 from qnnmem.htp.worker import LogTap, Worker, default_memory_limit
+from qnnmem.wire import decode
 
 MARK = b"[qnnmem] end of request"
 needs_library = pytest.mark.skipif(
@@ -134,6 +139,21 @@ def test_a_request_without_memory_is_told_apart(worker: Worker) -> None:
     outcome = worker.ask(VersionsRequest(), memory_limit=64 << 20)
     assert outcome.kind == "memory"
     assert worker.ask(VersionsRequest()).is_done
+
+
+def test_a_request_that_cannot_even_reply_says_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply for a lack of memory is made before memory can run out."""
+
+    def run_out(_served: Served) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(child, "_answer", run_out)
+    unused = os.open(os.devnull, os.O_WRONLY)
+    pid, results = child._start(Served(1, 1 << 30, Path(), VersionsRequest()), unused)
+    os.close(unused)
+    ended, reply = child._finish(pid, results)
+    assert ended.status == 0
+    assert decode(reply, LibraryRefusal) == LibraryRefusal("MemoryError", "versions", memory=True)
 
 
 @needs_library

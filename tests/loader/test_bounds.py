@@ -17,7 +17,6 @@ from qnnmem.loader.dlc.program import Composed
 from qnnmem.loader.model_checks import check_model
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
-from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
 from qnnmem.units import MAX_BYTES, MAX_RANK
 from qnnmem.wire import decode, encode
 
@@ -156,7 +155,7 @@ def test_a_reshape_of_a_dlc_keeps_the_number_of_elements() -> None:
     """The vendor's reader does not check it."""
     kinds = (TensorType.APP_WRITE, TensorType.APP_READ)
     tensors = tuple(
-        ComposedTensor(at, f"t{at}", kind, DataType.FLOAT_32, (4 + at,), None, 0, None)
+        ComposedTensor(at, f"t{at}", kind, DataType.FLOAT_32, (4 + at,))
         for at, kind in enumerate(kinds)
     )
     op = ComposedOp("r", "qti.aisw", "Reshape", (0,), (1,), {}, {})
@@ -166,9 +165,9 @@ def test_a_reshape_of_a_dlc_keeps_the_number_of_elements() -> None:
 
 def test_a_child_cannot_name_too_many_dimensions() -> None:
     """The answer of a reader that runs elsewhere is checked as the file is."""
-    tensor = RecordedTensor(1, "t", TensorType.APP_WRITE, DataType.FLOAT_32, MANY)
+    tensor = ComposedTensor(1, "t", TensorType.APP_WRITE, DataType.FLOAT_32, MANY)
     with pytest.raises(ValueError, match=f"length <= {MAX_RANK}"):
-        decode(encode(Composed([RecordedGraph("g")], [tensor])), Composed)
+        decode(encode(Composed([ComposedGraph("g", (), ())], [tensor])), Composed)
 
 
 def test_a_dimension_and_a_shape_that_disagree_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import random
 import re
 from ctypes import pointer, sizeof  # noqa: TID251  structs as the library fills them
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import jsonschema
 import numpy as np
 import pytest
 from command_line import exit_code, run, sentence
+from msgspec.structs import replace
 
 from qnnmem.child import ChildProcess
 from qnnmem.errors import CannotTell, ChildLost, LoadError
@@ -28,8 +28,9 @@ from qnnmem.loader.dlc.translate import translate
 from qnnmem.planner import plan_model
 from qnnmem.qnn.abi import CMapping, CMappingPair, COpMapping, COpMappingV1
 from qnnmem.qnn.enums import DataType, TensorType
-from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor, Quantization
+from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
 from qnnmem.qnn.package import package_folder
+from qnnmem.qnn.tensor import Quantization
 from qnnmem.quiet_onnxruntime import exact_session
 from qnnmem.results.schema import load_schema
 
@@ -433,7 +434,9 @@ def stored(number: int, values: Any) -> ComposedTensor:
     kind = DataType.FLOAT_32
     size = data.nbytes
     return ComposedTensor(
-        number, f"t{number}", TensorType.STATIC, kind, data.shape, None, size, data.tobytes()
+        *(number, f"t{number}", TensorType.STATIC, kind, data.shape),
+        stored_bytes=size,
+        data=data.tobytes(),
     )
 
 
@@ -456,8 +459,9 @@ def test_a_convolution_along_one_axis() -> None:
     tensors = [floats(1, TensorType.APP_WRITE, 1, 9, 2), stored(2, w)]
     tensors.append(floats(3, TensorType.APP_READ, 1, 4, 4))
     pads = ComposedTensor(
-        *(9, "p", TensorType.STATIC, DataType.UINT_32, (2,), None, 8),
-        np.array([1, 0], "u4").tobytes(),
+        *(9, "p", TensorType.STATIC, DataType.UINT_32, (2,)),
+        stored_bytes=8,
+        data=np.array([1, 0], "u4").tobytes(),
     )
     scalars = {"stride": 2, "dilation": 1}
     op = ComposedOp("a", "qti.aisw", "Conv1d", (1, 2), (3,), scalars, {"pad_amount": pads})

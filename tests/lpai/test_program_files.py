@@ -86,10 +86,10 @@ def test_a_trace_with_another_file_is_noticed() -> None:
     before = (
         "11 +++\n"
         + opened.format("/lib/a.so")
-        + opened.format("/t/qnnmem-traps-0/work/hostile.bin")
+        + opened.format("/t/program-traps-0/work/hostile.bin")
     )
     assert tool.unexpected(before + missing) == []
     assert tool.unexpected(before + opened.format("/etc/passwd")) == ["/etc/passwd"]
     assert tool.unexpected(before + opened.format("/etc/passwd").replace("12", "11")) == []
-    canary = "/t/qnnmem-traps-0/place/canary"
+    canary = "/t/program-traps-0/place/canary"
     assert tool.unexpected(before + opened.format(canary)) == [canary]

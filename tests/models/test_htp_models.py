@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fetched import ENTRIES, TOOL
+from msgspec import to_builtins
 
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext
@@ -104,7 +103,7 @@ def test_three_witnesses_agree_on_the_bill(
         assert context.file_bytes == CONTEXT_BYTES[name]
     outcome = worker.ask(SystemInfoRequest(binary))
     assert outcome.is_done, outcome.sentence
-    mine = json.loads(json.dumps(asdict(context)))
+    mine = to_builtins(context)
     assert [
         k for k, theirs in outcome.result(SystemInfoReply).info.items() if not same(mine[k], theirs)
     ] == []

@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import patient
 
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, Progress, plan, plan_problem, verify
@@ -19,9 +20,10 @@ def buf(name: str, size: int, lower: int, upper: int, align: int = 1) -> Buffer:
     return Buffer(name, Bytes(size), Span(Step(lower), Step(upper)), Align(align))
 
 
-def solve(*buffers: Buffer, seconds: float = 10.0, seed: int = 0) -> Plan:
-    """Plan without a capacity."""
-    answer = plan_problem(Problem(buffers), seconds, seed=seed)
+def solve(*buffers: Buffer, seconds: float | None = None, seed: int = 0) -> Plan:
+    """Plan without a capacity, by default with time enough for a proof on a busy machine."""
+    limit = patient(10) if seconds is None else seconds
+    answer = plan_problem(Problem(buffers), limit, seed=seed)
     assert isinstance(answer, Plan)
     return answer
 

@@ -133,7 +133,7 @@ def test_results_and_files_are_there_after_a_restart_and_halves_are_gone(tmp_pat
     with serving(tmp_path) as first:
         job = first.read("a.csv", b"id,lower,upper,size\na,0,2,640\n")
     (tmp_path / "files" / "0123456789abcdef").write_bytes(b"half")
-    (tmp_path / "work" / ".qnnmem-left").mkdir()
+    (tmp_path / "work" / ".qnnmem-left0000").mkdir()
     (tmp_path / "made" / ("0" * 64)).mkdir()
     with serving(tmp_path) as second:
         state = second.get("/api/state").values

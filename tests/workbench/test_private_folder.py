@@ -147,7 +147,7 @@ def test_other_things_that_came_later_stay_as_they_are(tmp_path: Path) -> None:
     for one in others:
         one.parent.mkdir(exist_ok=True)
         one.write_text("mine")
-    left = tmp_path / "work" / ".qnnmem-killed"
+    left = tmp_path / "work" / ".qnnmem-killed00"
     left.mkdir()
     notes = mode(tmp_path / "notes.txt")
     with closing(Bench(tmp_path, keeps_spare=False)):

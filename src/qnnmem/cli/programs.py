@@ -163,8 +163,8 @@ def _render_watched(report: WatchResult, form: str, trace: Path) -> Iterator[str
 
 def _fail_each(program: WatchOptions, meant: str, most_runs: int, output: Output) -> int:
     from qnnmem.programs.functions import number_of
-    from qnnmem.programs.watch.fail_each import fail_each
     from qnnmem.programs.watch.injections import read_code
+    from qnnmem.programs.watch.watch_run import fail_each
     from qnnmem.report import fail_each as written
     from qnnmem.results.schema import encode
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from qnnmem.htp.binary.context import GraphRam
+
 _KIB = 1 << 10
 _MIB = 1 << 20
 
@@ -93,21 +95,6 @@ class DdrTraffic:
 
 
 @dataclass(frozen=True, slots=True)
-class RamSummary:
-    """What the compiler says one graph needs; the binary carries the same numbers."""
-
-    spill_fill: int
-    native_k: int | None = None
-    native_v: int | None = None
-    safe_share_io: bool | None = None
-    io: int | None = None
-    op_data: int | None = None
-    const: int | None = None
-    ddr_tensors: int | None = None
-    shared_weights: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PdGraph:
     """The parts of the loader's estimate for one graph."""
 
@@ -138,7 +125,7 @@ class CompileLog:
     vtcm_size: int | None = None  # bytes that the compiler really used
     memory_alloc_limit: int | None = None  # bytes per graph
     traffic: tuple[DdrTraffic, ...] = ()  # one for each graph
-    ram_summary: tuple[RamSummary, ...] = ()
+    ram_summary: tuple[GraphRam, ...] = ()
     pd_estimates: tuple[PdEstimate, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     codes: tuple[int, ...] = ()  # QNN error codes in order of appearance
@@ -235,7 +222,7 @@ def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
         vtcm_size=int(vtcm) if vtcm and vtcm.isdigit() else None,
         memory_alloc_limit=int(limit) * _MIB if limit and limit.isdigit() else None,
         traffic=tuple(draft.traffic()),
-        ram_summary=tuple(RamSummary(**fields) for fields in draft.ram),
+        ram_summary=tuple(GraphRam(**fields) for fields in draft.ram),
         pd_estimates=tuple(draft.estimates()),
         refusals=tuple(find_refusals(cleaned)),
         codes=tuple(draft.codes),

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, field
 from qnnmem.calibration import Sample
 from qnnmem.deadline import Deadline
 from qnnmem.htp.log import LogLine
-from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
+from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.wire import ByteCount, Seconds, WireMessage
 
 OWN_MARK = "[qnnmem]"  # begins the lines of a log that are not the library's
@@ -81,8 +81,8 @@ class CompileReply(WireMessage, frozen=True):
 class ListenReply(WireMessage, frozen=True):
     """What ONNX Runtime composes, and the nodes that it keeps for itself."""
 
-    graphs: list[RecordedGraph]
-    shared: list[RecordedTensor]
+    graphs: list[ComposedGraph]
+    shared: list[ComposedTensor]
     on_cpu: list[Node]
     on_htp: ByteCount
     data: Path | None = None  # bytes of constants

@@ -6,13 +6,16 @@ Readers of the vendor's JSON find what they know; everything of ours is under th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from qnnmem.ir import DType
 from qnnmem.lpai.binary import MAJOR, MINOR, pack
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place, Quant
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place
 from qnnmem.lpai.tcm import TcmVerdict, judge_binary
 from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.qnn.enums import DataType, TensorType
+from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
+from qnnmem.results.context import VendorBinaryInfo, VendorGraph, VendorGraphInfo
 from qnnmem.results.inspect import (
     InspectDocument,
     InspectedBinary,
@@ -20,19 +23,13 @@ from qnnmem.results.inspect import (
     InspectedGraph,
     InspectedState,
     InspectedTensor,
-    VendorBinaryInfo,
-    VendorEncoding,
-    VendorGraph,
-    VendorGraphInfo,
-    VendorScaleOffset,
-    VendorTensor,
-    VendorTensorInfo,
 )
 
 # The interface this runtime follows: QNN headers of SDK 2.36.
 CORE_API = "2.27.0"
 LPAI_API = "2.19.0"
 BLOB_VERSION = "1.0.0"
+_LPAI: Final = 12  # backend
 
 _PACKED = {DType.INT4: DataType.SFIXED_POINT_4, DType.UINT4: DataType.UFIXED_POINT_4}
 _QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if data.bits >= 8}
@@ -47,13 +44,17 @@ def binary_info(context: CompiledContext, file_bytes: int | None = None) -> Insp
         file_bytes = sum(len(piece) for piece in pack(context))
     tcm = judge_binary(context, file_bytes)
     info = VendorBinaryInfo(
+        backend_id=_LPAI,
         build_id=context.producer,
         core_api_version=CORE_API,
         backend_api_version=LPAI_API,
         context_blob_version=BLOB_VERSION,
         context_blob_size=file_bytes,
         num_graphs=len(context.graphs),
-        graphs=tuple(VendorGraph(_graph(graph)) for graph in context.graphs),
+        graphs=tuple(
+            VendorGraph(VendorGraphInfo.of(graph.name, *io_tensors(graph), with_mem_type=False))
+            for graph in context.graphs
+        ),
     )
     ours = InspectedBinary(
         producer=context.producer,
@@ -75,57 +76,23 @@ def data_type(dtype: DType, quantized: bool) -> DataType:
     return _QNN_TYPES.get((dtype.value, True), plain) if quantized else plain
 
 
-# --- The vendor's part ---------------------------------------------------------------------------
+def io_tensors(graph: CompiledGraph) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """Inputs and outputs of a graph, state not among them."""
+
+    def side(names: Iterable[str], kind: TensorType, first: int) -> tuple[TensorInfo, ...]:
+        return tuple(_tensor(graph, name, kind, at) for at, name in enumerate(names, first))
+
+    outputs = side(graph.outputs, TensorType.APP_READ, len(graph.inputs))
+    return side(graph.inputs, TensorType.APP_WRITE, 0), outputs
 
 
-def _graph(graph: CompiledGraph) -> VendorGraphInfo:
-    inputs, outputs = graph.inputs, graph.outputs
-    return VendorGraphInfo(
-        graph_name=graph.name,
-        num_graph_inputs=len(inputs),
-        graph_inputs=_tensors(graph, inputs, TensorType.APP_WRITE, 0),
-        num_graph_outputs=len(outputs),
-        graph_outputs=_tensors(graph, outputs, TensorType.APP_READ, len(inputs)),
-    )
-
-
-def _tensors(
-    graph: CompiledGraph, names: Iterable[str], kind: TensorType, first: int
-) -> tuple[VendorTensor, ...]:
-    return tuple(
-        VendorTensor(_tensor(graph, name, kind, number)) for number, name in enumerate(names, first)
-    )
-
-
-def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> VendorTensorInfo:
+def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> TensorInfo:
     tensor, quant = graph.model.tensors[name], graph.quants.get(name)
-    return VendorTensorInfo(
-        id=number,
-        name=name,
-        type=f"QNN_TENSOR_TYPE_{kind.name}",
-        data_type=f"QNN_DATATYPE_{data_type(tensor.dtype, quant is not None).name}",
-        quantize_params=_encoding(quant),
-        rank=len(tensor.shape),
-        dimensions=tuple(tensor.shape),
-    )
-
-
-def _encoding(quant: Quant | None) -> VendorEncoding:
-    """QNN's offset is added where ONNX's zero point is subtracted.
-
-    Public readers look into `scaleOffset` without asking whether it is defined, so it is there.
-    """
-    if quant is None:
-        return VendorEncoding(
-            "QNN_DEFINITION_UNDEFINED",
-            "QNN_QUANTIZATION_ENCODING_UNDEFINED",
-            VendorScaleOffset(0.0, 0),
-        )
-    return VendorEncoding(
-        "QNN_DEFINITION_DEFINED",
-        "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET",
-        VendorScaleOffset(quant.scale, -quant.zero_point),
-    )
+    encoding = None
+    if quant is not None:  # QNN's offset is added where ONNX's zero point is subtracted
+        encoding = Quantization(SCALE_OFFSET, (quant.scale,), (-quant.zero_point,))
+    kept = data_type(tensor.dtype, quant is not None)
+    return TensorInfo(number, name, kind, kept, tuple(tensor.shape), encoding)
 
 
 # --- Our part ------------------------------------------------------------------------------------

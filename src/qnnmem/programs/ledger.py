@@ -16,8 +16,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from qnnmem.errors import Fault
 from qnnmem.programs.functions import FUNCTIONS
-from qnnmem.programs.wire import Hangup
 from qnnmem.results.programs import NotChecked
 from qnnmem.text import counted
 
@@ -36,6 +36,14 @@ _MOST_MAPS = 16 << 20
 _DAMAGED = "the program has overwritten or removed the count of its calls"
 _SAID = 4  # parts that a verdict names
 _LISTED = 10  # threads that the text names
+
+
+class Hangup(Fault):
+    """The program is gone, or sent a malformed message."""
+
+
+class TurnedAway(Hangup):
+    """There is no room for the program; its calls are not checked."""
 
 
 def in_words(missed: Sequence[NotChecked]) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from qnnmem.errors import Fault
-from qnnmem.programs.wire import TurnedAway
+from qnnmem.programs.ledger import TurnedAway
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,6 +6,7 @@ reading them after it was freed is an error, as with every other handle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
@@ -54,10 +55,10 @@ class _Lent:
         return object.__getattribute__(self, name)
 
     def __repr__(self) -> str:
-        return _shown(self, self._owner)
+        names = (member.name for member in fields(self) if member.repr)
+        return _shown(self, names, self._owner)
 
 
-@dataclass(slots=True, repr=False)
 class SystemTensor(QnnTensor):
     """`Qnn_Tensor_t` of a system context: name and dimensions are pointers into its memory.
 
@@ -65,7 +66,7 @@ class SystemTensor(QnnTensor):
     to, and gives a tensor that outlives the system context.
     """
 
-    owner: Lender | None = field(default=None, repr=False, compare=False)
+    owner: Lender | None = None
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("name", "dimensions", "nbytes"):
@@ -75,10 +76,10 @@ class SystemTensor(QnnTensor):
         return object.__getattribute__(self, name)
 
     def __repr__(self) -> str:
-        return _shown(self, self.owner)
+        return _shown(self, QnnTensor.__struct_fields__, self.owner)
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> QnnTensor:
-        return QnnTensor(**{one.name: getattr(self, one.name) for one in fields(QnnTensor)})
+        return QnnTensor(*(getattr(self, name) for name in QnnTensor.__struct_fields__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -250,12 +251,12 @@ class BinaryInfoV3(BinaryInfo):
         return len(self.context_metadata)
 
 
-def _shown(struct: _Lent | SystemTensor, owner: Lender | None) -> str:
-    """What a dataclass shows of itself, unless there is nothing to be shown any more."""
+def _shown(struct: _Lent | SystemTensor, names: Iterable[str], owner: Lender | None) -> str:
+    """The struct as text; a freed one has no members to show."""
     kind = type(struct).__name__
     if owner is not None and owner.is_freed:
         return f"<{kind} of a system context that was freed>"
-    values = (f"{one.name}={getattr(struct, one.name)!r}" for one in fields(struct) if one.repr)
+    values = (f"{name}={getattr(struct, name)!r}" for name in names)
     return f"{kind}({', '.join(values)})"
 
 

@@ -35,7 +35,7 @@ class CEnum(IntEnum):
     @property
     def c_name(self) -> str:
         """The name in C, e.g. `QNN_LPAI_MEM_TYPE_DDR`."""
-        return next(name for name, member in self.c_names().items() if member is self)
+        return f"{self._prefix}{self._ends.get(self.name, self.name)}"
 
     @classmethod
     def c_names(cls) -> dict[str, CEnum]:

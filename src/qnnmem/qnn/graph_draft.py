@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
 from qnnmem.errors import UsageError
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
-from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedOp, ComposedTensor, Quantization
-from qnnmem.qnn.tensor import ScaleOffset
+from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedOp, ComposedTensor
+from qnnmem.qnn.tensor import AXIS_SCALE_OFFSET, SCALE_OFFSET, Quantization, ScaleOffset
 from qnnmem.text import counted, quote
 
 PACKAGE = "qti.aisw"  # of the operators that every backend has
@@ -19,7 +19,6 @@ Fail = Callable[[int, str, str], NoReturn]  # a code, a sentence, the call
 _CREATE, _ADD = "QnnTensor_createGraphTensor", "QnnGraph_addNode"
 _EXISTS, _BAD_TENSOR = 7003, 7004
 _INVALID_TENSOR, _BAD_OP, _FINALIZED = 6004, 6005, 6024
-_SCALE_OFFSET, _AXIS = range(2)
 _LARGEST = 0xFFFFFFFF
 
 
@@ -122,7 +121,7 @@ class GraphDraft:
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
         """A tensor with its values, which static ones have and no others."""
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         if tensor.type not in STATIC:
             if data is not None:
@@ -193,12 +192,12 @@ def _dimensions(dimensions: Sequence[int]) -> tuple[int, ...]:
 def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | None:
     expect(given, (ScaleOffset, Quantization, type(None)), "quantize_params are a ScaleOffset")
     if isinstance(given, ScaleOffset):
-        return Quantization(_SCALE_OFFSET, (float(given.scale),), (int(given.offset),))
+        return Quantization(SCALE_OFFSET, (float(given.scale),), (int(given.offset),))
     if given is not None and (
-        given.encoding not in (_SCALE_OFFSET, _AXIS)
+        given.encoding not in (SCALE_OFFSET, AXIS_SCALE_OFFSET)
         or len(given.scales) != len(given.offsets)
         or not given.scales
-        or (given.axis is None) == (given.encoding == _AXIS)
+        or (given.axis is None) == (given.encoding == AXIS_SCALE_OFFSET)
     ):
         raise UsageError("a quantization has a scale and an offset, or several along an axis")
     return given

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -50,10 +51,9 @@ def _graph_lines(graph: HtpGraph) -> Iterator[str]:
             yield f"    and {len(tensors) - SHOWN} more; --json has them all"
 
 
-def _tensor_line(tensor: HtpTensor) -> str:
+def _tensor_line(tensor: TensorInfo) -> str:
     shape = "x".join(map(str, tensor.dimensions)) or "scalar"
-    quant = ""
-    if tensor.scale is not None and tensor.offset is not None:
-        quant = f", scale {tensor.scale:.6g} offset {tensor.offset}"
+    pair = tensor.scale_offset
+    quant = "" if pair is None else f", scale {pair.scale:.6g} offset {pair.offset}"
     what = f"{tensor.data_type.name} {shape}, {counted(tensor.nbytes, 'byte')}{quant}"
     return f"{shorten(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"

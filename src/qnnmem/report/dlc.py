@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from qnnmem.qnn.tensor import Quantization
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.results.dlc import DlcGraph, DlcQuantization, DlcResult, DlcTensor
+from qnnmem.results.dlc import DlcGraph, DlcResult, DlcTensor
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
@@ -83,7 +84,7 @@ def _tensor_line(tensor: DlcTensor) -> str:
     return f"{shorten(tensor.name)}  {what}{_quantization_words(tensor.quantization)}"
 
 
-def _quantization_words(quant: DlcQuantization | None) -> str:
+def _quantization_words(quant: Quantization | None) -> str:
     if quant is None:
         return ""
     if not quant.scales:

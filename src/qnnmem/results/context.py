@@ -1,15 +1,16 @@
-"""A context binary for HTP: nested the way qnn-context-binary-utility nests it, ours inside.
+"""A context binary: nested the way qnn-context-binary-utility nests it, ours inside.
 
 Readers of the vendor's JSON find what they know; everything of ours is under the key `qnnmem`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from qnnmem.results.inspect import VendorEncoding
+from qnnmem.qnn.tensor import ScaleOffset, TensorInfo
 from qnnmem.results.result import Count, Result, describe
 from qnnmem.text import counted
 
@@ -45,10 +46,29 @@ class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-ht
         return counted(len(self.graphs), "graph")
 
 
-# --- The vendor's part ---------------------------------------------------------------------------
+# --- The vendor's part: names as qnn-context-binary-utility writes them --------------------------
 
 
-class ContextTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+class VendorEncoding(Struct, frozen=True, rename="camel"):
+    """The encoding of a tensor; QNN adds the offset that ONNX subtracts as zero point."""
+
+    definition: Literal["QNN_DEFINITION_DEFINED", "QNN_DEFINITION_UNDEFINED"]
+    quantization_encoding: Literal[
+        "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_UNDEFINED"
+    ]
+    # Public readers look into this one without asking whether it is defined.
+    scale_offset: ScaleOffset
+
+    @classmethod
+    def of(cls, pair: ScaleOffset | None) -> Self:
+        """The encoding of a whole tensor."""
+        if pair is None:
+            nothing = ScaleOffset(0.0, 0)
+            return cls("QNN_DEFINITION_UNDEFINED", "QNN_QUANTIZATION_ENCODING_UNDEFINED", nothing)
+        return cls("QNN_DEFINITION_DEFINED", "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", pair)
+
+
+class VendorTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """A tensor as the vendor's tool describes it."""
 
     id: Count = 0
@@ -59,16 +79,30 @@ class ContextTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     quantize_params: VendorEncoding | None = None
     rank: Count = 0
     dimensions: tuple[Count, ...] = ()
-    mem_type: Annotated[str, Meta(pattern="^QNN_TENSORMEMTYPE_[A-Z_]+$")] = (
-        "QNN_TENSORMEMTYPE_UNDEFINED"
-    )
+    mem_type: Annotated[str, Meta(pattern="^QNN_TENSORMEMTYPE_[A-Z_]+$")] | UnsetType = UNSET
 
 
-class ContextTensor(Struct, frozen=True):
+class VendorTensor(Struct, frozen=True):
     """A tensor and the version of its struct."""
 
-    info: ContextTensorInfo
+    info: VendorTensorInfo
     version: Literal[1] = 1
+
+    @classmethod
+    def of(cls, tensor: TensorInfo, *, with_mem_type: bool) -> Self:
+        """Describe a tensor as the vendor's tool does; binaries for LPAI have no memory types."""
+        return cls(
+            VendorTensorInfo(
+                id=tensor.id,
+                name=tensor.name,
+                type=tensor.type.c_name,
+                data_type=tensor.data_type.c_name,
+                quantize_params=VendorEncoding.of(tensor.scale_offset),
+                rank=len(tensor.dimensions),
+                dimensions=tensor.dimensions,
+                mem_type=tensor.mem_type.c_name if with_mem_type else UNSET,
+            )
+        )
 
 
 class BlobInfo(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -108,22 +142,48 @@ class BlobV2(Struct, frozen=True):
     version: Literal[2] = 2
 
 
-class ContextGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """A graph as the vendor's tool describes it."""
 
     graph_name: str
     num_graph_inputs: Count = 0
-    graph_inputs: tuple[ContextTensor, ...] = ()
+    graph_inputs: tuple[VendorTensor, ...] = ()
     num_graph_outputs: Count = 0
-    graph_outputs: tuple[ContextTensor, ...] = ()
+    graph_outputs: tuple[VendorTensor, ...] = ()
     graph_blob_info: Blob | UnsetType = UNSET
     graph_blob_info_v2: BlobV2 | UnsetType = field(default=UNSET, name="graphBlobInfoV2")
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        inputs: Iterable[TensorInfo],
+        outputs: Iterable[TensorInfo],
+        blob: Blob | UnsetType = UNSET,
+        second_blob: BlobV2 | UnsetType = UNSET,
+        *,
+        with_mem_type: bool,
+    ) -> Self:
+        """Describe a graph as the vendor's tool does."""
+        sides = [
+            tuple(VendorTensor.of(tensor, with_mem_type=with_mem_type) for tensor in side)
+            for side in (inputs, outputs)
+        ]
+        return cls(
+            graph_name=name,
+            num_graph_inputs=len(sides[0]),
+            graph_inputs=sides[0],
+            num_graph_outputs=len(sides[1]),
+            graph_outputs=sides[1],
+            graph_blob_info=blob,
+            graph_blob_info_v2=second_blob,
+        )
 
-class GraphEntry(Struct, frozen=True):
+
+class VendorGraph(Struct, frozen=True):
     """A graph and the version of its struct: 3 with a record of its blob."""
 
-    info: ContextGraphInfo
+    info: VendorGraphInfo
     version: Literal[1, 3] = 1
 
 
@@ -140,10 +200,10 @@ class ContextMetadata(Struct, frozen=True):
     version: Literal[1] = 1
 
 
-class ContextInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A context as the vendor's tool describes it."""
+class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A context binary as the vendor's tool describes it."""
 
-    backend_id: Literal[6] = 6  # HTP
+    backend_id: Annotated[Literal[6, 12], describe("6 is HTP, 12 is LPAI.")] = 6
     build_id: str = ""
     core_api_version: Version = "0.0.0"
     backend_api_version: Version = "0.0.0"
@@ -151,9 +211,9 @@ class ContextInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     context_blob_version: Version = "0.0.0"
     context_blob_size: Count = 0
     num_context_tensors: Count = 0
-    context_tensors: tuple[ContextTensor, ...] = ()
+    context_tensors: tuple[VendorTensor, ...] = ()
     num_graphs: Count = 0
-    graphs: tuple[GraphEntry, ...] = ()
+    graphs: tuple[VendorGraph, ...] = ()
     context_metadata: ContextMetadata | UnsetType = UNSET
     soc_model: Count | UnsetType = UNSET
 
@@ -161,6 +221,6 @@ class ContextInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 class ContextDocument(Struct, frozen=True, kw_only=True):
     """A context binary for HTP with the vendor's nesting around what is ours."""
 
-    info: ContextInfo = field(default_factory=ContextInfo)
+    info: VendorBinaryInfo = field(default_factory=VendorBinaryInfo)
     version: Literal[1, 3] = 1
     qnnmem: InspectedContext

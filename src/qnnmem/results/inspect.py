@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from qnnmem.results.context import VendorBinaryInfo
 from qnnmem.results.plan import BufferPool, PlanBuffer, PlanMap, TcmAnswer
 from qnnmem.results.result import Count, Difference, Positive, Result, describe
 from qnnmem.text import counted
@@ -139,79 +140,6 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
     def summary(self) -> str:
         """The result in a line."""
         return counted(len(self.graphs), "graph")
-
-
-# --- The vendor's part: names as qnn-context-binary-utility writes them --------------------------
-
-
-class VendorScaleOffset(Struct, frozen=True):
-    """A quantization; QNN adds the offset that ONNX subtracts as zero point."""
-
-    scale: Annotated[float, Meta(ge=0)]
-    offset: int
-
-
-class VendorEncoding(Struct, frozen=True, rename="camel"):
-    """The encoding of a tensor; `scaleOffset` is there also where it is undefined."""
-
-    definition: Literal["QNN_DEFINITION_DEFINED", "QNN_DEFINITION_UNDEFINED"]
-    quantization_encoding: Literal[
-        "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_UNDEFINED"
-    ]
-    scale_offset: VendorScaleOffset
-
-
-class VendorTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An input or output of a graph."""
-
-    id: Count
-    name: str
-    type: Annotated[str, Meta(pattern="^QNN_TENSOR_TYPE_APP_(WRITE|READ)$")]
-    data_format: Literal[0] = 0  # QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER
-    data_type: Annotated[str, Meta(pattern="^QNN_DATATYPE_[A-Z0-9_]+$")]
-    quantize_params: VendorEncoding
-    rank: Count
-    dimensions: tuple[Count, ...]
-
-
-class VendorTensor(Struct, frozen=True):
-    """A tensor and the version of its struct."""
-
-    info: VendorTensorInfo
-    version: Literal[1] = 1
-
-
-class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A graph."""
-
-    graph_name: str
-    num_graph_inputs: Count
-    graph_inputs: tuple[VendorTensor, ...]
-    num_graph_outputs: Count
-    graph_outputs: tuple[VendorTensor, ...]
-
-
-class VendorGraph(Struct, frozen=True):
-    """A graph and the version of its struct."""
-
-    info: VendorGraphInfo
-    version: Literal[1] = 1
-
-
-class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A context binary."""
-
-    backend_id: Literal[12] = 12  # LPAI
-    build_id: str
-    core_api_version: str
-    backend_api_version: str
-    soc_version: str = ""
-    context_blob_version: str
-    context_blob_size: Count
-    num_context_tensors: Literal[0] = 0
-    context_tensors: tuple[Any, ...] = ()
-    num_graphs: Positive
-    graphs: tuple[VendorGraph, ...]
 
 
 class InspectDocument(Struct, frozen=True, kw_only=True):

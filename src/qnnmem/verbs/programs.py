@@ -23,8 +23,8 @@ def check_program(
 ) -> ClientResult:
     """Run a program under the contract; `say` gets every finding at once."""
     from qnnmem.programs.check.client_run import ClientOptions, check_client
-    from qnnmem.programs.check.execution_limits import ExecutionLimits
-    from qnnmem.programs.check.suppressions import read_suppressions
+    from qnnmem.programs.check.client_session import ExecutionLimits
+    from qnnmem.programs.check.findings import read_suppressions
 
     known = tuple(one for path in options.suppress for one in read_suppressions(Path(path)))
     program = ClientOptions(

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
-from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
+from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.tensor import TensorInfo
 
 Version = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class HtpTensor:
-    """An input, an output or a context tensor; the real value is `(integer + offset) * scale`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRam:
+    """What the compiler says one graph needs, in its log and in the binary.
 
-    id: int
-    name: str
-    type: TensorType
-    data_type: DataType  # UNDEFINED for a type that is not known here
-    dimensions: tuple[int, ...]
-    mem_type: TensorMemType
-    scale: float | None = None
-    offset: int | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensor itself; 0 when the data type is not known."""
-        return self.data_type.nbytes(prod(self.dimensions))
-
-
-@dataclass(frozen=True, slots=True)
-class HtpGraph:
-    """One compiled graph; sizes are bytes, None where the file does not say.
-
-    Files of SDK 2.25 and before hold only spill/fill, those up to 2.34 nothing from `native_k` on.
+    Sizes are bytes, None where the file does not say: files of SDK 2.25 and before hold only
+    spill/fill, those up to 2.34 nothing else here.
     """
 
-    name: str
-    inputs: tuple[HtpTensor, ...]
-    outputs: tuple[HtpTensor, ...]
     spill_fill: int | None = None
-    vtcm: int | None = None  # as stored: 4 MiB also when nothing was set
-    optimization_level: int | None = None
-    dlbc: bool | None = None
-    hvx_threads: int | None = None
     native_k: int | None = None
     native_v: int | None = None
     safe_share_io: bool | None = None
@@ -53,8 +28,21 @@ class HtpGraph:
     ddr_tensors: int | None = None
     shared_weights: int | None = None  # of the whole context, the same in each of its graphs
 
+
+@dataclass(frozen=True, slots=True)
+class HtpGraph(GraphRam):
+    """One compiled graph."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    vtcm: int | None = None  # bytes as stored: 4 MiB also when nothing was set
+    optimization_level: int | None = None
+    dlbc: bool | None = None
+    hvx_threads: int | None = None
+
     @property
-    def tensors(self) -> tuple[HtpTensor, ...]:
+    def tensors(self) -> tuple[TensorInfo, ...]:
         """Inputs, then outputs."""
         return self.inputs + self.outputs
 
@@ -81,6 +69,6 @@ class HtpContext:
     blob_version: Version
     blob_bytes: int
     graphs: tuple[HtpGraph, ...]
-    context_tensors: tuple[HtpTensor, ...]
+    context_tensors: tuple[TensorInfo, ...]
     file_bytes: int
     soc_version: str = ""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import UNSET
 
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, Version
 from qnnmem.results.context import (
     Blob,
     BlobInfo,
@@ -14,16 +12,14 @@ from qnnmem.results.context import (
     BlobV2,
     ContextDocument,
     ContextGraph,
-    ContextGraphInfo,
-    ContextInfo,
     ContextMetadata,
     ContextMetadataInfo,
-    ContextTensor,
-    ContextTensorInfo,
-    GraphEntry,
     InspectedContext,
+    VendorBinaryInfo,
+    VendorGraph,
+    VendorGraphInfo,
+    VendorTensor,
 )
-from qnnmem.results.inspect import VendorEncoding, VendorScaleOffset
 
 _MIB = 1 << 20
 
@@ -31,7 +27,7 @@ _MIB = 1 << 20
 def describe_context(context: HtpContext) -> ContextDocument:
     """Everything about a context except compiled code and weights."""
     arch = context.dsp_arch
-    info = ContextInfo(
+    info = VendorBinaryInfo(
         backend_id=context.backend_id,  # type: ignore[arg-type]  # readers refuse others
         build_id=context.build_id,
         core_api_version=_dots(context.core_api),
@@ -40,7 +36,9 @@ def describe_context(context: HtpContext) -> ContextDocument:
         context_blob_version=_dots(context.blob_version),
         context_blob_size=context.blob_bytes,
         num_context_tensors=len(context.context_tensors),
-        context_tensors=_tensors(context.context_tensors),
+        context_tensors=tuple(
+            VendorTensor.of(tensor, with_mem_type=True) for tensor in context.context_tensors
+        ),
         num_graphs=len(context.graphs),
         graphs=tuple(map(_graph, context.graphs)),
         context_metadata=UNSET if arch is None else ContextMetadata(ContextMetadataInfo(arch)),
@@ -54,21 +52,18 @@ def describe_context(context: HtpContext) -> ContextDocument:
     return ContextDocument(info=info, version=3 if context.info_version == 3 else 1, qnnmem=ours)
 
 
-def _graph(graph: HtpGraph) -> GraphEntry:
-    return GraphEntry(
-        ContextGraphInfo(
-            graph_name=graph.name,
-            num_graph_inputs=len(graph.inputs),
-            graph_inputs=_tensors(graph.inputs),
-            num_graph_outputs=len(graph.outputs),
-            graph_outputs=_tensors(graph.outputs),
-            graph_blob_info=UNSET if graph.vtcm is None else Blob(_first_record(graph)),
-            graph_blob_info_v2=UNSET
-            if graph.vtcm is None or graph.const is None
-            else BlobV2(_second_record(graph, graph.const)),
-        ),
-        1 if graph.vtcm is None else 3,
+def _graph(graph: HtpGraph) -> VendorGraph:
+    info = VendorGraphInfo.of(
+        graph.name,
+        graph.inputs,
+        graph.outputs,
+        UNSET if graph.vtcm is None else Blob(_first_record(graph)),
+        UNSET
+        if graph.vtcm is None or graph.const is None
+        else BlobV2(_second_record(graph, graph.const)),
+        with_mem_type=True,
     )
+    return VendorGraph(info, 1 if graph.vtcm is None else 3)
 
 
 def _first_record(graph: HtpGraph) -> BlobInfo:
@@ -91,35 +86,6 @@ def _second_record(graph: HtpGraph, const: int) -> BlobInfoV2:
         const_size=const,
         ddr_tensor_size=graph.ddr_tensors,
         shared_weights_size=graph.shared_weights,
-    )
-
-
-def _tensors(tensors: Iterable[HtpTensor]) -> tuple[ContextTensor, ...]:
-    return tuple(ContextTensor(_tensor(tensor)) for tensor in tensors)
-
-
-def _tensor(tensor: HtpTensor) -> ContextTensorInfo:
-    return ContextTensorInfo(
-        id=tensor.id,
-        name=tensor.name,
-        type=f"QNN_TENSOR_TYPE_{tensor.type.name}",
-        data_type=f"QNN_DATATYPE_{tensor.data_type.name}",
-        quantize_params=_encoding(tensor),
-        rank=len(tensor.dimensions),
-        dimensions=tensor.dimensions,
-        mem_type=f"QNN_TENSORMEMTYPE_{tensor.mem_type.name}",
-    )
-
-
-def _encoding(tensor: HtpTensor) -> VendorEncoding:
-    """Public readers look into `scaleOffset` without asking whether it is defined."""
-    values = VendorScaleOffset(tensor.scale or 0.0, tensor.offset or 0)
-    if tensor.scale is None:
-        return VendorEncoding(
-            "QNN_DEFINITION_UNDEFINED", "QNN_QUANTIZATION_ENCODING_UNDEFINED", values
-        )
-    return VendorEncoding(
-        "QNN_DEFINITION_DEFINED", "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", values
     )
 
 

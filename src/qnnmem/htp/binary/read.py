@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import Damaged, LoadError, NotCompiled, NotHtp
 from qnnmem.htp.binary.container import BinarySource, Container, open_container
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, Version
 from qnnmem.htp.binary.epcontext import FileRange, find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.htp.binary.graph_record import MAX_RECORD, read_hardware, read_record
 from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
+from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 
@@ -196,42 +197,40 @@ class _ContextReader:
         _agree(table.u32(3, "numGraphOutputs"), len(outputs), f"{table.where}.graphOutputs")
         return HtpGraph(table.text(0, "graphName"), inputs, outputs, **fields)
 
-    def _tensors(self, table: Table, slot: int, name: str) -> tuple[HtpTensor, ...]:
+    def _tensors(self, table: Table, slot: int, name: str) -> tuple[TensorInfo, ...]:
         found = table.tables(slot, name, self._tensors_left)
         self._tensors_left -= len(found)
         return tuple(map(_tensor, found))
 
 
-def _tensor(table: Table) -> HtpTensor:
+def _tensor(table: Table) -> TensorInfo:
     dimensions = table.numbers(7, "dimensions", MAX_RANK)
     _agree(table.u32(6, "rank"), len(dimensions), f"{table.where}.dimensions")
-    scale, offset = _quantization(table)
-    tensor = HtpTensor(
+    tensor = TensorInfo(
         id=table.u32(0, "id"),
         name=table.text(9, "name"),
         type=_member(TensorType, table.u32(1, "type")),
         data_type=_member(DataType, table.u32(3, "dataType", UNDEFINED)),
         dimensions=dimensions,
+        quantization=_quantization(table),
         mem_type=_member(TensorMemType, table.u32(10, "memType", UNDEFINED)),
-        scale=scale,
-        offset=offset,
     )
     if tensor.nbytes > MAX_BYTES:
         raise Damaged(f"{table.where} is a tensor of more than {MAX_BYTES:,} bytes")
     return tensor
 
 
-def _quantization(table: Table) -> tuple[float | None, int | None]:
+def _quantization(table: Table) -> Quantization | None:
     """Scale and offset of the whole tensor; other encodings than that are not read."""
     if table.u32(4, "quantizeParams") != _DEFINED or table.u8(14, "encoding") != _SCALE_OFFSET:
-        return None, None
+        return None
     params = table.table(15, "scaleOffset")
     if params is None:
-        return None, None
+        return None
     scale = params.f32(0, "scale")
     if not math.isfinite(scale):
         raise Damaged(f"{params.where}.scale is not a finite number")
-    return scale, params.i32(1, "offset")
+    return Quantization(SCALE_OFFSET, (scale,), (params.i32(1, "offset"),))
 
 
 def _version_of(outer: Table, known: tuple[int, ...]) -> int:

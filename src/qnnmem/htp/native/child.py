@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from qnnmem.child import limit_memory, open_replies
@@ -79,9 +81,13 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
         os.close(results)
         os.close(replies_fd)  # else the parent would not see this program's end
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        limit_memory(served.memory_limit)
-        reply = encode(_answer(served))
+        # Made now: once memory has run out there may be none left to say so.
+        out_of_memory = encode(LibraryRefusal("MemoryError", _stage(served), memory=True))
         with os.fdopen(answers, "wb") as stream:
+            try:
+                reply = encode(_answer(served))
+            except MemoryError:
+                reply = out_of_memory
             stream.write(reply)
         status = 0
     finally:
@@ -101,49 +107,61 @@ def _finish(pid: int, results: int) -> tuple[Ended, bytes]:
 def _answer(served: Served) -> WireMessage:
     from qnnmem.errors import QnnMemError, Refused
 
-    stage = type(served.request).__name__.removesuffix("Request").lower()
     try:
-        return _perform(served.library, served.request)
+        perform = _performer(served.library, served.request)
+        # The limit is for the library. Imports come first: Python may crash in one without memory.
+        limit_memory(served.memory_limit)
+        return perform()
     except Refused as exc:
         return LibraryRefusal(str(exc)[:_MAX_REASON], exc.stage, exc.code)
     except QnnMemError as exc:  # about files that the user named
         return LibraryRefusal(str(exc)[:_MAX_REASON], "usage")
     except MemoryError:
-        return LibraryRefusal("MemoryError", stage, memory=True)
+        raise
     except Exception as exc:  # the parent reports it
-        return LibraryRefusal(f"{type(exc).__name__}: {exc}"[:_MAX_REASON], stage)
+        sentence = f"{type(exc).__name__}: {exc}"
+        return LibraryRefusal(sentence[:_MAX_REASON], _stage(served))
 
 
-def _perform(folder: Path, request: AnyRequest) -> WireMessage:
-    """Carry a request out with the libraries in a folder, which are imported as they are needed."""
+def _stage(served: Served) -> str:
+    return type(served.request).__name__.removesuffix("Request").lower()
+
+
+def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
+    """Import what a request needs and return the call that carries it out."""
     from qnnmem.htp.native import library, session
 
     match request:
         case VersionsRequest():
-            return library.versions(folder)
+            return partial(library.versions, folder)
         case LoadRequest():
-            return library.load(folder, request)
+            return partial(library.load, folder, request)
         case SystemInfoRequest():
-            return library.system_info(folder, request)
+            return partial(library.system_info, folder, request)
         case CallsRequest():
-            return library.carry_out(folder, request)
+            return partial(library.carry_out, folder, request)
         case ComposeRequest():
             from qnnmem.htp.native.compose import compose
 
-            return compose(folder, request)
+            return partial(compose, folder, request)
         case QuantizeRequest():
-            return session.quantize(request)
+            return partial(session.quantize, request)
         case ListenRequest():
-            return session.listen(folder, request)
+            return partial(session.listen, folder, request)
         case CompileRequest():
-            return session.compile_model(folder, request)
+            return partial(session.compile_model, folder, request)
         case CompareRequest():
-            return session.compare(folder, request)
+            return partial(session.compare, folder, request)
         case ExecuteRequest():
-            return session.execute(folder, request)
-        case WaitRequest():  # for tests: it never ends by itself
-            signal.pause()
-            return LibraryRefusal("the signal came")
+            return partial(session.execute, folder, request)
+        case WaitRequest():
+            return _wait
+
+
+def _wait() -> WireMessage:
+    """Never end by itself, for tests."""
+    signal.pause()
+    return LibraryRefusal("the signal came")
 
 
 if __name__ == "__main__":

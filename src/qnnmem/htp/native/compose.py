@@ -39,8 +39,8 @@ from qnnmem.qnn.abi import (
     first_provider,
 )
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
-from qnnmem.qnn.graph import Quantization
-from qnnmem.qnn.recorded import CallFile, GraphCalls, RecordedOp, RecordedTensor
+from qnnmem.qnn.graph import CallFile, ComposedOp, ComposedTensor, GraphCalls
+from qnnmem.qnn.tensor import AXIS_SCALE_OFFSET, SCALE_OFFSET, Quantization
 from qnnmem.wire import read_frame
 
 _CODE = 0xFFFF
@@ -54,7 +54,6 @@ _IO = frozenset({TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READW
 _MOST = 1 << 40  # bytes of a file with graphs
 _V1 = 1
 _SCALAR, _TENSOR = range(2)
-_SCALE_OFFSET, _AXIS = range(2)
 
 
 def compose(folder: Path, request: ComposeRequest) -> CompileReply:
@@ -268,18 +267,18 @@ class LibraryCalls:
 
     def _make_graph(self, graph: GraphCalls) -> bool:
         for call in graph.calls:
-            made = self._create(call) if isinstance(call, RecordedTensor) else self._add(call)
+            made = self._create(call) if isinstance(call, ComposedTensor) else self._add(call)
             if made & _CODE:
                 return False
         return True
 
-    def _create(self, call: RecordedTensor) -> int:
+    def _create(self, call: ComposedTensor) -> int:
         tensor = self._tensor(call)
         code = int(self._calls["tensor_create_graph_tensor"](self._graph, byref(tensor)))
         self._tensors[call.id] = tensor
         return code
 
-    def _add(self, call: RecordedOp) -> int:
+    def _add(self, call: ComposedOp) -> int:
         params = (CParam * (len(call.scalars) + len(call.arrays)))()
         for param, name in zip(params, (*call.scalars, *call.arrays), strict=True):
             param.name = self._text(name)
@@ -307,7 +306,7 @@ class LibraryCalls:
             raise Refused("read", f"uses tensor {number} before it is created")
         return self._tensors[number]
 
-    def _tensor(self, call: RecordedTensor) -> CTensor:
+    def _tensor(self, call: ComposedTensor) -> CTensor:
         tensor = CTensor(_V1)
         body = tensor.of.v1
         body.name = self._text(call.name)
@@ -318,10 +317,10 @@ class LibraryCalls:
         body.quant = self._quantization(call.quantization)
         self._kept.append(sizes)
         if call.place is not None and body.mem_type == TensorMemType.RAW:
-            if call.place + call.stored > len(self._data):
+            if call.place + call.stored_bytes > len(self._data):
                 raise Refused("read", "has constants outside of its data")
             body.memory[0] = self._base + call.place
-            body.memory[1] = call.stored
+            body.memory[1] = call.stored_bytes
         return tensor
 
     def _quantization(self, quant: Quantization | None) -> CQuantParams:
@@ -329,10 +328,10 @@ class LibraryCalls:
             return CQuantParams(UNDEFINED, UNDEFINED)
         made = CQuantParams(1, quant.encoding)
         pairs = list(map(CScaleOffset, quant.scales, quant.offsets))
-        if quant.encoding == _SCALE_OFFSET and pairs:
+        if quant.encoding == SCALE_OFFSET and pairs:
             made.scale_offset = pairs[0]
             return made
-        if quant.encoding != _AXIS or quant.axis is None:
+        if quant.encoding != AXIS_SCALE_OFFSET or quant.axis is None:
             raise Refused("read", f"has a quantization of kind {quant.encoding}")
         listed = (CScaleOffset * len(pairs))(*pairs)
         self._kept.append(listed)

@@ -255,7 +255,7 @@ def _tensors(count: int, tensors: Any) -> list[dict[str, Any]]:
 
 def _tensor(tensor: CTensor) -> dict[str, Any]:
     body: CTensorV1 = tensor.of.v1
-    quant = body.quant
+    quant, pair = body.quant, body.quant.scale_offset
     known = quant.definition == _DEFINED and quant.encoding == _SCALE_OFFSET
     return {
         "id": body.id,
@@ -264,8 +264,7 @@ def _tensor(tensor: CTensor) -> dict[str, Any]:
         "data_type": body.data_type,
         "dimensions": [body.dimensions[k] for k in range(body.rank)],
         "mem_type": body.mem_type,
-        "scale": quant.scale_offset.scale if known else None,
-        "offset": quant.scale_offset.offset if known else None,
+        "quantization": {"scales": [pair.scale], "offsets": [pair.offset]} if known else None,
     }
 
 

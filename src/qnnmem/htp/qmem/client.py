@@ -37,7 +37,7 @@ from qnnmem.contract.leaks import of_process
 from qnnmem.contract.rules import MEASURED, FindingLog, finding
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileOptions, check_options
 from qnnmem.htp.compile.refused import decisive_line
@@ -59,11 +59,10 @@ from qnnmem.htp.requests import ComposeRequest, HtpSettings, RequestOutcome
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.graph import ComposedOp
+from qnnmem.qnn.graph import CallFile, ComposedOp, recorded_calls
 from qnnmem.qnn.graph_draft import GraphDraft
-from qnnmem.qnn.recorded import CallFile, recorded_calls
 from qnnmem.qnn.shared_memory import MemHandle
-from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
+from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.targets.socs import Soc, find_soc
 from qnnmem.temporary_folder import temporary_folder
@@ -251,7 +250,7 @@ class HtpClientGraph:
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
         """Return inputs and outputs as the binary describes them, to be filled in."""
         sides = (self.described.inputs, self.described.outputs)
-        inputs, outputs = ([_tensor(one) for one in side] for side in sides)
+        inputs, outputs = (list(map(QnnTensor.of, side)) for side in sides)
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
@@ -287,7 +286,7 @@ class HtpClientGraph:
 
         return run
 
-    def _given(self, tensors: Sequence[QnnTensor], known: Sequence[HtpTensor], side: str) -> Given:
+    def _given(self, tensors: Sequence[QnnTensor], known: Sequence[TensorInfo], side: str) -> Given:
         """Return the memory of each tensor of a side; QNN matches tensors by id."""
         listed = expect_items(tensors, QnnTensor, f"{side}s are given as a list of QnnTensor")
         by_id = {tensor.id: tensor for tensor in listed}
@@ -298,7 +297,7 @@ class HtpClientGraph:
                 self._fail(6000, "Q7", f"{side} {quote(tensor.name)} is missing", MEASURED)
         return {tensor.name: self._memory(by_id[tensor.id], tensor) for tensor in known}
 
-    def _memory(self, given: QnnTensor, tensor: HtpTensor) -> Any:
+    def _memory(self, given: QnnTensor, tensor: TensorInfo) -> Any:
         name = quote(tensor.name)
         if given.mem_type == TensorMemType.MEMHANDLE:
             if given.mem_handle is None:
@@ -321,7 +320,7 @@ class HtpClientGraph:
             return given.client_buf
         return self._sized(given, tensor)
 
-    def _sized(self, given: QnnTensor, tensor: HtpTensor) -> Any:
+    def _sized(self, given: QnnTensor, tensor: TensorInfo) -> Any:
         """Return the client's buffer if `data_size` is large enough."""
         name, size = quote(tensor.name), given.data_size
         if size == 0:
@@ -333,21 +332,6 @@ class HtpClientGraph:
 
     def _fail(self, code: int, rule: str, sentence: str, source: str = "") -> NoReturn:
         self.context.registry.fail(code, finding(rule, sentence, _EXECUTE, source=source))
-
-
-def _tensor(tensor: HtpTensor) -> QnnTensor:
-    quant = None
-    if tensor.scale is not None and tensor.offset is not None:
-        quant = ScaleOffset(tensor.scale, tensor.offset)
-    return QnnTensor(
-        tensor.id,
-        tensor.name,
-        tensor.type,
-        tensor.data_type,
-        tensor.dimensions,
-        quant,
-        tensor.mem_type,
-    )
 
 
 # --- Contexts whose graphs are composed call by call, then finalized ------------------------------
@@ -600,7 +584,7 @@ class HtpSession:
             self._views[tensor.name] = handle.view
 
 
-def _stored(tensor: HtpTensor, value: Any) -> bytes:
+def _stored(tensor: TensorInfo, value: Any) -> bytes:
     """The bytes of an input, whose type and shape must be the tensor's."""
     import numpy
 

@@ -12,13 +12,14 @@ from qnnmem.contract.regions import Extent
 from qnnmem.contract.rules import MEASURED, finding
 from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
 from qnnmem.htp.remote.files import SharedPlace
 from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import FileId, MemHandle
+from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
@@ -48,7 +49,7 @@ _FLOATS = {16: "float16", 32: "float32"}
 _WHOLE = (8, 16, 32, 64)
 
 
-def io_mode(tensor: HtpTensor) -> IoMode:
+def io_mode(tensor: TensorInfo) -> IoMode:
     """Return the mode that a binary names; the backend keeps anything but memhandles itself."""
     is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
     return IoMode.MEMHANDLE if is_shared else IoMode.RAW
@@ -114,7 +115,7 @@ class IoLayer:
             buffer.close()
         self._internal.clear()
 
-    def _reserve(self, tensor: HtpTensor) -> SharedBuffer:
+    def _reserve(self, tensor: TensorInfo) -> SharedBuffer:
         if tensor.name not in self._internal:
             size = round_up(tensor.nbytes, htp_constant("io", "unit").value)
             self._internal[tensor.name] = SharedBuffer(size)
@@ -122,7 +123,7 @@ class IoLayer:
 
     def _client(
         self,
-        tensor: HtpTensor,
+        tensor: TensorInfo,
         given: Given,
         held: ExitStack,
         *,
@@ -145,7 +146,7 @@ class IoLayer:
             self._refuse("Q7", f"the buffer of output {quote(tensor.name)} cannot be written")
         return held.enter_context(view[: tensor.nbytes])
 
-    def _raw(self, tensor: HtpTensor, memory: Any) -> memoryview:
+    def _raw(self, tensor: TensorInfo, memory: Any) -> memoryview:
         if memory is None:
             self._refuse("Q7", f"tensor {quote(tensor.name)} has no memory", MEASURED)
         if isinstance(memory, SharedBuffer):
@@ -164,7 +165,7 @@ class IoLayer:
         except ValueError:  # a view that was released
             self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
 
-    def _check_handle(self, tensor: HtpTensor, handle: MemHandle) -> None:
+    def _check_handle(self, tensor: TensorInfo, handle: MemHandle) -> None:
         if handle not in self._registry:
             rule = "Q10" if self._registry.is_elsewhere(handle) else "Q7"
             fate = self._registry.fate(handle)
@@ -176,7 +177,7 @@ class IoLayer:
 
     def _used(
         self,
-        tensor: HtpTensor,
+        tensor: TensorInfo,
         given: Given,
         client: Mapping[str, memoryview],
         held: ExitStack,
@@ -212,7 +213,7 @@ def _copy(source: memoryview, target: memoryview) -> int:
     return source.nbytes
 
 
-def numpy_type(tensor: HtpTensor) -> str:
+def numpy_type(tensor: TensorInfo) -> str:
     """Return NumPy's name of an element type; quantized values are plain integers."""
     name, bits = tensor.data_type.name, tensor.data_type.bits
     family = name.split("_")[0].removesuffix("FIXED").removesuffix("INT") or "S"

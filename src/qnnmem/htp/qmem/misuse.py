@@ -18,7 +18,7 @@ import msgspec
 from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell, QnnError
 from qnnmem.finding import Finding
-from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
 from qnnmem.htp.qmem.layer import Places
@@ -45,7 +45,7 @@ from qnnmem.htp.requests import (
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
-from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
@@ -242,7 +242,7 @@ def _ask_register(graph: HtpGraph, **changes: Any) -> list[Call]:
     return [AllocateCall(total, "buffer"), msgspec.structs.replace(described, **changes)]
 
 
-def _raw(tensor: HtpTensor, **changes: Any) -> CallTensor:
+def _raw(tensor: TensorInfo, **changes: Any) -> CallTensor:
     given = CallTensor(int(TensorMemType.RAW), tensor.nbytes, tensor.nbytes)
     return msgspec.structs.replace(given, **changes)
 

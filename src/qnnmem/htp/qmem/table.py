@@ -21,7 +21,7 @@ from msgspec import structs
 from qnnmem.deadline import Deadline
 from qnnmem.errors import CannotTell, NotCompiled, Setting, UsageError, Words, chain_words
 from qnnmem.flags import with_flags
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
 from qnnmem.htp.library import library_or, library_there
@@ -40,6 +40,7 @@ from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
 from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.footprint import Bill
 from qnnmem.results.qmem import (
     CopyTime,
@@ -92,7 +93,7 @@ def qmem_of(
     return structs.replace(result, advice=advise(result), traps=tuple(traps(result)))
 
 
-def _check_known(tensors: tuple[HtpTensor, ...]) -> None:
+def _check_known(tensors: tuple[TensorInfo, ...]) -> None:
     for tensor in tensors:
         if tensor.data_type is DataType.UNDEFINED:
             raise CannotTell(f"the data type of tensor {quote(tensor.name)} is not known here")

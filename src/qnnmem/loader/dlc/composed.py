@@ -14,9 +14,8 @@ from qnnmem.child import MEMORY_LIMIT, ChildProcess
 from qnnmem.errors import CannotTell, ChildFailed, ChildLost, LoadError
 from qnnmem.installation import command_for
 from qnnmem.loader.dlc.program import Composed, ComposeDlc, ComposeLibrary
-from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
+from qnnmem.qnn.graph import ComposedGraph, ComposedTensor, whole_graphs
 from qnnmem.qnn.package import PACKAGE, package_folder
-from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor, composed_graphs
 from qnnmem.text import MAX_NAME, printable, quote, shorten
 
 if TYPE_CHECKING:
@@ -109,14 +108,14 @@ def abort_reason(printed: str) -> str:
 
 def as_graphs(
     path: Path,
-    graphs: Sequence[RecordedGraph],
-    shared: Sequence[RecordedTensor],
+    graphs: Sequence[ComposedGraph],
+    shared: Sequence[ComposedTensor],
     data: bytes,
     origins: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> tuple[ComposedGraph, ...]:
     """Graphs that a child has recorded; `data` are the bytes of constants, if any."""
     try:
-        return composed_graphs(graphs, shared, data, origins or {})
+        return whole_graphs(graphs, shared, data, origins or {})
     except ValueError as exc:
         raise LoadError(path, f"cannot be read: {exc}") from exc
 
@@ -144,13 +143,8 @@ def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
         tensors=tuple(map(_dlc_tensor, graph.tensors)),
         ops=tuple(
             DlcOp(
-                name=op.name,
-                package=op.package,
-                type=op.type,
-                inputs=op.inputs,
-                outputs=op.outputs,
-                scalars=dict(op.scalars),
-                arrays={name: _dlc_tensor(array) for name, array in op.arrays.items()},
+                *(op.name, op.package, op.type, op.inputs, op.outputs, op.scalars),
+                {name: _dlc_tensor(array) for name, array in op.arrays.items()},
                 origins=op.origins,
             )
             for op in graph.ops
@@ -159,24 +153,11 @@ def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
 
 
 def _dlc_tensor(tensor: ComposedTensor) -> DlcTensor:
-    from qnnmem.results.dlc import DlcQuantization, DlcTensor
+    from qnnmem.results.dlc import DlcTensor
 
-    quant = tensor.quantization
     return DlcTensor(
-        id=tensor.id,
-        name=tensor.name,
-        type=f"QNN_TENSOR_TYPE_{tensor.type.name}",
-        data_type=f"QNN_DATATYPE_{tensor.data_type.name}",
-        dimensions=tensor.dimensions,
+        *(tensor.id, tensor.name, tensor.type.c_name, tensor.data_type.c_name, tensor.dimensions),
         bytes=tensor.nbytes,
         stored_bytes=tensor.stored_bytes,
-        quantization=None
-        if quant is None
-        else DlcQuantization(
-            encoding=quant.encoding,
-            axis=quant.axis,
-            bits=quant.bits,
-            scales=quant.scales,
-            offsets=quant.offsets,
-        ),
+        quantization=tensor.quantization,
     )

@@ -16,7 +16,7 @@ from qnnmem.errors import Refused
 from qnnmem.loader.dlc.model_library import compose_library
 from qnnmem.loader.dlc.recorder import Recorder, origins
 from qnnmem.qnn.abi import SYSTEM_CALLS, COpMapping, SystemInterface, bind, first_provider
-from qnnmem.qnn.recorded import RecordedGraph, RecordedTensor
+from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.wire import ChildFailure, Frame, WireMessage
 
 _BACKEND, _CONTEXT = c_void_p(1), c_void_p(2)  # no function of ours looks at them
@@ -45,8 +45,8 @@ class Composed(WireMessage, frozen=True):
     The payload has the bytes of constants; `origins` are names of the source of each operator.
     """
 
-    graphs: list[RecordedGraph] = field(default_factory=list)
-    shared: list[RecordedTensor] = field(default_factory=list)
+    graphs: list[ComposedGraph] = field(default_factory=list)
+    shared: list[ComposedTensor] = field(default_factory=list)
     origins: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     call: str = ""  # that refused
     code: int = 0

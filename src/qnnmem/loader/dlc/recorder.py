@@ -9,12 +9,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_uint32, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
 from qnnmem.qnn.enums import DataType, TensorType
-from qnnmem.qnn.graph import STATIC, Quantization
-from qnnmem.qnn.recorded import RecordedGraph, RecordedOp, RecordedTensor
+from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedOp, ComposedTensor
+from qnnmem.qnn.tensor import (
+    AXIS_SCALE_OFFSET,
+    BITS_AXIS_SCALE_OFFSET,
+    BITS_SCALE_OFFSET,
+    SCALE_OFFSET,
+    Quantization,
+)
 from qnnmem.units import MAX_RANK
 
 OK, NOT_SUPPORTED, INVALID = 0, 1000, 1004
@@ -23,7 +29,6 @@ MOST_OPS = 1_000_000
 MOST_SCALES = 1 << 20
 _NAME_BYTES = 4096
 _DEFINED = 1
-_SCALE_OFFSET, _AXIS, _BITS, _BITS_AXIS = range(4)
 _SCALAR, _TENSOR = range(2)
 _LPAI = 12
 _MAPPING_VERSION, _SOURCE_OP = 1, 1
@@ -38,21 +43,35 @@ class TooMuch(Exception):
     """The graph is larger than any real one."""
 
 
+class _OpenGraph(NamedTuple):
+    """A graph that is being composed."""
+
+    name: str
+    tensors: list[ComposedTensor]
+    ops: list[ComposedOp]
+
+
 class Composition:
     """Graphs, tensors and operators as they were composed, and the bytes of constants."""
 
     def __init__(self, *, with_data: bool) -> None:
-        self.graphs: list[RecordedGraph] = []
-        self.shared: list[RecordedTensor] = []  # tensors of the context, for all graphs
+        self.shared: list[ComposedTensor] = []  # tensors of the context, for all graphs
         self.data = bytearray()
         self.failure = ""
         self._with_data = with_data
-        self._of: dict[int, RecordedGraph] = {}
+        self._of: dict[int, _OpenGraph] = {}  # by handle
+
+    @property
+    def graphs(self) -> list[ComposedGraph]:
+        """Every graph as it is now."""
+        return [
+            ComposedGraph(graph.name, tuple(graph.tensors), tuple(graph.ops))
+            for graph in self._of.values()
+        ]
 
     def add_graph(self, handle: int, name: bytes) -> None:
         """A graph that was created."""
-        self._of[handle] = RecordedGraph(_text(name))
-        self.graphs.append(self._of[handle])
+        self._of[handle] = _OpenGraph(_text(name), [], [])
 
     def add_tensor(self, graph: int | None, tensor: CTensor) -> None:
         """A tensor that was created, in a graph or in the context."""
@@ -67,7 +86,7 @@ class Composition:
         if len(ops) >= MOST_OPS:
             raise TooMuch(f"the graph has more than {MOST_OPS:,} operators")
         scalars: dict[str, bool | int | float] = {}
-        arrays: dict[str, RecordedTensor] = {}
+        arrays: dict[str, ComposedTensor] = {}
         for place in range(_count(op.param_count)):
             param = op.params[place]
             if param.kind == _SCALAR:
@@ -75,7 +94,7 @@ class Composition:
             elif param.kind == _TENSOR:
                 arrays[_text(param.name)] = self._tensor(param.of.tensor)
         ops.append(
-            RecordedOp(
+            ComposedOp(
                 _text(op.name),
                 _text(op.package),
                 _text(op.type),
@@ -86,7 +105,7 @@ class Composition:
             )
         )
 
-    def _tensor(self, tensor: CTensor) -> RecordedTensor:
+    def _tensor(self, tensor: CTensor) -> ComposedTensor:
         body = tensor.of.v1
         if body.rank > MAX_RANK:
             raise TooMuch(f"a tensor has more than {MAX_RANK} dimensions")
@@ -96,15 +115,15 @@ class Composition:
             if self._with_data:
                 place = len(self.data)
                 self.data += ctypes.string_at(body.memory[0], size)
-        return RecordedTensor(
+        return ComposedTensor(
             body.id,
             _text(body.name),
             TensorType(body.type),
             DataType(body.data_type),
             tuple(body.dimensions[k] for k in range(body.rank)),
             _quantization(body.quant),
-            size,
-            place,
+            stored_bytes=size,
+            place=place,
         )
 
 
@@ -214,17 +233,17 @@ def _quantization(quant: Any) -> Quantization | None:
     if quant.definition != _DEFINED or quant.encoding == UNDEFINED:
         return None
     union, encoding = ctypes.addressof(quant) + 8, quant.encoding
-    if encoding == _SCALE_OFFSET:
+    if encoding == SCALE_OFFSET:
         return Quantization(encoding, *_pairs([quant.scale_offset]))
-    if encoding == _BITS:
+    if encoding == BITS_SCALE_OFFSET:
         bits = c_uint32.from_address(union).value
         return Quantization(encoding, *_pairs([CScaleOffset.from_address(union + 4)]), bits=bits)
-    if encoding == _AXIS:
+    if encoding == AXIS_SCALE_OFFSET:
         count = _scales(c_uint32.from_address(union + 4).value)
         first = c_uint64.from_address(union + 8).value
         pairs = (CScaleOffset * count).from_address(first) if first else ()
         return Quantization(encoding, *_pairs(pairs), ctypes.c_int32.from_address(union).value)
-    if encoding == _BITS_AXIS:
+    if encoding == BITS_AXIS_SCALE_OFFSET:
         count = _scales(c_uint32.from_address(union + 8).value)
         scales = c_uint64.from_address(union + 16).value
         offsets = c_uint64.from_address(union + 24).value

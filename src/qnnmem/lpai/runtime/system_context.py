@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
+
+from msgspec.structs import asdict
 
 from qnnmem.contract.leaks import of_process
 from qnnmem.contract.regions import ClientBuffer
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
-from qnnmem.lpai.compiled import CompiledGraph, Quant
-from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API, data_type
+from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API
+from qnnmem.lpai.inspect import io_tensors as described_tensors
 from qnnmem.qnn.binary_info import (
     ApiVersion,
     BinaryInfo,
@@ -24,8 +26,8 @@ from qnnmem.qnn.binary_info import (
     SystemTensor,
 )
 from qnnmem.qnn.codes import qnn_error
-from qnnmem.qnn.enums import BackendId, BinaryInfoVersion, TensorType
-from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
+from qnnmem.qnn.enums import BackendId, BinaryInfoVersion
+from qnnmem.qnn.tensor import QnnTensor
 
 _ANSWERS: dict[BinaryInfoVersion, tuple[type[BinaryInfo], type[GraphInfo]]] = {
     BinaryInfoVersion.VERSION_1: (BinaryInfoV1, GraphInfo),
@@ -118,8 +120,7 @@ class SystemContext:
         )
 
     def _lend(self, tensor: QnnTensor) -> SystemTensor:
-        values = {one.name: getattr(tensor, one.name) for one in fields(QnnTensor)}
-        return SystemTensor(**values, owner=self)
+        return SystemTensor(**asdict(tensor), owner=self)
 
 
 def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
@@ -134,28 +135,5 @@ def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
 
 def io_tensors(graph: CompiledGraph) -> tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]]:
     """Descriptors of inputs and outputs, state not among them."""
-    inputs = tuple(
-        _tensor(graph, name, TensorType.APP_WRITE, at) for at, name in enumerate(graph.inputs)
-    )
-    first = len(inputs)
-    outputs = tuple(
-        _tensor(graph, name, TensorType.APP_READ, first + at)
-        for at, name in enumerate(graph.outputs)
-    )
-    return inputs, outputs
-
-
-def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> QnnTensor:
-    tensor, quant = graph.model.tensors[name], graph.quants.get(name)
-    return QnnTensor(
-        id=number,
-        name=name,
-        type=kind,
-        data_type=data_type(tensor.dtype, quant is not None),
-        dimensions=tensor.shape,
-        quantize_params=_encoding(quant),
-    )
-
-
-def _encoding(quant: Quant | None) -> ScaleOffset | None:
-    return None if quant is None else ScaleOffset(quant.scale, -quant.zero_point)
+    inputs, outputs = described_tensors(graph)
+    return tuple(map(QnnTensor.of, inputs)), tuple(map(QnnTensor.of, outputs))

@@ -21,8 +21,7 @@ from qnnmem.programs.check.client_session import (
 )
 from qnnmem.programs.check.findings import MADE, client_finding, other_place
 from qnnmem.programs.process_memory import Unreadable
-from qnnmem.programs.stacks import of_program
-from qnnmem.programs.wire import Action
+from qnnmem.programs.socket_server import Action
 from qnnmem.qnn.codes import code_of, describe
 from qnnmem.qnn.enums import BackendOption, LogLevel
 from qnnmem.version import __version__
@@ -84,7 +83,6 @@ class WatchedBackend(Backend):
         """Report a finding of an execution in the queue: the client's call has returned."""
         session = self.session
         stack = session.symbols.stack(found.trace)
-        frame = of_program(stack, "")
         gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
         freeing = next((one[1] for one in gone if one is not None), None)
         other = () if freeing is None else session.symbols.stack(freeing.trace)
@@ -92,7 +90,6 @@ class WatchedBackend(Backend):
             client_finding(
                 replace(found, call="QnnGraph_executeAsync"),
                 code,
-                "" if frame is None else frame.place,
                 stack,
                 other_place("" if freeing is None else f"{freeing.how} at", other),
             )

@@ -19,7 +19,7 @@ from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import check_out, give
 from qnnmem.programs.check.client_session import ClientCall
 from qnnmem.programs.process_memory import Unreadable
-from qnnmem.programs.wire import Action
+from qnnmem.programs.socket_server import Action
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import ContextCustomOption, ContextOption, MemRegisterType
 from qnnmem.qnn.shared_memory import tensor_bytes

@@ -23,8 +23,8 @@ from qnnmem.programs.check.client_session import (
     ClientProcess,
     Failure,
 )
+from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import Unreadable
-from qnnmem.programs.wire import Hangup
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 

@@ -16,13 +16,16 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs import launch
 from qnnmem.programs.check.client_server import ClientServer
-from qnnmem.programs.check.client_session import ClientSession, can_be_freed
-from qnnmem.programs.check.execution_limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
-from qnnmem.programs.check.findings import MADE, client_finding
-from qnnmem.programs.check.suppressions import Suppression
+from qnnmem.programs.check.client_session import (
+    DEFAULT_LIMITS,
+    ClientSession,
+    ExecutionLimits,
+    can_be_freed,
+    limited_memory,
+)
+from qnnmem.programs.check.findings import MADE, Suppression, client_finding
 from qnnmem.programs.ledger import in_words
-from qnnmem.programs.shims import PRELOADED, check_program, shim_folder
-from qnnmem.programs.stacks import Symbols, of_program
+from qnnmem.programs.stacks import Symbols
 from qnnmem.results.programs import (
     BufferAlignment,
     ClientFinding,
@@ -53,9 +56,9 @@ def check_client(
     options: ClientOptions, say: Callable[[ClientFinding], None] | None = None
 ) -> ClientResult:
     """Run a program and report it; `say` gets every finding at once."""
-    program = check_program(options.command[0])
+    program = launch.check_program(options.command[0])
     with temporary_folder() as name, separate() as made:
-        folder = shim_folder(Path(name))
+        folder = launch.build_objects(Path(name), launch.SHIM)
         symbols = Symbols(name)
         session = ClientSession(
             options.profile, symbols, _chosen(options, say), lenient=options.lenient
@@ -63,11 +66,10 @@ def check_client(
         server = ClientServer(session, folder)
         try:
             pid, code, over = _run(program, options, folder, server)
-            missed = (*server.ledger.not_checked(_OTHER_LIBRARY), *session.missed())
+            missed = (*server.sockets.ledger.not_checked(_OTHER_LIBRARY), *session.missed())
         finally:
             server.close()
-        if server.crash is not None:
-            raise server.crash
+        server.sockets.check()
         ended_by = launch.signal_name(code)
         if over is _Over.EXECUTION:
             _note_late(session, options.limits.time_s)
@@ -146,33 +148,30 @@ def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
 ) -> tuple[int, int, _Over | None]:
     """Return pid and exit code, negative for a signal, and whose time was over."""
-    child = launch.start(
-        program,
-        options.command,
-        folder / PRELOADED,
-        environment={
-            "LD_LIBRARY_PATH": ":".join(
-                filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH")))
-            )
-        },
-        to_stderr=options.to_stderr,
-    )
     over = _Over.PROGRAM
 
     def execution_time_left() -> float:
         nonlocal over
-        left = server.execution_time_left(options.limits)
+        left = options.limits.time_s - server.session.clock.longest()
         over = _Over.EXECUTION if left <= 0 else _Over.PROGRAM
         return left
 
+    folders = filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH")))
     try:
-        with limited_memory(options.limits.memory):  # not before: the program has its own limit
+        with (
+            launch.started(
+                program,
+                options.command,
+                folder / launch.PRELOADED,
+                environment={"LD_LIBRARY_PATH": ":".join(folders)},
+                to_stderr=options.to_stderr,
+            ) as child,
+            limited_memory(options.limits.memory),  # not before: the program has its own limit
+        ):
             code, killed = launch.wait(child, options.time_limit_s, execution_time_left, _LOOK_S)
             return child.pid, code, over if killed else None
     finally:
-        if child.poll() is None:
-            launch.kill_tree(child)
-        server.settle()
+        server.sockets.settle()
 
 
 def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
@@ -191,11 +190,7 @@ def _note_late(session: ClientSession, limit_s: float) -> None:
 
 def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> None:
     stack = session.symbols.stack(found.trace)
-    frame = of_program(stack, "")
-    place = frame.place if frame is not None else ""
-    line = frame.text if frame is not None else found.line
-    said = replace(found, call="exit", line=line)
-    session.findings.add(client_finding(said, 0, place, stack, label=label))
+    session.findings.add(client_finding(replace(found, call="exit"), 0, stack, label=label))
 
 
 def _excuse(session: ClientSession, processes: set[int]) -> None:

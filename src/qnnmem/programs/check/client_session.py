@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, NoReturn
 
 from qnnmem.caller import called_from
+from qnnmem.child import memory_limit
 from qnnmem.contract.handles import HandleTable
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs.check.buffers import ClientBuffers
-from qnnmem.programs.check.execution_limits import ExecutionClock
 from qnnmem.programs.check.findings import MADE, FindingList, client_finding, other_place
 from qnnmem.programs.functions import FIRST_SYSTEM, name_of
+from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import (
     MOST_WATCHED,
     SHARED_BYTES,
@@ -26,8 +28,8 @@ from qnnmem.programs.process_memory import (
     ProcessMemory,
     presence,
 )
+from qnnmem.programs.socket_server import Action, Kind, Message, ProgramConnection
 from qnnmem.programs.stacks import Symbols, Trace, of_program
-from qnnmem.programs.wire import Action, Hangup, Kind, Message, ProgramConnection
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.results.programs import ClientFinding, HeldMoment, NotChecked
 from qnnmem.text import counted
@@ -39,8 +41,69 @@ _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a line for the client's log
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
+TIME_LIMIT_S = 600.0  # of one execution, as in net-run
 # Rules that a device does not check: the call would have gone on, into other memory.
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionLimits:
+    """Time and memory limit of executions."""
+
+    time_s: float = TIME_LIMIT_S
+    memory: int | None = None  # address space in bytes; None: three quarters of the machine
+
+
+DEFAULT_LIMITS = ExecutionLimits()
+
+
+class ExecutionClock:
+    """Start times of the executions that are running."""
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, float] = {}
+        self._lock = threading.Lock()
+
+    def start(self, what: Hashable) -> None:
+        """Start the clock of an execution, if it is not running yet."""
+        with self._lock:
+            self._since.setdefault(what, monotonic())
+
+    def stop(self, what: Hashable) -> None:
+        """Stop the clock of an execution."""
+        with self._lock:
+            self._since.pop(what, None)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time of the block."""
+        what = object()
+        self.start(what)
+        try:
+            yield
+        finally:
+            self.stop(what)
+
+    def longest(self) -> float:
+        """Return the seconds that the oldest execution has taken so far."""
+        with self._lock:
+            return monotonic() - min(self._since.values()) if self._since else 0.0
+
+
+@contextlib.contextmanager
+def limited_memory(limit: int | None) -> Iterator[None]:
+    """Limit the address space of this process; earlier children keep theirs."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = limit or memory_limit(most=None)
+    hard = before[1]
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,22 +440,13 @@ class ClientCall:
         stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
         if found.handle and not trace:  # a leak: made elsewhere
             label, other = MADE, self.session.symbols.stack(found.trace)
-        frame = of_program(stack, self.memory.program)
-        said = replace(
-            found,
-            line="" if frame is None else frame.text,
-            address=self.process.buffers.translate(found.address),
-            call=found.call or self.name,
-        )
+        address = self.process.buffers.translate(found.address)
+        said = replace(found, address=address, call=found.call or self.name)
+        program = self.memory.program
+        second = other_place(label if other else "", other, program)
+        pid = self.process.pid
         self.session.findings.add(
-            client_finding(
-                said,
-                code,
-                "" if frame is None else frame.place,
-                stack,
-                other_place(label if other else "", other, self.memory.program),
-                process=self.process.pid,
-            )
+            client_finding(said, code, stack, second, program=program, process=pid)
         )
 
     def _freeing(self, found: Finding) -> tuple[str, Trace]:

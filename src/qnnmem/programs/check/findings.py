@@ -1,19 +1,38 @@
-"""Findings of a run with their places in the program, each reported once and counted."""
+"""Findings of a run with their places in the program, each reported once and counted.
+
+A file of known findings, one per line, keeps them out of the report:
+
+# why it is known
+R3                        every finding of a rule
+R3 QnnGraph_setConfig     of a rule, at one call
+R3 * src/client.c:120     of a rule, at one place; the file may be a pattern, the line left out
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from threading import Lock
 
 from msgspec.structs import replace
 
-from qnnmem.contract.rules import every_rule
+from qnnmem.bounded_file import read_bytes
+from qnnmem.contract.rules import LPAI, PROGRAM, every_rule, rules
+from qnnmem.errors import LoadError
 from qnnmem.finding import Finding
 from qnnmem.programs.stacks import of_program
 from qnnmem.results.programs import ClientFinding, OtherPlace, Stack
+from qnnmem.text import quote
 
 MOST = 1000  # of different ones
 CALLED, MADE = "called at", "made at"  # what a stack is of
+_MOST_BYTES = 1 << 20  # of a file of known findings
+_WORDS = 3
+_LONGEST = 500  # characters of a pattern
+_MOST_STARS = 20  # of a pattern: each may stand for every part of a name
+_MOST_LINES = 10_000  # that say something
 
 FindingKey = tuple[str, str, str, str, str]
 
@@ -21,10 +40,10 @@ FindingKey = tuple[str, str, str, str, str]
 def client_finding(
     found: Finding,
     code: int = 0,
-    place: str = "",
     stack: Stack = (),
     other: OtherPlace | None = None,
     *,
+    program: str = "",
     process: int = 0,
     label: str = CALLED,
 ) -> ClientFinding:
@@ -40,7 +59,7 @@ def client_finding(
         need=found.need,
         given=found.given,
         cure=found.cure,
-        place=place,
+        place=_place(stack, program),
         stack=stack,
         other=other,
         process=process,
@@ -50,10 +69,12 @@ def client_finding(
 
 def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None:
     """A second place, e.g. "freed at"; None where it is not known."""
-    if not what:
-        return None
+    return OtherPlace(what, _place(stack, program), stack) if what else None
+
+
+def _place(stack: Stack, program: str) -> str:
     frame = of_program(stack, program)
-    return OtherPlace(what, "" if frame is None else frame.place, stack)
+    return "" if frame is None else frame.place
 
 
 def _key(one: ClientFinding) -> FindingKey:
@@ -90,3 +111,46 @@ class FindingList:
         """Return all findings so far."""
         with self._lock:
             return tuple(self._found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """One line of the file."""
+
+    rule: str
+    call: str = "*"
+    place: str = "*"
+
+    def covers(self, one: ClientFinding) -> bool:
+        """Return whether a finding is suppressed."""
+        place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
+        # A leak is matched by the line that made it and by the call that found it.
+        made = one.other if one.other is not None and one.other.what == MADE else None
+        places = (one.place,) if made is None else (one.place, made.place)
+        return (
+            fnmatchcase(one.rule, self.rule)
+            and fnmatchcase(one.call, self.call)
+            and any(fnmatchcase(f"/{at}", f"*/{place}") for at in places)
+        )
+
+
+def read_suppressions(path: Path) -> tuple[Suppression, ...]:
+    """Read a file; an unknown rule is an error."""
+    found: list[Suppression] = []
+    known = {*rules(LPAI), *rules(PROGRAM)}
+    text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) > _WORDS:
+            raise LoadError(path, f"line {number} has more than a rule, a call and a place")
+        if any(len(word) > _LONGEST or word.count("*") > _MOST_STARS for word in words):
+            limits = f"{_LONGEST} characters or {_MOST_STARS} stars"
+            raise LoadError(path, f"line {number} has a pattern of more than {limits}")
+        if len(found) == _MOST_LINES:
+            raise LoadError(path, f"it has more than {_MOST_LINES:,} lines")
+        if not any(fnmatchcase(one, words[0]) for one in known):
+            raise LoadError(path, f"line {number}: there is no rule {quote(words[0])}")
+        found.append(Suppression(*words))
+    return tuple(found)

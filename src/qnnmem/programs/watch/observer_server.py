@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qnnmem.programs.functions import DEREGISTER, MAKES, NAMED, NAMES, REGISTER, SIZES, plan
 from qnnmem.programs.layout import dimensions
-from qnnmem.programs.ledger import Ledger
+from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import (
     KnownProcesses,
     Presence,
@@ -21,10 +21,9 @@ from qnnmem.programs.process_memory import (
     Unreadable,
     presence,
 )
-from qnnmem.programs.socket_server import SocketServer
+from qnnmem.programs.socket_server import Message, ProgramConnection, SocketServer
 from qnnmem.programs.watch.injections import Injection, InjectionCounter
 from qnnmem.programs.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen, TraceRecorder
-from qnnmem.programs.wire import Hangup, Message, ProgramConnection
 from qnnmem.qnn.shared_memory import tensor_bytes
 from qnnmem.text import shorten
 
@@ -59,30 +58,14 @@ class WatchServer:
         self.recorder = recorder
         self.injections = InjectionCounter(injections)
         self.plan = plan(one.function for one in injections)
-        self.heard = False  # whether any program asked for QNN
         self._processes = KnownProcesses[Presence]()
-        self._sockets = SocketServer(folder, self._talk, _MOST_WORDS)
-        self.path = self._sockets.path
-
-    @property
-    def crash(self) -> BaseException | None:
-        """An unexpected error of this server."""
-        return self._sockets.crash
-
-    def settle(self) -> None:
-        """Wait until everything is handled that the program sent before it ended."""
-        self._sockets.settle()
+        self.sockets = SocketServer(folder, self._talk, _MOST_WORDS)
 
     def close(self) -> None:
         """Close all connections."""
-        self._sockets.hang_up()
-        if self._sockets.close():
+        self.sockets.hang_up()
+        if self.sockets.close():
             self._processes.close()
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of calls."""
-        return self._sockets.ledger
 
     def memory(self, pid: int) -> ProcessMemory:
         """Return the memory of a process that sent a hello."""
@@ -95,11 +78,12 @@ class WatchServer:
             raise Hangup("it does not say hello")
         thread = _WatchedThread(self, line, self.memory(line.peer()), hello.words[4])
         line.confirm()
-        row = self.ledger.row(hello.words[5])
+        ledger = self.sockets.ledger
+        row = ledger.row(hello.words[5])
         line.send(_GO, data=self.plan)
         while True:
             thread.hear(line.receive())
-            self.ledger.hear(row)
+            ledger.hear(row)
 
 
 class _WatchedThread:
@@ -144,7 +128,6 @@ class _WatchedThread:
                     *(api, "" if is_system else own, shorten(path, 4 * _NAME)),
                 )
             )
-        self._server.heard = True
         self._line.send(_GO)
 
     def _ask(self, said: Message) -> None:
@@ -202,7 +185,9 @@ class _WatchedThread:
         elif NAMES[function] in MAKES and code == 0:
             handles = (handle,)
         if is_unread and code == 0:
-            self._server.ledger.miss(f"arguments of {NAMES[function]} that could not be read")
+            self._server.sockets.ledger.miss(
+                f"arguments of {NAMES[function]} that could not be read"
+            )
         recorder = self._server.recorder
         place, since = recorder.place(self._memory, frames), recorder.since_start(begin)
         recorder.add(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Cell, Html, details, lines, table, tag
-from qnnmem.results.context import ContextDocument, ContextGraphInfo
+from qnnmem.results.context import ContextDocument, VendorGraphInfo
 from qnnmem.results.dlc import DlcGraph, DlcResult
 from qnnmem.text import counted
 
@@ -58,7 +58,7 @@ def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
     return PageSection(f"What {file_name(where)} holds", lines(body))
 
 
-def _sides(graph: ContextGraphInfo) -> Iterator[Html]:
+def _sides(graph: VendorGraphInfo) -> Iterator[Html]:
     rows = [
         (side, one.info.name, _short(one.info.data_type), _shape(one.info.dimensions))
         for side, listed in (("input", graph.graph_inputs), ("output", graph.graph_outputs))
