@@ -162,7 +162,7 @@ def load_modules() -> None:
 
     import qnnmem.cli.fix
     import qnnmem.fix.lpai
-    import qnnmem.report.fix_report
+    import qnnmem.report.fix
     import qnnmem.verbs.fix_many  # noqa: F401
 
 

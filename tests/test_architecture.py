@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planner": {"ir", "targets", "results", "options"} | BASE,
     "qnn": BASE,
     # Rules, regions, handles and leaks: for whatever runs under the contract.
-    "contract": {"qnn"} | BASE,
+    "contract": {"qnn", "results"} | BASE,
     "lpai": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
     "programs": {"contract", "lpai", "qnn", "results"} | BASE,
     "htp": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,

@@ -39,8 +39,8 @@ def config(options: ConfigOptions, output: Output) -> int:
         make_pair,
         run_command,
     )
+    from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
-    from qnnmem.results.written import written_result
 
     chosen = LpaiConfig(
         options.target_env,
@@ -92,7 +92,7 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
     Exit codes: 0 no errors, 1 errors found, 2 a file cannot be read.
     """
     from qnnmem.cli.output import say_verdict
-    from qnnmem.report.lint import render_text, verdict
+    from qnnmem.report.lpai import lint_text, verdict
     from qnnmem.results.schema import encode
     from qnnmem.text import shorten
     from qnnmem.verbs.named_files import named_files
@@ -101,7 +101,7 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
     say_verdict("\n".join(found.left_out))
     report = _lint(found.files, options.strict)
     if output.is_json or len(report.unreadable) < len(report.files):
-        output.write(encode(report) if output.is_json else render_text(report), verdict(report))
+        output.write(encode(report) if output.is_json else lint_text(report), verdict(report))
     for file in report.unreadable:
         click.echo(f"qnnmem: {shorten(f'{file.path}: {file.unreadable}', 2000)}", err=True)
     return report.exit_code

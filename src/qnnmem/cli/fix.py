@@ -100,14 +100,14 @@ def _show_all(files: Sequence[str], task: FixTask, output: Output) -> int:
     """Fix several models and print a table."""
     from qnnmem.cli.output import say_refused
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.fix.fixed_model import fixed_models
     from qnnmem.report.fix import render_table
+    from qnnmem.results.fix import FixedModels
     from qnnmem.results.schema import encode
     from qnnmem.verbs.fix import INTERRUPTED
     from qnnmem.verbs.fix_many import fix_models
 
     rows, is_interrupted = fix_models(files, task, ProgressBar)
-    found = fixed_models(rows)
+    found = FixedModels.of(rows)
     output.write(encode(found) if output.is_json else render_table(rows))
     say_refused(rows)
     return INTERRUPTED if is_interrupted else found.exit_code

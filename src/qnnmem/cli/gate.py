@@ -85,7 +85,7 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
     if maps is None:
         return {}
     from qnnmem.atomic_file import folder_for_output, write_together
-    from qnnmem.report.check_markdown import drawings
+    from qnnmem.report.check import drawings
 
     folder, found = Path(maps), drawings(run.models)
     with folder_for_output(folder):
@@ -101,18 +101,14 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
 
         return encode(run.result)
     if output.form in ("junit", "sarif", "github"):
-        from qnnmem.report import check_ci
-
         render = {
-            "junit": check_ci.render_junit,
-            "sarif": check_ci.render_sarif,
-            "github": check_ci.render_github,
+            "junit": report.render_junit,
+            "sarif": report.render_sarif,
+            "github": report.render_github,
         }
         return render[output.form](run)
     if output.form == "markdown":
-        from qnnmem.report.check_markdown import render_markdown
-
-        return render_markdown(run, drawn)
+        return report.render_markdown(run, drawn)
     again = [
         word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]
@@ -122,7 +118,7 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Add to the summary of a workflow's step, where there is one."""
     from qnnmem.cli.stderr import note
-    from qnnmem.report.check_markdown import render_markdown
+    from qnnmem.report.check import render_markdown
 
     name = os.environ.get(_SUMMARY)
     if not name:

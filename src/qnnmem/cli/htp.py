@@ -58,7 +58,7 @@ def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
         rows = _fit_all(found.files, options)
         _show_fits(rows, output)
         say_refused(rows)
-        from qnnmem.results.several import worst_code
+        from qnnmem.results.files import worst_code
 
         return worst_code(row.exit_code for row in rows)
     with ProgressBar(f"reading {Path(files[0]).name}") as bar:
@@ -275,7 +275,8 @@ def socs(name: str | None, options: SocsOptions, output: Output) -> int:
     """
     from qnnmem.report.socs import render_text
     from qnnmem.results.schema import encode
-    from qnnmem.targets.socs import any_soc, socs_result, with_hexagon
+    from qnnmem.results.socs import SocsResult
+    from qnnmem.targets.socs import any_soc, with_hexagon
     from qnnmem.targets.socs import socs as known
 
     if name is not None:
@@ -284,7 +285,7 @@ def socs(name: str | None, options: SocsOptions, output: Output) -> int:
         chosen = tuple(soc for soc in known() if options.everything or soc.has_htp)
     shown = render_text(chosen)
     verdict = "" if name is None else shown.split("\n", 1)[0]
-    output.write(encode(socs_result(chosen)) if output.is_json else shown, verdict)
+    output.write(encode(SocsResult(socs=tuple(chosen))) if output.is_json else shown, verdict)
     return 0 if name is None or any(soc.has_htp for soc in chosen) else 3
 
 

@@ -134,8 +134,8 @@ def new(name: str, options: KbNewOptions, output: Output) -> int:
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
+    from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
-    from qnnmem.results.written import written_result
 
     path = Path(options.output or f"{name}.md")
     write(skeleton(name), path, options.force)
@@ -166,8 +166,8 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
     """
     from qnnmem.doctor.explain import explain as explain_code
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-    from qnnmem.report.explain import render_text
-    from qnnmem.results.explain import ExplainResult
+    from qnnmem.report.kb import render_text
+    from qnnmem.results.kb import ExplainResult
     from qnnmem.results.schema import encode
     from qnnmem.verbs.named_files import STDIN, input_lines
 

@@ -13,7 +13,7 @@ from qnnmem.options.config import ExportOptions
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
-    from qnnmem.contract.rules import Rule
+    from qnnmem.results.lpai import Rule
 
 
 @click.group(cls=VerbGroup)
@@ -50,12 +50,13 @@ def rules_command(rule_id: str | None, output: Output) -> None:
     Exit codes: 0 shown, 2 no such rule.
     """
     from qnnmem.contract.rules import rules
-    from qnnmem.report.lpai import rule_text, rules_result, rules_text
+    from qnnmem.report.lpai import rule_text, rules_text
+    from qnnmem.results.lpai import RulesResult
     from qnnmem.results.schema import encode
 
-    chosen = list(rules().values()) if rule_id is None else [_rule(rule_id)]
+    chosen = tuple(rules().values()) if rule_id is None else (_rule(rule_id),)
     if output.is_json:
-        output.write(encode(rules_result(chosen)))
+        output.write(encode(RulesResult(rules=chosen)))
     else:
         output.write(rules_text(chosen) if rule_id is None else rule_text(chosen[0]))
 
@@ -112,9 +113,9 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     from pathlib import Path
 
     from qnnmem.lpai.client_plan import read_client_plan
-    from qnnmem.report.c_client import render_client
+    from qnnmem.report.c_source import render_client
+    from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
-    from qnnmem.results.written import written_result
     from qnnmem.version import __version__
 
     if output.is_json and output.path is None:

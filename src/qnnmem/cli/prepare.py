@@ -64,7 +64,7 @@ def show_htp(
     """Compile a model, and show its bill or why there is none."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.report.compiled import render_text
+    from qnnmem.report.bill import render_prepared
     from qnnmem.results.schema import encode
     from qnnmem.verbs.prepare import prepare_htp
     from qnnmem.verbs.refusal import failure_code, say_failure
@@ -75,10 +75,11 @@ def show_htp(
     if isinstance(made, CompileFailure):
         output.write(say_failure(made, "binary", call.flags, as_json=output.is_json))
         return failure_code(made)
+    bill = made.as_result()
     if output.is_json:
-        output.write(encode(made.as_result()))
+        output.write(encode(bill))
     else:
-        output.write(render_text(made.made, made.file, made.path, made.epcontext))
+        output.write(render_prepared(bill, made.written, made.io_mem_types))
     return made.exit_code
 
 

@@ -57,15 +57,15 @@ def _say_finding(finding: ClientFinding) -> None:
 
 
 def _render_client(report: ClientResult, form: str) -> str:
-    from qnnmem.report import check_client, check_client_ci
+    from qnnmem.report import check_client
     from qnnmem.results.schema import encode
 
     if form == "json":
         return encode(report)
     if form == "sarif":
-        return check_client_ci.render_sarif(report)
+        return check_client.render_sarif(report)
     if form == "junit":
-        return check_client_ci.render_junit(report)
+        return check_client.render_junit(report)
     return check_client.render_text(report)
 
 
@@ -150,11 +150,11 @@ def _show_trace(trace: Path, output: Output, *, is_run: bool) -> int:
 def _render_watched(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
     from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report import watch as written
-    from qnnmem.report.watch_perfetto import render_perfetto
+    from qnnmem.report.perfetto import render_watch
     from qnnmem.results.schema import encode
 
     if form == "perfetto":
-        yield from render_perfetto(report, read_trace(trace))
+        yield from render_watch(report, read_trace(trace))
     elif form == "json":
         yield encode(report.bounded())
     else:
@@ -165,17 +165,18 @@ def _fail_each(program: WatchOptions, meant: str, most_runs: int, output: Output
     from qnnmem.programs.functions import number_of
     from qnnmem.programs.watch.injections import read_code
     from qnnmem.programs.watch.watch_run import fail_each
-    from qnnmem.report import fail_each as written
+    from qnnmem.report.watch import render_fail_each
     from qnnmem.results.schema import encode
 
     name, _, code = meant.partition("=")
     report = fail_each(program, number_of(name), read_code(code or "1002"), most_runs, _say_run)
-    output.write(encode(report) if output.is_json else written.render_text(report), report.verdict)
+    text = encode(report) if output.is_json else render_fail_each(report)
+    output.write(text, report.verdict)
     return report.verb_code
 
 
 def _say_run(run: FailedRun) -> None:
     from qnnmem.cli.stderr import note
-    from qnnmem.report.fail_each import headline
+    from qnnmem.report.watch import run_headline
 
-    note(f"qnnmem: {headline(run)}")
+    note(f"qnnmem: {run_headline(run)}")

@@ -13,9 +13,9 @@ from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.planner.planned_file import plan_map
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import (
     FixedModel,
-    FixedModels,
     FixMaps,
     LevelDifference,
     LossyOption,
@@ -24,7 +24,6 @@ from qnnmem.results.fix import (
     Validation,
     finite,
 )
-from qnnmem.results.several import FileCounts, RefusedFile, worst_code
 
 FixRow = FixedModel | RefusedFile
 
@@ -117,17 +116,3 @@ def _level(gap: LevelGap) -> LevelDifference:
 def _output(gap: OutputGap) -> OutputDifference:
     noise = None if gap.decibels is None else round(gap.decibels, 2)
     return OutputDifference(gap.name, finite(gap.largest), finite(gap.relative), noise)
-
-
-def fixed_models(rows: Sequence[FixRow]) -> FixedModels:
-    """What became of several models as one result."""
-    done = tuple(row for row in rows if isinstance(row, FixedModel))
-    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
-    counts = FileCounts.of([model.fits for model in done], len(refused))
-    return FixedModels(
-        fits=counts.all_fit,
-        exit_code=worst_code([row.exit_code for row in rows]),
-        counts=counts,
-        results=done,
-        refused=refused,
-    )

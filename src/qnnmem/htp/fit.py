@@ -536,7 +536,7 @@ def _is_budget(check: FitCheck | None) -> bool:
 
 
 def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
-    largest = None if soc.vtcm_mb is None else soc.vtcm_mb.value
+    largest = soc.vtcm_mb
     if largest and options.vtcm_mb is not None and options.vtcm_mb < largest:
         reason = f"{soc.name} has {largest} MiB of VTCM"
         more = replace(options, vtcm_mb=largest)
@@ -546,7 +546,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
     """What a limit leaves of VTCM, which RAM and process domain hold, too, and half of that."""
     soc, worst = fit.soc, fit.worst
-    has = options.vtcm_mb or (None if soc.vtcm_mb is None else soc.vtcm_mb.value)
+    has = options.vtcm_mb or soc.vtcm_mb
     if has is None or worst is None or worst.spare is None or worst.limit is None:
         return
     left = worst.limit.value // _MIB if worst.pool == "vtcm" else has + worst.spare // _MIB

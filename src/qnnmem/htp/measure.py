@@ -221,21 +221,19 @@ def measure(
     return MeasuredModel(made, bill, loaded.no_estimate)
 
 
-def prepared_bill(
-    made: MeasuredModel, model: str, binary: Path, epcontext: Path | None = None
-) -> Bill:
-    """The bill as `footprint` gives it, and what was written."""
-    compiled = made.compiled
-    written = PreparedContext(
+def prepared_context(
+    made: Compiled, binary: Path, epcontext: Path | None = None
+) -> PreparedContext:
+    """What was written for a compiled model."""
+    return PreparedContext(
         path=str(binary),
         epcontext=None if epcontext is None else str(epcontext),
-        library=compiled.library,
-        seconds=round(compiled.outcome.seconds, 3),
-        on_cpu=compiled.on_cpu,
-        run=None if compiled.run is None else compiled.run.check,
-        notes=compiled.notes,
+        library=made.library,
+        seconds=round(made.outcome.seconds, 3),
+        on_cpu=made.on_cpu,
+        run=None if made.run is None else made.run.check,
+        notes=made.notes,
     )
-    return replaced(made.bill, file=model, prepared=written)
 
 
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:

@@ -14,6 +14,7 @@ from qnnmem.planner.pools import TCM, BudgetVerdict, MemoryPlan, PlacedBuffer, h
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.remedies import Remedies, Remedy
 from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import (
     LiveBuffer,
     PlanBudget,
@@ -25,7 +26,6 @@ from qnnmem.results.plan import (
     PlanSaving,
     PlansResult,
 )
-from qnnmem.results.several import FileCounts, RefusedFile, worst_code
 from qnnmem.text import quote
 
 # Exit code by whether every budget holds.
@@ -247,14 +247,4 @@ PlanRow = PlannedFile | RefusedFile
 
 def plans_result(rows: Sequence[PlanRow]) -> PlansResult:
     """The plans of several files as one result."""
-    plans = tuple(row.result for row in rows if isinstance(row, PlannedFile))
-    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
-    counts = FileCounts.of([plan.fits for plan in plans], len(refused))
-    codes = [*(plan.exit_code for plan in plans), *(file.exit_code for file in refused)]
-    return PlansResult(
-        fits=counts.all_fit,
-        exit_code=worst_code(codes),
-        counts=counts,
-        plans=plans,
-        refused=refused,
-    )
+    return PlansResult.of(row.result if isinstance(row, PlannedFile) else row for row in rows)

@@ -14,7 +14,7 @@ from qnnmem.lpai.preparation import Prepared, all_notes
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import Io, MemoryPlan
-from qnnmem.report.sizes import size_column
+from qnnmem.report.table import size_column
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted, shorten

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.result import SourcedNumber
+from qnnmem.results.socs import Soc as Soc
 from qnnmem.targets.names import hexagon_version, meant, model_id, near, spellings
 from qnnmem.text import quote
-
-if TYPE_CHECKING:
-    from qnnmem.results.socs import SocFacts, SocsResult
 
 MIB = 1 << 20
 PD_BUDGET = "process domain budget"
@@ -29,42 +27,6 @@ _ANSWERS = {
     "refused": f"{_LIBRARY}, asked by id: refused",
 }
 _LISTED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Soc:
-    """One name of a SoC; several names may share a `model_id`."""
-
-    name: str
-    marketing_name: str
-    model_id: int
-    arch: int | None  # Hexagon version, e.g. 75
-    vtcm_mb: Sourced | None  # largest VTCM of a graph, in MiB; None where there is no HTP
-    compile_limit: Sourced | None  # bytes that one graph may be estimated at
-    fp16: bool | None  # whether a float model compiles
-    source: str
-    library_name: str = ""  # what the library calls this id, where that is another name
-    note: str = ""
-
-    @property
-    def has_htp(self) -> bool:
-        """Whether the HTP backend can compile for it."""
-        return self.vtcm_mb is not None
-
-    @property
-    def fp16_source(self) -> str:
-        """How it was found out whether it computes in FP16."""
-        if self.fp16 is None:
-            return ""
-        seen = "compiles" if self.fp16 else "is refused"
-        return f"{_LIBRARY}: a small model of floats {seen} for id {self.model_id}"
-
-    @property
-    def vtcm_bytes(self) -> Sourced | None:
-        """Largest VTCM of a graph in bytes."""
-        if self.vtcm_mb is None:
-            return None
-        return Sourced(self.vtcm_mb.value * MIB, self.vtcm_mb.origin, self.vtcm_mb.source)
 
 
 @cache
@@ -88,7 +50,7 @@ def find_soc(text: str) -> Soc:
 def soc_by_id(model_id: int) -> Soc | None:
     """The SoC of an id under the name that the library uses; None for an unknown id."""
     named = [soc for soc in socs() if soc.model_id == model_id]
-    return min(named, key=lambda soc: (soc.library_name != "", soc.name), default=None)
+    return min(named, key=lambda soc: (soc.library_name != soc.name, soc.name), default=None)
 
 
 def any_soc(text: str) -> Soc:
@@ -128,22 +90,27 @@ def _facts() -> Mapping[str, Any]:
 
 def _soc(row: Mapping[str, str]) -> Soc:
     asked = _ANSWERS[row["answer"]]
+    fp16 = {"yes": True, "no": False, "": None}[row["fp16"]]
+    seen = "compiles" if fp16 else "is refused"
+    tried = f"{_LIBRARY}: a small model of floats {seen} for id {row['model_id']}"
     return Soc(
-        row["name"],
-        row["marketing_name"],
-        int(row["model_id"]),
-        int(row["arch"]) if row["arch"] else None,
-        _measured(row["vtcm_mb"], 1, asked),
-        _measured(row["compile_limit_mib"], MIB, asked),
-        {"yes": True, "no": False, "": None}[row["fp16"]],
-        f"{asked}; {_ID_FROM[row['id_from']]}",
-        row["library_name"],
-        row["note"],
+        name=row["name"],
+        marketing_name=row["marketing_name"],
+        model_id=int(row["model_id"]),
+        arch=int(row["arch"]) if row["arch"] else None,
+        has_htp=bool(row["vtcm_mb"]),
+        vtcm_size=_measured(row["vtcm_mb"], asked),
+        graph_limit=_measured(row["compile_limit_mib"], asked),
+        fp16=fp16,
+        fp16_source="" if fp16 is None else tried,
+        source=f"{asked}; {_ID_FROM[row['id_from']]}",
+        library_name=row["library_name"] or row["name"],
+        note=row["note"],
     )
 
 
-def _measured(text: str, unit: int, source: str) -> Sourced | None:
-    return Sourced(int(text) * unit, Origin.MEASURED, source) if text else None
+def _measured(mib: str, source: str) -> SourcedNumber | None:
+    return SourcedNumber(int(mib) * MIB, Origin.MEASURED, source) if mib else None
 
 
 def _find(text: str) -> Soc | None:
@@ -176,8 +143,7 @@ def _unknown(text: str) -> UsageError:
 
 def _fame(soc: Soc) -> tuple[bool, int, str]:
     """Puts those first that most people mean: the large ones that are sold under a name."""
-    vtcm = 0 if soc.vtcm_mb is None else soc.vtcm_mb.value
-    return not soc.marketing_name.startswith("Snapdragon"), -vtcm, soc.name
+    return not soc.marketing_name.startswith("Snapdragon"), -(soc.vtcm_mb or 0), soc.name
 
 
 def with_hexagon(text: str) -> tuple[Soc, ...]:
@@ -190,31 +156,3 @@ def _shown(soc: Soc) -> str:
     arch = f", Hexagon v{soc.arch}" if soc.arch is not None else ""
     about = f"{soc.marketing_name}{arch}".strip(", ")
     return f"{soc.name} ({about})" if about else soc.name
-
-
-def socs_result(chosen: Iterable[Soc]) -> SocsResult:
-    """SoCs as they are written."""
-    from qnnmem.results.socs import SocsResult
-
-    return SocsResult(socs=tuple(map(_soc_facts, chosen)))
-
-
-def _soc_facts(soc: Soc) -> SocFacts:
-    from qnnmem.results.result import SourcedNumber
-    from qnnmem.results.socs import SocFacts
-
-    vtcm, limit = soc.vtcm_bytes, soc.compile_limit
-    return SocFacts(
-        name=soc.name,
-        marketing_name=soc.marketing_name,
-        model_id=soc.model_id,
-        arch=soc.arch,
-        htp=soc.has_htp,
-        vtcm_bytes=None if vtcm is None else SourcedNumber.of(vtcm),
-        compile_limit_bytes=None if limit is None else SourcedNumber.of(limit),
-        fp16=soc.fp16,
-        fp16_source=soc.fp16_source,
-        source=soc.source,
-        library_name=soc.library_name or soc.name,
-        note=soc.note,
-    )

@@ -48,7 +48,7 @@ def need_compiler(
         found = find_library()
     except NoCompiler as missing:
         from qnnmem.htp.compile.preflight import known_uncompiled
-        from qnnmem.report import uncompiled as report
+        from qnnmem.report import bill as report
 
         for line in report.facts(known_uncompiled(path, socs, options), at):
             missing.add_note(line)
@@ -73,7 +73,7 @@ def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> Non
 def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
     from qnnmem.htp.installed import compiler_exists
     from qnnmem.installation import sources
-    from qnnmem.report import uncompiled as report
+    from qnnmem.report import bill as report
 
     # A container sees the folder it is started in, and what is below.
     is_below = not path.is_absolute() and ".." not in path.parts

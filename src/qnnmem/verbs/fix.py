@@ -299,7 +299,7 @@ def _written(
     """The files of a change, all or none."""
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
-    from qnnmem.report.fix_report import RunFacts, render_report
+    from qnnmem.report.fix import RunFacts, render_report
     from qnnmem.results.schema import encode
 
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)

@@ -139,6 +139,6 @@ def fix_one(task: FixTask, listen: Listening) -> FixRow:
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:
-    from qnnmem.results.several import RefusedFile
+    from qnnmem.results.files import RefusedFile
 
     return RefusedFile(task.model, f"{task.model}: {why}", 3)

@@ -11,9 +11,9 @@ from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
+    from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.checked import BudgetRun
     from qnnmem.gate.config import BudgetConfig
-    from qnnmem.gate.task import BudgetTask
     from qnnmem.options.gate import CheckOptions, DiffOptions
     from qnnmem.results.diff import DiffResult
     from qnnmem.verbs import VerbCall
@@ -24,11 +24,8 @@ _KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext")
 
 def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRun:
     """Check every model of a project; names of files are relative to `base`."""
-    from dataclasses import replace
-
-    from qnnmem.gate.baseline import against, read_baseline, write_baseline
-    from qnnmem.gate.check_files import check_all
-    from qnnmem.gate.checked import BudgetRun
+    from qnnmem.gate.budget_check import check_all
+    from qnnmem.gate.checked import BudgetRun, against, read_baseline, write_baseline
 
     config, kept = _config(options)
     accepted = None if kept is None else read_baseline(kept)
@@ -46,8 +43,7 @@ def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRu
     if not options.update or kept is None:
         return run
     write_baseline(kept, run)
-    # What was just accepted is no reason to fail; a budget still is.
-    return replace(run, models=tuple(replace(m, change=None) for m in models), is_updated=True)
+    return run.updated()
 
 
 def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:
@@ -71,7 +67,7 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
 
     A file that a table names is left out of the patterns of the whole project.
     """
-    from qnnmem.gate.task import BudgetTask
+    from qnnmem.gate.budget_check import BudgetTask
 
     tasks: list[BudgetTask] = []
     listed: set[Path] = set()
@@ -122,8 +118,7 @@ def _shown(path: Path, base: Path) -> str:
 
 def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall) -> DiffResult:
     """Compare two results, or what verbs make of two files."""
-    from qnnmem.gate.comparison import compare_results
-    from qnnmem.gate.tolerance import Tolerance, WhatCounts, parse_tolerance
+    from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
     from qnnmem.options.option import typed
     from qnnmem.options.plan import PlanFileOptions
     from qnnmem.verbs.page import SizedFile, result_of, verb_of

@@ -83,8 +83,7 @@ def _made(verb: str, file: SizedFile, call: VerbCall) -> str:
 def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -> str:
     """Return one HTML page about several files."""
     from qnnmem.options.option import typed
-    from qnnmem.report.page.document import render_page
-    from qnnmem.report.page.origin import origin_section
+    from qnnmem.report.page.document import origin_section, render_page
     from qnnmem.report.page.sections import sections_of
 
     if len(files) > _MOST:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.tcm import BinaryTcm
     from qnnmem.options.prepare import PreparationOptions
-    from qnnmem.results.footprint import Bill
+    from qnnmem.results.footprint import Bill, PreparedContext
     from qnnmem.results.prepared import PreparedBinary
     from qnnmem.verbs import ProgressListener, VerbCall
 
@@ -122,9 +122,22 @@ class HtpBinary(NamedTuple):
 
     def as_result(self) -> Bill:
         """Return what programs read: the bill, and what was written."""
-        from qnnmem.htp.measure import prepared_bill
+        from msgspec.structs import replace
 
-        return prepared_bill(self.made, self.file, self.path, self.epcontext)
+        return replace(self.made.bill, file=self.file, prepared=self.written)
+
+    @property
+    def written(self) -> PreparedContext:
+        """What was written."""
+        from qnnmem.htp.measure import prepared_context
+
+        return prepared_context(self.made.compiled, self.path, self.epcontext)
+
+    @property
+    def io_mem_types(self) -> list[str]:
+        """The Qmem hints that tensors in the binary carry."""
+        graphs = self.made.compiled.context.graphs
+        return sorted({one.mem_type.name.lower() for graph in graphs for one in graph.tensors})
 
     @property
     def exit_code(self) -> int:

@@ -73,10 +73,10 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
     largest = trials.soc.vtcm_mb
     if largest is None or not over:
         return
-    most = largest.value
+    most = largest
     if "vtcm" in trials.budgets:
         most = min(most, trials.budgets["vtcm"].value // MIB)
-    now = base.change.compile_options.vtcm_mb or largest.value
+    now = base.change.compile_options.vtcm_mb or largest
     if most < 1:
         return
     if now != most and (now > most or "vtcm" in over or _may_help(bench, base, _HOLD_SPILLS)):

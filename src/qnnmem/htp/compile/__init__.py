@@ -215,7 +215,7 @@ def compile_model(
 
 def check_options(soc: Soc, options: CompileOptions) -> None:
     """Refuses what the library would accept without a warning and get wrong."""
-    largest = None if soc.vtcm_mb is None else soc.vtcm_mb.value
+    largest = soc.vtcm_mb
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
             f"{soc.name} has {largest} MiB of VTCM, {options.vtcm_mb} are asked for; the library "

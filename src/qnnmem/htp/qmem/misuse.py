@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -51,32 +51,6 @@ from qnnmem.units import round_up
 
 _FREE = FreeCall()
 _STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
-
-
-@dataclass(frozen=True, slots=True)
-class MisuseRow:
-    """One mistake and both answers."""
-
-    id: str
-    what: str
-    code: int  # of the contract; 0: reported only
-    finding: Finding
-    library: LibraryAnswer | None = None  # None: not asked
-
-    @property
-    def result(self) -> MisuseAnswer:
-        """The row as it is written."""
-        finding = self.finding
-        return MisuseAnswer(
-            id=self.id,
-            what=self.what,
-            code=self.code,
-            rule=finding.rule,
-            sentence=finding.sentence,
-            cure=finding.cure,
-            source=finding.source,
-            library=self.library,
-        )
 
 
 class _Stage:
@@ -379,7 +353,7 @@ def try_misuses(
     worker: Worker | None = None,
     deadline: Deadline | None = None,
     progress: Progress | None = None,
-) -> tuple[MisuseRow, ...]:
+) -> tuple[MisuseAnswer, ...]:
     """Return both answers to every mistake; without a worker only the contract's."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
@@ -389,7 +363,18 @@ def try_misuses(
         answer = None
         if worker is not None and soc_id is not None:
             answer = _asked(path, calls(graph), soc_id, worker, ends)
-        rows.append(MisuseRow(name, what, code, finding, answer))
+        rows.append(
+            MisuseAnswer(
+                id=name,
+                what=what,
+                code=code,
+                rule=finding.rule,
+                sentence=finding.sentence,
+                cure=finding.cure,
+                source=finding.source,
+                library=answer,
+            )
+        )
     return tuple(rows)
 
 

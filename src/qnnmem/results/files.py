@@ -1,9 +1,10 @@
-"""What the results of several files have in common: how many fit, and which have no answer."""
+"""Results about files: several at once, those without an answer, and those that a verb wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Self
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Struct
 
@@ -65,13 +66,52 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
     counts: Annotated[FileCounts, describe("How many files have which answer.")] = NO_FILES
     refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")] = ()
 
+    listed: ClassVar[str]  # the field that holds the results
+
     @property
-    def each(self) -> tuple[Result, ...]:
+    def each(self) -> tuple[Any, ...]:
         """The result of each file that has one."""
-        raise NotImplementedError
+        results: tuple[Any, ...] = getattr(self, self.listed)
+        return results
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Self:
+        """Join the results of several files, and files without one, in order."""
+        given = tuple(rows)
+        refused = tuple(row for row in given if isinstance(row, RefusedFile))
+        results = tuple(row for row in given if not isinstance(row, RefusedFile))
+        counts = FileCounts.of([one.fits for one in results], len(refused))
+        facts: dict[str, Any] = {
+            "fits": counts.all_fit,
+            "exit_code": worst_code(row.exit_code for row in given),
+            "counts": counts,
+            "refused": refused,
+        }
+        return cls(**facts | {cls.listed: results})
 
 
 def worst_code(codes: Iterable[int]) -> int:
     """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
     known = set(codes)
     return next((code for code in (2, 1, 4, 3) if code in known), 0)
+
+
+class WrittenFile(Struct, frozen=True):
+    """A file and its size."""
+
+    file: Annotated[str, describe("Path of the file.")]
+    bytes: Annotated[Count, describe("Size in bytes.")]
+
+
+class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
+    """Files that a verb wrote, and the command to go on with."""
+
+    verb: Annotated[str, describe("The verb.")]
+    files: Annotated[tuple[WrittenFile, ...], describe("Files that were written.")]
+    next: Annotated[str, describe("The command to go on with; empty where there is none.")] = ""
+
+
+def written_result(verb: str, files: Iterable[Path], next_step: str = "") -> WrittenResult:
+    """Look up the sizes of files that were just written."""
+    written = tuple(WrittenFile(str(file), file.stat().st_size) for file in files)
+    return WrittenResult(verb=verb, files=written, next=next_step)
