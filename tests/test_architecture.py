@@ -127,7 +127,7 @@ ONLY_IN = {
         *(
             "qnnmem.doctor.logs.compiled_search",
             "qnnmem.native_parts",
-            "qnnmem.planner.compiled_packing",
+            "qnnmem.planner.packing",
         ),
     ),
     "rich": ("qnnmem.cli",),

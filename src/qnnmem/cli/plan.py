@@ -103,7 +103,7 @@ def _is_model(path: Path) -> bool:
 
 def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
     """Return a row for each file."""
-    from qnnmem.planner.from_options import limits_of
+    from qnnmem.planner.model_plan import limits_of
     from qnnmem.verbs.named_files import refused
 
     limits_of(options)  # what is wrong for every file is reported once

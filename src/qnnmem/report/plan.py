@@ -12,9 +12,8 @@ from qnnmem.flags import flag, flag_word, with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.planner.model_plan import alike, pool_sizes
-from qnnmem.planner.planned_file import PlannedFile, PlanRow, op_at_peak
+from qnnmem.planner.planned_file import PlannedFile, PlanRow, Remedy, op_at_peak
 from qnnmem.planner.pools import TCM
-from qnnmem.planner.remedies import Remedy
 from qnnmem.planner.tcm import too_many
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, table_lines
