@@ -13,7 +13,7 @@ from qnnmem.loader.dlc.composed import dlc_result
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.package import package_folder
-from qnnmem.report.dlc import render_text
+from qnnmem.report.inspect import dlc_text
 from qnnmem.results.schema import load_schema
 
 FILES = Path(__file__).parents[1] / "loader" / "dlc"
@@ -52,6 +52,6 @@ def test_a_damaged_dlc_is_refused(tmp_path: Path) -> None:
 def test_names_are_safe_to_print() -> None:
     """Control characters of a file do not reach the terminal."""
     tensor = ComposedTensor(1, "x\x1b[31m", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
-    text = render_text(dlc_result([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc"))
+    text = dlc_text(dlc_result([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc"))
     assert "\x1b" not in text
     assert "0 operators" in text

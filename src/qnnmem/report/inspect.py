@@ -1,12 +1,17 @@
-"""A context binary of ours as text, with the verdict first."""
+"""What binaries hold, as text: context binaries for LPAI and for HTP, and DLC files."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.qnn.tensor import Quantization, TensorInfo
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import size_words
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
+from qnnmem.results.dlc import DlcGraph, DlcResult, DlcTensor
 from qnnmem.results.inspect import (
     FrameWindow,
     InspectedBinary,
@@ -15,11 +20,14 @@ from qnnmem.results.inspect import (
     InspectedTensor,
 )
 from qnnmem.results.plan import TcmAnswer
-from qnnmem.text import counted, shorten
+from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
-SHOWN = 20  # tensors of one kind; --json has them all
+SHOWN = 20  # operators, and tensors of one kind; --json has them all
 _WIDE = 200  # for paths and notes
+_STATIC = "STATIC"  # the end of a type whose bytes are in the file
+_DATA_TYPE = "QNN_DATATYPE_"
+_SIDES = ("WRITE", "READ")
 
 Row = TypeVar("Row")
 
@@ -161,3 +169,125 @@ def _where(tensor: InspectedTensor) -> str:
     if tensor.offset is None:
         return str(tensor.pool)
     return f"{tensor.pool} + {tensor.offset:,}"
+
+
+def context_text(context: HtpContext, path: str) -> str:
+    """The whole text; names are made safe to print."""
+    return "\n".join(_context_lines(context, path)) + "\n"
+
+
+def _context_lines(context: HtpContext, path: str) -> Iterator[str]:
+    count = len(context.graphs)
+    what = f"{count} graph{'' if count == 1 else 's'}"
+    soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
+    arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
+    yield f"QNN context binary: {what}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
+    size = f"{counted(context.file_bytes, 'byte')} ({format_size(context.file_bytes)})"
+    core = ".".join(map(str, context.core_api))
+    yield f"{shorten(path, 200)}: {size}, backend {context.backend_id}, core API {core}"
+    for graph in context.graphs:
+        yield ""
+        yield from _context_graph(graph)
+    yield ""
+    yield next_line("the memory bill", ["qnnmem", "footprint", file_word(path)])
+
+
+def _context_graph(graph: HtpGraph) -> Iterator[str]:
+    yield f"graph {shorten(graph.name)}"
+    sizes = (
+        *(("weights", graph.const), ("shared weights", graph.shared_weights), ("IO", graph.io)),
+        *(("op data", graph.op_data), ("DDR tensors", graph.ddr_tensors)),
+        *(("spill/fill", graph.spill_fill), ("VTCM as stored", graph.vtcm)),
+    )
+    for name, size in sizes:
+        shown = "not in the file" if size is None else counted(size, "byte")
+        yield f"  {name:<15}{shown:>22}"
+    yield from _io_lines((graph.inputs, graph.outputs), _context_tensor)
+
+
+def _context_tensor(tensor: TensorInfo) -> str:
+    shape = "x".join(map(str, tensor.dimensions)) or "scalar"
+    pair = tensor.scale_offset
+    quant = "" if pair is None else f", scale {pair.scale:.6g} offset {pair.offset}"
+    what = f"{tensor.data_type.name} {shape}, {counted(tensor.nbytes, 'byte')}{quant}"
+    return f"{shorten(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"
+
+
+def dlc_text(result: DlcResult) -> str:
+    """The whole text; names are made safe to print."""
+    return "\n".join(_dlc_lines(result)) + "\n"
+
+
+def _dlc_lines(result: DlcResult) -> Iterator[str]:
+    graphs, path = result.graphs, result.file
+    yield f"DLC: {counted(len(graphs), 'graph')}"
+    yield shorten(path, 200)
+    for graph in graphs:
+        yield ""
+        yield from _dlc_graph(graph)
+    yield ""
+    yield next_line("the peak, and what lies where", ["qnnmem", "plan", file_word(path), "-v"])
+
+
+def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
+    yield f"graph {shorten(graph.name, MAX_NAME)}"
+    kinds = Counter(op.type for op in graph.ops).most_common()
+    named = ", ".join(f"{count} {shorten(kind)}" for kind, count in kinds[:SHOWN])
+    more = ", …" if len(kinds) > SHOWN else ""
+    yield f"  {counted(len(graph.ops), 'operator')}: {named}{more}"
+    constants = [one for one in graph.tensors if one.type.endswith(_STATIC)]
+    size = sum(one.stored_bytes for one in constants)
+    held = f"{counted(size, 'byte')} ({format_size(size)})"
+    yield f"  {counted(len(constants), 'constant')} of {held}{_parameter_words(graph, constants)}"
+    sides = [[one for one in graph.tensors if _is_side(one, way)] for way in _SIDES]
+    yield from _io_lines(sides, _dlc_tensor)
+    yield "  what they make, in order:"
+    made = {one.id: one for one in graph.tensors}
+    for op in graph.ops[:SHOWN]:
+        source = f", from {shorten(', '.join(op.origins))}" if op.origins else ""
+        outputs = "; ".join(_dlc_tensor(made[one]) for one in op.outputs if one in made)
+        yield f"    {shorten(op.type)} {shorten(op.name)}{source}: {outputs}"
+    yield from _rest(graph.ops)
+
+
+def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
+    """How many constants say how operators compute, as those are in no pool of a plan."""
+    read = {one for op in graph.ops for one in op.inputs}
+    others = [one for one in constants if one.id not in read]
+    if not others:
+        return ""
+    size = counted(sum(one.stored_bytes for one in others), "byte")
+    return f", {len(others):,} of them parameters of operators ({size}), which a plan leaves out"
+
+
+def _rest(listed: Sequence[object]) -> Iterator[str]:
+    if len(listed) > SHOWN:
+        yield f"    and {len(listed) - SHOWN} more; --json has them all"
+
+
+def _is_side(tensor: DlcTensor, way: str) -> bool:
+    return "APP_" in tensor.type and way in tensor.type
+
+
+def _io_lines(sides: Sequence[Sequence[Row]], show: Callable[[Row], str]) -> Iterator[str]:
+    """Inputs, then outputs."""
+    for kind, tensors in zip(("inputs", "outputs"), sides, strict=True):
+        yield f"  {kind}:" if tensors else f"  {kind}: none"
+        yield from (f"    {show(tensor)}" for tensor in tensors[:SHOWN])
+        yield from _rest(tensors)
+
+
+def _dlc_tensor(tensor: DlcTensor) -> str:
+    shape = "x".join(map(str, tensor.dimensions)) or "scalar"
+    what = f"{tensor.data_type.removeprefix(_DATA_TYPE)} {shape}, {counted(tensor.bytes, 'byte')}"
+    return f"{shorten(tensor.name)}  {what}{_quantization_words(tensor.quantization)}"
+
+
+def _quantization_words(quant: Quantization | None) -> str:
+    if quant is None:
+        return ""
+    if not quant.scales:
+        return f", encoding {quant.encoding}"
+    if quant.axis is not None:
+        return f", {counted(len(quant.scales), 'scale')} along axis {quant.axis}"
+    return f", scale {quant.scales[0]:.6g} offset {quant.offsets[0]}"

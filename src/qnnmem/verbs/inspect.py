@@ -19,11 +19,11 @@ def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
 
 def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.loader.dlc.composed import compose, dlc_result
-    from qnnmem.report.dlc import render_text
+    from qnnmem.report.inspect import dlc_text
     from qnnmem.results.schema import encode
 
     result = dlc_result(compose(path), str(path))
-    return encode(result) if as_json else render_text(result), 0
+    return encode(result) if as_json else dlc_text(result), 0
 
 
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
@@ -31,14 +31,14 @@ def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.htp.binary.description import describe_context
     from qnnmem.htp.binary.read import read_context
     from qnnmem.loader.file_kind import KINDS, wrong_kind
-    from qnnmem.report.context import render_text
+    from qnnmem.report.inspect import context_text
     from qnnmem.results.schema import encode
 
     try:
         context = read_context(path)
     except NotCompiled as exc:
         raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
-    return encode(describe_context(context)) if as_json else render_text(context, str(path)), 0
+    return encode(describe_context(context)) if as_json else context_text(context, str(path)), 0
 
 
 def _ours(path: Path, as_json: bool) -> tuple[str, int]:
