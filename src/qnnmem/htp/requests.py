@@ -18,6 +18,7 @@ from qnnmem.calibration import Sample
 from qnnmem.deadline import Deadline
 from qnnmem.htp.log import LogLine
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
+from qnnmem.qnn.shared_memory import MemDescription
 from qnnmem.wire import ByteCount, Seconds, WireMessage
 
 OWN_MARK = "[qnnmem]"  # begins the lines of a log that are not the library's
@@ -279,14 +280,9 @@ class AllocateCall(Struct, frozen=True, tag="allocate", tag_field="call"):
 class RegisterCall(Struct, frozen=True, tag="register", tag_field="call"):
     """`QnnMem_register` of one descriptor; the handle gets a name."""
 
-    memory: str  # name of what was allocated; another is no memory
+    memory: str  # name of what was allocated, whose fd counts; another is no memory
     name: str
-    dimensions: tuple[int, ...]
-    data_type: int
-    mem_type: int
-    htp_type: int
-    total_size: int
-    offset: int
+    place: MemDescription
     context: int = 0
 
 

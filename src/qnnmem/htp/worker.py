@@ -295,7 +295,12 @@ class LibraryProcess(ChildProcess):
         self.deadline = Deadline.after(None)  # each request has its own
         # Without a buffer, which would hide a second frame from poll.
         self._replies: Any = self._process.stdout.raw  # type: ignore[union-attr]  # a buffered pipe
-        self.tap = LogTap(log, END_MARK.encode())
+        try:
+            self.tap = LogTap(log, END_MARK.encode())
+        except RuntimeError as exc:  # no thread to be had
+            os.close(log)
+            self._end()
+            raise UsageError(f"no child process can be watched ({exc})") from exc
 
     @property
     def pid(self) -> int:

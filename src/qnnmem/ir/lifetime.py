@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from qnnmem.ir.model import Effect, Model, Op, Tensor
+from qnnmem.ir.model import Effect, LiveBytes, Model, Op, Tensor
 from qnnmem.ir.span import Span
 from qnnmem.units import Bytes, Step
 
@@ -26,14 +26,11 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
-    """One stretch of memory: a tensor and all its views."""
+class Lifetime(LiveBytes):
+    """One stretch of memory: a tensor, named after the one that is written first, and its views."""
 
-    name: str  # the tensor that is written first
     aliases: tuple[str, ...]  # other names of the same bytes
     roles: frozenset[Role]
-    size: Bytes
-    live: Span
 
 
 def stored_bytes(tensor: Tensor, bits: int | None) -> Bytes:
@@ -139,10 +136,10 @@ class _Groups:
         return tuple(
             Lifetime(
                 root,
-                tuple(name for name in names if name != root),
-                frozenset(map(role, names)),
                 self.size[root],
                 Span(Step(self.born[root]), Step(self.last[root] + 1)),
+                tuple(name for name in names if name != root),
+                frozenset(map(role, names)),
             )
             for root, names in members.items()
         )

@@ -131,14 +131,39 @@ class Op:
             _keep_items(self, "bodies", Model, "an op's bodies are models")
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class FixedBuffer:
-    """A buffer whose lifetime the file itself states (buffer CSV)."""
+@dataclass(frozen=True, slots=True)
+class LiveBytes:
+    """Bytes that are in use for a part of a run."""
 
     name: str
     size: Bytes
     live: Span
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Buffer(LiveBytes):
+    """One tensor's claim on memory for part of a run.
+
+    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
+    """
+
     align: Align
+
+    def __init__(
+        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
+    ) -> None:
+        if type(name) is not str:  # planners make many
+            expect(name, str, "a buffer's name is a text")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "size", as_bytes(size))
+        object.__setattr__(self, "live", as_span(live))
+        object.__setattr__(self, "align", as_align(align))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FixedBuffer(Buffer):
+    """A buffer whose lifetime the file itself states (buffer CSV)."""
+
     offset: Offset | None
 
     def __init__(
@@ -149,11 +174,7 @@ class FixedBuffer:
         align: Size = 1,
         offset: int | None = None,
     ) -> None:
-        expect(name, str, "a buffer's name is a text")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "size", as_bytes(size))
-        object.__setattr__(self, "live", as_span(live))
-        object.__setattr__(self, "align", as_align(align))
+        Buffer.__init__(self, name, size, live, align)
         object.__setattr__(self, "offset", None if offset is None else Offset(as_bytes(offset)))
 
 

@@ -38,14 +38,13 @@ from qnnmem.ir.lifetime import reordered
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
-from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
+from qnnmem.lpai.program.state_window import BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.precision import Obstacle, find_control, find_obstacle
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.planner.planned_file import search_missing_note
 from qnnmem.planner.problem_plan import Watcher
-from qnnmem.results.inspect import FrameWindow
 from qnnmem.results.prepared import PreparedBinary, PreparedGraph, QuantizedGraph, TriedWidths
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
@@ -391,23 +390,6 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
 
-def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
-    return tuple(
-        FrameWindow(
-            name=w.name,
-            old=w.state[0],
-            new=w.state[1],
-            frames=w.frames,
-            size=w.size,
-            stride=w.stride,
-            blocking=w.mode == BLOCKING,
-            padding=w.padding,
-            reset=w.reset,
-        )
-        for w in windows
-    )
-
-
 def _compile(
     name: str,
     loaded: _Loaded,
@@ -441,7 +423,7 @@ def _compile(
         align=plan.align,
         io=plan.options.io,
         states=plan.options.states,
-        windows=_windows(loaded.windows),
+        windows=tuple(window.kept for window in loaded.windows),
         quants={name: Quant(*stated) for name, stated in model.encodings.items()},
         notes=loaded.notes,
         float_ops=len(classify(loaded.model).float_ops),
@@ -515,7 +497,7 @@ def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
     First come all ops that wait for no window, the ones that fill windows last; then those that
     wait for these windows only, and so on.
     """
-    opens = {window.state[1]: window for window in windows if window.mode == BLOCKING}
+    opens = {window.kept.new: window for window in windows if window.kept.blocking}
     if not opens:
         return model
     level_of: dict[str, int] = {}  # of tensors: how many windows one after the other they wait for

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes, stored_bytes
-from qnnmem.ir.model import Model, Op
+from qnnmem.ir.model import Buffer, Model, Op
 from qnnmem.ir.span import Span
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.pools import Io, PlacedBuffer, Pool, PoolOptions
-from qnnmem.planner.problem import Buffer, Infeasible, Problem
+from qnnmem.planner.problem import Infeasible, Problem
 from qnnmem.planner.problem_plan import plan_within
 from qnnmem.units import Align, Bytes, Offset, Step, round_up
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.lifetime import stored_bytes
-from qnnmem.ir.model import Model
+from qnnmem.ir.model import Buffer, Model
 from qnnmem.planner.blockers import find_blockers
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.instance import arrange
@@ -27,7 +27,7 @@ from qnnmem.planner.pools import (
     as_limits,
     as_options,
 )
-from qnnmem.planner.problem import Buffer, Infeasible, Plan, Problem, find_peak
+from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Watcher, plan_within
 from qnnmem.planner.states import check_states, suggest_states
 from qnnmem.planner.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm

@@ -9,33 +9,10 @@ from functools import cached_property
 
 from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
-from qnnmem.ir.span import Span, as_span
+from qnnmem.ir.model import Buffer
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
-from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Buffer:
-    """One tensor's claim on memory for part of a run.
-
-    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
-    """
-
-    name: str
-    size: Bytes
-    live: Span
-    align: Align
-
-    def __init__(
-        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
-    ) -> None:
-        if type(name) is not str:  # planners make many
-            expect(name, str, "a buffer's name is a text")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "size", as_bytes(size))
-        object.__setattr__(self, "live", as_span(live))
-        object.__setattr__(self, "align", as_align(align))
+from qnnmem.units import MAX_BYTES, Bytes, Offset, Size, Step, as_bytes
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from qnnmem.results.inspect import BinaryGraph
 from qnnmem.results.proof import ProofScope
 from qnnmem.results.result import Count, Result, describe
 
@@ -37,21 +38,15 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
     tried: Annotated[tuple[TriedWidths, ...], describe("Other widths that were tried.")]
 
 
-class PreparedGraph(Struct, frozen=True, kw_only=True):
-    """A graph of the binary."""
+class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
+    """A graph of the binary and what is proven of its plan."""
 
-    name: Annotated[str, describe("Name of the graph.")]
-    ops: Annotated[Count, describe("Number of ops.")]
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]
     proof: Annotated[ProofScope, describe("What scratch_bytes is minimal for.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
     io_bytes: Annotated[Count, describe("Bytes of inputs and outputs.")]
-    io: Annotated[
-        Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
-    ]
     executable: Annotated[bool, describe("Whether it has a program, not only a layout.")]
-    float_ops: Annotated[Count, describe("Ops that compute in floating point.")]
     tcm_bytes: Annotated[
         Count | None, describe("Bytes that binary and IO take of TCM; null for a layout.")
     ]

@@ -55,10 +55,19 @@ class HtpGraph(GraphRam):
 
 
 @dataclass(frozen=True, slots=True)
-class HtpContext:
+class ContainerFacts:
+    """What the container of a context binary says."""
+
+    format_version: tuple[int, int]
+    blob_version: Version
+    blob_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HtpContext(ContainerFacts):
     """A whole context binary except the compiled code and the weights."""
 
-    format_version: tuple[int, int]  # of the container
     info_version: int  # of the metadata
     backend_id: int
     build_id: str
@@ -66,9 +75,6 @@ class HtpContext:
     backend_api: Version
     soc_model: int | None
     dsp_arch: int | None
-    blob_version: Version
-    blob_bytes: int
     graphs: tuple[HtpGraph, ...]
     context_tensors: tuple[TensorInfo, ...]
-    file_bytes: int
     soc_version: str = ""

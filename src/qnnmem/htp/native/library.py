@@ -354,12 +354,13 @@ class _Client:
         return 0
 
     def _register(self, call: RegisterCall) -> int:
-        shape = (c_uint32 * len(call.dimensions))(*call.dimensions)
+        place = call.place
+        shape = (c_uint32 * len(place.dimensions))(*place.dimensions)
         fd = self._fds.get(call.memory, -1)
-        custom = CHtpMem(call.htp_type, call.total_size, fd, call.offset)
+        custom = CHtpMem(place.htp_type, place.total_size, fd, place.offset)
         pointer = ctypes.cast(shape, ctypes.POINTER(c_uint32))
-        described = CMemDescriptor(len(shape), pointer, None, call.data_type, call.mem_type)
-        described.place[0] = addressof(custom) if call.mem_type == _CUSTOM else fd & 0xFFFFFFFF
+        described = CMemDescriptor(len(shape), pointer, None, place.data_type, place.mem_type)
+        described.place[0] = addressof(custom) if place.mem_type == _CUSTOM else fd & 0xFFFFFFFF
         self._held += [shape, custom, described]
         handle = c_void_p()
         context = self._contexts[call.context]

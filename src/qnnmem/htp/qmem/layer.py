@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from qnnmem.contract.regions import Extent
 from qnnmem.contract.rules import MEASURED, finding
@@ -18,7 +18,7 @@ from qnnmem.htp.remote.files import SharedPlace
 from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.shared_memory import FileId, MemHandle
+from qnnmem.qnn.shared_memory import MappedBytes, MemHandle
 from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.targets.socs import htp_constant
@@ -26,13 +26,8 @@ from qnnmem.text import quote
 from qnnmem.units import round_up
 
 
-class IoPlace(NamedTuple):
-    """Where a graph reads or writes a tensor: bytes of a shared file, and those bytes."""
-
-    fd: int
-    file: FileId
-    offset: int
-    view: memoryview
+class IoPlace(MappedBytes):
+    """Where a graph reads or writes a tensor."""
 
     @property
     def extent(self) -> Extent:

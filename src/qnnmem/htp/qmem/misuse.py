@@ -26,7 +26,6 @@ from qnnmem.htp.qmem.memory import (
     ALIGNMENT,
     PAGE,
     HtpMemDescriptor,
-    HtpMemType,
     SharedBuffer,
     packed_offsets,
 )
@@ -44,7 +43,7 @@ from qnnmem.htp.requests import (
 )
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
-from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.shared_memory import MemDescription, MemHandle
 from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
@@ -201,19 +200,17 @@ def _total(graph: HtpGraph) -> int:
     return round_up(packed_offsets(one.nbytes for one in graph.tensors)[1], PAGE)
 
 
-def _ask_register(graph: HtpGraph, **changes: Any) -> list[Call]:
+def _ask_register(graph: HtpGraph, memory: str = "buffer", **changes: Any) -> list[Call]:
     tensor, total = graph.tensors[0], _total(graph)
-    described = RegisterCall(
-        memory="buffer",
-        name="handle",
-        dimensions=tuple(tensor.dimensions) or (1,),
-        data_type=int(tensor.data_type),
-        mem_type=int(MemRegisterType.CUSTOM),
-        htp_type=int(HtpMemType.SHARED_BUFFER),
+    place = MemDescription(
+        tensor.dimensions or (1,),
+        tensor.data_type,
+        fd=-1,
+        mem_type=MemRegisterType.CUSTOM,
         total_size=total,
-        offset=0,
     )
-    return [AllocateCall(total, "buffer"), msgspec.structs.replace(described, **changes)]
+    registers = RegisterCall(memory, "handle", replace(place, **changes))
+    return [AllocateCall(total, "buffer"), registers]
 
 
 def _raw(tensor: TensorInfo, **changes: Any) -> CallTensor:

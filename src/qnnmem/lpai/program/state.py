@@ -368,7 +368,7 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
         waiting = _behind(window, steps) if window.mode == BLOCKING else set()
         # A counter reads no frames, so that nothing in the graph ties it to its window.
         for other in windows:
-            if other.counter is not None and other.state[1] in waiting:
+            if other.counter is not None and other.kept.new in waiting:
                 waiting.add(other.counter[1])
         found.append(replace(window, gated=tuple(n for n in outputs if n in waiting)))
     return tuple(found)
@@ -376,8 +376,8 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
 
 def _behind(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
     """Tensors that are computed from a window."""
-    reached = {window.state[1]}
+    reached = {window.kept.new}
     for inputs, made in steps:
         if not reached.isdisjoint(inputs):
             reached.update(made)
-    return reached - {window.state[1]}
+    return reached - {window.kept.new}
