@@ -112,7 +112,7 @@ def _is_model(path: Path) -> bool:
 def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
     """A row for each file."""
     from qnnmem.cli.files import refused
-    from qnnmem.planner.from_options import limits_of
+    from qnnmem.planner.model_plan import limits_of
 
     limits_of(options)  # what is wrong for every file is reported once
     rows: list[PlanRow] = []

@@ -188,7 +188,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
 def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
     """The plan of a task; a list of buffers is planned to the end before its budget is asked."""
     from qnnmem.loader import load
-    from qnnmem.planner.from_options import plan_with
+    from qnnmem.planner.model_plan import plan_with
 
     options = task.options(PlanOptions, kind)
     model = load(task.path, **options.sizes)

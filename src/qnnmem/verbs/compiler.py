@@ -62,7 +62,7 @@ def need_compiler(
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
     """Note what the file tells before a compile that may take long."""
     from qnnmem.htp.compile.preflight import foreseen
-    from qnnmem.loader.onnx.backend_mark import other_backend_note
+    from qnnmem.loader.onnx import other_backend_note
 
     if other := other_backend_note(path, "htp"):
         listener.note(f"note: {other}")

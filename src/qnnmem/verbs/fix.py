@@ -85,8 +85,8 @@ def check_fix(options: FixOptions) -> None:
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     """Fix one model, and write what it became."""
-    from qnnmem.fix.outputs import outputs_of
-    from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
+    from qnnmem.fix.fixed_model import outputs_of
+    from qnnmem.fix.parts.chain import FIRST_PART, MANIFEST
     from qnnmem.report.fix import next_commands
     from qnnmem.temporary_folder import temporary_folder
     from qnnmem.verbs.fix_folder import FixFolder, fix_folder
@@ -125,7 +125,7 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
 
 def _validated(result: FixResult, listener: ProgressListener) -> Validation:
     """The result run once more, output by output."""
-    from qnnmem.fix.proof.validate import validate
+    from qnnmem.fix.proof.prove import validate
 
     listener.say("validating")
     return validate(result.case, result.best.change)

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
-from qnnmem.fix.proof.border import ModelBorder
+from qnnmem.fix.proof.program import ModelBorder
 from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import (
     Change,

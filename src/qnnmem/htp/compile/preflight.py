@@ -186,7 +186,7 @@ def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.Gr
     from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
     from qnnmem.loader.onnx.tensor import stored_bytes, tensors
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
     if sum(map(stored_bytes, tensors(model.proto))) > _MOST_BYTES:
         return None
@@ -336,8 +336,8 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
         return
     from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model
-    from qnnmem.loader.onnx.sizes.attempts import shape_model
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.sizes.search import shape_model
+    from qnnmem.loader.onnx.trial import TrialChild
 
     # Few files state the length of a sequence inside; shape inference finds it.
     given = Fixed(options.dims, options.shapes, options.values)

@@ -20,7 +20,7 @@ from typing import Any
 from qnnmem.errors import Refused
 from qnnmem.htp.native.library import ERROR, INFO, VERBOSE, opened_device, say
 from qnnmem.htp.requests import CompileReply, ComposeRequest, HtpSettings
-from qnnmem.loader.dlc.model_library import compose_library
+from qnnmem.loader.dlc.recorder import compose_library
 from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     SYSTEM_CALLS,

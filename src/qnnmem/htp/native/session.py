@@ -411,7 +411,7 @@ def model_inputs(path: Path) -> Iterator[Input]:
     import onnx
     from onnx import helper
 
-    from qnnmem.loader.onnx.index_limits import index_limits
+    from qnnmem.loader.onnx.inputs import index_limits
 
     graph = onnx.load(path, load_external_data=False).graph
     rows = index_limits(graph)

@@ -224,8 +224,8 @@ class ProgramSource:
         """Values of constants, by running the nodes that make them."""
         from onnx import helper, numpy_helper
 
-        from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
-        from qnnmem.loader.onnx.trial.program import TrialInput
+        from qnnmem.loader.onnx.trial import TrialChild
+        from qnnmem.loader.onnx.trial_program import TrialInput
 
         names = tuple(names)
         if not names:
@@ -239,10 +239,10 @@ class ProgramSource:
             TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
             for name, form in blank.items()
         ]
-        request = RunRequest(self.sub_model(nodes, reads, blank, names), feeds, names, 1)
+        model = self.sub_model(nodes, reads, blank, names)
         try:
             with TrialChild(self._path, time_limit_s) as child:
-                values = child.fold(request, self.folder)
+                values = child.fold(model, feeds, names, self.folder)
         except ChildFailed as exc:
             raise UsageError(f"constants cannot be computed: {sentence(exc)}") from exc
         for name, value in zip(names, values, strict=True):

@@ -41,8 +41,7 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.trial.child import TrialChild
-    from qnnmem.loader.onnx.trial.questions import Trials
+    from qnnmem.loader.onnx.trial import TrialChild, Trials
 
 KINDS = ("LSTM", "GRU", "RNN")
 # Position of the initial value among the inputs, of the last value among the outputs.
@@ -273,7 +272,7 @@ def _rewrite(
 ) -> tuple[BufferWindow, ...]:
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
     path = draft.path
     if draft.model.functions:
@@ -305,7 +304,7 @@ def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
 def _trials(draft: Draft, child: TrialChild, shapes: Mapping[str, tuple[int, ...]]) -> Trials:
     import onnx
 
-    from qnnmem.loader.onnx.trial.questions import Trials
+    from qnnmem.loader.onnx.trial import Trials
 
     model = draft.model
     head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -330,7 +329,7 @@ def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[s
 
 def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
     """Types that are known, among them that of one tensor which no Buffer comes before."""
-    from qnnmem.loader.onnx.trial.questions import infer_types
+    from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
     if not types.get(needed, UNKNOWN).is_static:
@@ -349,7 +348,7 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
 
 
 def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
-    from qnnmem.loader.onnx.trial.questions import infer_types
+    from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
     for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:

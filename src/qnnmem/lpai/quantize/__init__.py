@@ -142,7 +142,7 @@ def _result(
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
     from onnx import helper
 
-    from qnnmem.loader.onnx.index_limits import index_limits
+    from qnnmem.loader.onnx.inputs import index_limits
 
     rows = index_limits(model.graph)
     found = []

@@ -143,7 +143,7 @@ def _bytes(shape: Any) -> int:
 def _zeros(kinds: Mapping[str, tuple[str, Any]], names: Iterable[str]) -> dict[str, NDArray[Any]]:
     import numpy
 
-    from qnnmem.loader.onnx.trial.program import TYPE_NAMES
+    from qnnmem.loader.onnx.trial_program import TYPE_NAMES
 
     return {name: numpy.zeros(kinds[name][1], TYPE_NAMES[kinds[name][0]]) for name in names}
 
@@ -168,7 +168,7 @@ def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
     """Types as onnxruntime found them; the quantizer skips tensors whose type it cannot tell."""
     from onnx import helper
 
-    from qnnmem.loader.onnx.trial.program import TYPE_NAMES
+    from qnnmem.loader.onnx.trial_program import TYPE_NAMES
 
     found = []
     for name, (kind, shape) in kinds.items():

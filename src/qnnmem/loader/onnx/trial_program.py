@@ -42,7 +42,7 @@ TYPE_NAMES = {
 
 
 class TrialInput(NamedTuple):
-    """An input that is filled with made-up values: its numpy type and its shape."""
+    """An input to fill with random values: its numpy type and its shape."""
 
     name: str
     dtype: str
@@ -61,15 +61,21 @@ class Infer(WireMessage, frozen=True):
     doing: ClassVar[str] = "shape inference"
 
 
-class Run(WireMessage, frozen=True):
-    """Run the model some times and fetch tensors; `folder` holds external data."""
+class Fold(WireMessage, frozen=True):
+    """Compute constants by the nodes as they are; only the shape of an input matters."""
 
-    doing: ClassVar[str] = "a trial run"
-    folder: Path
+    doing: ClassVar[str] = "computing constants"
+    folder: Path | None  # with external data
     inputs: list[TrialInput]
     fetch: list[str]
-    runs: int
     most: int
+
+
+class Run(Fold, frozen=True):
+    """Run the model some times with random inputs and fetch tensors."""
+
+    doing: ClassVar[str] = "a trial run"
+    runs: int
 
 
 class OutputTypes(WireMessage, frozen=True):
@@ -78,25 +84,15 @@ class OutputTypes(WireMessage, frozen=True):
     types: dict[str, str]
 
 
-class Fold(WireMessage, frozen=True):
-    """Compute constants by the nodes as they are; only the shape of an input matters."""
-
-    doing: ClassVar[str] = "computing constants"
-    folder: Path | None
-    inputs: list[TrialInput]
-    fetch: list[str]
-    most: int
-
-
 class OptimiseBasic(WireMessage, frozen=True):
-    """OptimiseBasic the model as onnxruntime does before any execution provider gets it."""
+    """Optimise the model as onnxruntime does before any execution provider gets it."""
 
     doing: ClassVar[str] = "folding constants"
     folder: Path
 
 
 class Order(WireMessage, frozen=True):
-    """Run the model as it is until it succeeds; inputs have ONNX's number of their type."""
+    """Run the model until it succeeds; inputs carry ONNX's element type numbers."""
 
     doing: ClassVar[str] = "a trial run"
     inputs: list[tuple[str, int, tuple[int, ...]]]
@@ -175,7 +171,7 @@ def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
 
 
 def fold(request: Fold, payload: bytes) -> Frame[Done]:
-    """Values of constants, by the nodes as they are; inputs are zero, only their shape matters."""
+    """Return the values of constants without optimisation; inputs are zero."""
     import numpy
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -185,7 +181,7 @@ def fold(request: Fold, payload: bytes) -> Frame[Done]:
 
 
 def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
-    """Give the model as execution providers get it: constants and constant branches folded."""
+    """Return the model as execution providers get it: constants and branches folded."""
     import tempfile
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -228,7 +224,7 @@ def attempt(request: AttemptRun, payload: bytes) -> Attempted:
 
 
 def _packed(values: list[Any], most: int) -> bytes:
-    """Values as the initializers of a graph; refused when they are more than was asked for."""
+    """Return values as initializers of a graph; raise ValueError above `most` bytes."""
     import numpy
     import onnx
     from onnx import numpy_helper

@@ -1,4 +1,8 @@
-"""Questions about a model that only foreign code can answer, and the small models for them."""
+"""Questions about a model that only foreign code can answer: inference, trial runs, constants.
+
+The child process runs that code, with limits on time and memory. Questions build the small models
+that it needs.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,171 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.child import REPLY_LIMIT, ChildProcess
+from qnnmem.errors import ChildFailed, ChildLost, LoadError, OutOfTime
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph, is_op, reads
 from qnnmem.loader.onnx.scope import CONTROL
 from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
-from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
-from qnnmem.loader.onnx.trial.program import RUNS, TYPE_NAMES, TrialInput
+from qnnmem.loader.onnx.trial_program import (
+    RUNS,
+    TRIES,
+    TYPE_NAMES,
+    Attempted,
+    AttemptRun,
+    Fold,
+    Infer,
+    Inline,
+    NodeOrder,
+    Open,
+    OptimiseBasic,
+    Order,
+    OutputTypes,
+    Run,
+    TrialInput,
+)
 from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op, no_tensor
+from qnnmem.loader.onnx.wire import check_wire
 from qnnmem.text import quote
+from qnnmem.wire import Done, Frame, WireMessage
 
 if TYPE_CHECKING:
     import onnx
+
+# Of constants that are computed: real models have kilobytes, a few nodes can ask for terabytes.
+MAX_COMPUTED = 256 << 20
+T = TypeVar("T", bound=WireMessage)
+
+
+class RunResult(NamedTuple):
+    """Per successful run the fetched tensors in order, and the type of each model output."""
+
+    values: list[list[onnx.TensorProto]]
+    types: Mapping[str, str]
+
+
+class TrialChild(ChildProcess):
+    """A limited process for one model; starts at once so that it imports while we parse."""
+
+    def __init__(self, path: Path, time_limit_s: float) -> None:
+        super().__init__("qnnmem.loader.onnx.trial_program", time_limit_s)
+        self._path = path
+
+    def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model with its own functions inlined."""
+        import onnx
+
+        _, reply = self._ask(Inline(), Done, model.SerializeToString())
+        check_wire(self._path, reply)  # calls of calls of calls can be more than any file holds
+        inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
+        return inlined
+
+    def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model after the optimisations that precede any execution provider."""
+        import onnx
+
+        request = OptimiseBasic(self._path.parent.resolve())
+        _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
+        check_wire(self._path, reply)
+        folded: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
+        return folded
+
+    def infer(self, model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+        """Return the types that shape inference finds."""
+        import onnx
+
+        _, reply = self._ask(Infer(), Done, model.SerializeToString())
+        graph: onnx.GraphProto = _parse(onnx.GraphProto(), reply)
+        return list(graph.value_info)
+
+    def run(
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[TrialInput],
+        fetch: Sequence[str],
+        runs: int = 1,
+    ) -> RunResult:
+        """Run a model with random inputs and fetch tensors."""
+        import onnx
+
+        folder = self._path.parent.resolve()
+        asked = Run(folder, list(inputs), list(fetch), MAX_COMPUTED, runs)
+        outputs, reply = self._ask(asked, OutputTypes, model.SerializeToString(), MAX_COMPUTED)
+        found = list(_parse(onnx.GraphProto(), reply).initializer)
+        width = len(fetch)
+        values = [found[start : start + width] for start in range(0, len(found), width)]
+        return RunResult(values, outputs.types)
+
+    def fold(
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[TrialInput],
+        fetch: Sequence[str],
+        folder: Path | None,
+    ) -> list[onnx.TensorProto]:
+        """Return the values of constants in order, computed without any optimisation.
+
+        Only the shapes of `inputs` matter; `folder` holds external data.
+        """
+        import onnx
+
+        where = None if folder is None else folder.resolve()
+        asked = Fold(where, list(inputs), list(fetch), MAX_COMPUTED)
+        _, reply = self._ask(asked, Done, model.SerializeToString(), MAX_COMPUTED)
+        return list(_parse(onnx.GraphProto(), reply).initializer)
+
+    def order(
+        self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
+    ) -> NodeOrder:
+        """Return the order that onnxruntime runs the nodes in; opening the model must not fail."""
+        return self._ask(Order(list(inputs)), NodeOrder, model.SerializeToString())[0]
+
+    def open(self, model: onnx.ModelProto) -> None:
+        """Open a model for `attempt`."""
+        self._ask(Open(self._path.parent.resolve()), Done, model.SerializeToString())
+
+    def attempt(
+        self,
+        inputs: Sequence[TrialInput],
+        values: Sequence[onnx.TensorProto],
+        *,
+        thorough: bool,
+        watched: int = 0,
+    ) -> Attempted:
+        """Run the open model with made-up and given values; its last outputs are shapes."""
+        import onnx
+
+        given = onnx.GraphProto(initializer=values).SerializeToString()
+        # Floats fail by their sizes; integers may be indices that are out of range.
+        quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
+        tries = TRIES if thorough else TRIES[:quick]
+        return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
+
+    def _ask(
+        self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
+    ) -> Frame[T]:
+        """Return the reply, with at most `values` bytes of values beside a model."""
+        try:
+            return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
+        except ChildLost as lost:
+            if self.expired:
+                raise OutOfTime(self._path, str(lost), cure="fix more shapes by hand") from lost
+            reason = (
+                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
+            )
+            raise LoadError(self._path, f"{lost}; {reason}") from lost
+
+
+def _parse(message: Any, blob: bytes) -> Any:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        message.ParseFromString(blob)
+    except DecodeError as exc:
+        raise ChildFailed("an unreadable reply") from exc
+    return message
+
 
 _INT64 = 7
 # Shape operands are far smaller; weights above this only slow inference down.
@@ -32,7 +188,7 @@ _ELEMS = {name: elem for elem, name in NUMPY.items()}
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What all questions about one model share."""
+    """Context of all questions about one model."""
 
     path: Path
     child: TrialChild
@@ -48,7 +204,7 @@ class Trials:
         return int(min(versions))
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        """Model around a graph."""
+        """Return a model around a graph."""
         import onnx
 
         model = onnx.ModelProto()
@@ -60,7 +216,7 @@ class Trials:
 def infer_types(
     trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
 ) -> dict[str, OnnxType]:
-    """Types by shape inference, given those of some tensors; control flow is left out."""
+    """Return types by shape inference, given those of some tensors; skip control flow."""
     light = light_graph(graph, known)
     try:
         infos = trials.child.infer(trials.model(light))
@@ -88,7 +244,7 @@ def measure_types(
     names: Sequence[str],
     const: Collection[str],
 ) -> tuple[dict[str, OnnxType], set[str]]:
-    """Types seen when really running the model, and names whose shape differed between runs."""
+    """Return the types seen in trial runs, and the names whose shape differed between runs."""
     small = cone(graph, names, types, const)
     untyped = [name for name in names if not (name in types and types[name].elem)]
     fetch = [f"qnnmem shape {number}" for number in range(len(names))]
@@ -97,7 +253,7 @@ def measure_types(
     small.output.extend(value_info(shape, OnnxType(_INT64, None)) for shape in fetch)
     for name in untyped:
         small.output.add(name=name)
-    result = trials.child.run(RunRequest(trials.model(small), _feeds(small), fetch, len(RUNS)))
+    result = trials.child.run(trials.model(small), _feeds(small), fetch, len(RUNS))
     shapes = [[_ints(tensor) for tensor in run] for run in result.values]
     found, unsteady = {}, set()
     for at, name in enumerate(names):
@@ -123,7 +279,7 @@ def compute_values(
     names: Sequence[str],
     const: Collection[str],
 ) -> dict[str, onnx.TensorProto]:
-    """Values of constant tensors, computed by running what they are made from."""
+    """Return the values of constant tensors, computed in a trial run."""
     stored = {item.name: item for item in graph.initializer}
     found = {name: stored[name] for name in names if name in stored}
     rest = [name for name in names if name not in stored]
@@ -131,7 +287,7 @@ def compute_values(
         small = cone(graph, rest, types, const)
         for name in rest:
             small.output.add(name=name)
-        result = trials.child.run(RunRequest(trials.model(small), _feeds(small), rest, 1))
+        result = trials.child.run(trials.model(small), _feeds(small), rest)
         for name, tensor in zip(rest, result.values[0], strict=True):
             tensor.name = name
             found[name] = tensor
@@ -139,7 +295,7 @@ def compute_values(
 
 
 def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
-    """Single number in a stored integer or bool tensor."""
+    """Return the single number in a stored integer or bool tensor."""
     from onnx import numpy_helper
 
     where = quote(tensor.name)
@@ -175,7 +331,7 @@ def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
 
 
 def light_graph(graph: AnyGraph, known: Mapping[str, OnnxType]) -> onnx.GraphProto:
-    """Graph for shape inference: types of some tensors given, no control flow, no weights."""
+    """Return a graph for shape inference, without control flow and weights."""
     import onnx
 
     light = onnx.GraphProto(name="light")
@@ -222,7 +378,7 @@ def cone(
     types: Mapping[str, OnnxType],
     const: Collection[str],
 ) -> onnx.GraphProto:
-    """Part of a graph that computes `names`; shapes already settled become numbers."""
+    """Return the part of a graph that computes `names`; known shapes become constants."""
     import onnx
 
     needed, nodes = set(names), []
@@ -243,7 +399,7 @@ def cone(
 
 
 def shape_as_number(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx.NodeProto | None:
-    """Constant node in place of a Shape or Size node of a tensor whose shape is known."""
+    """Return a Constant that replaces a Shape or Size node, or None if the shape is unknown."""
     import onnx
     from onnx import helper
 

@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qnnmem.errors import Damaged, UsageError
-from qnnmem.loader.tflite.derive.arrange import selection
-from qnnmem.loader.tflite.derive.call import (
+from qnnmem.loader.tflite.file import TfliteFile
+from qnnmem.loader.tflite.schema import RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.shapes import (
     Call,
     Operand,
     Shape,
     Unknown,
     broadcast,
+    derive,
     elements,
+    selection,
     written,
 )
-from qnnmem.loader.tflite.derive.shape import derive
-from qnnmem.loader.tflite.file import TfliteFile
-from qnnmem.loader.tflite.schema import RawGraph, RawOp, RawTensor
 
 _MOST = 64  # numbers in a tensor that is followed
 _TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: what sizes are computed in
 
 
 def stored_value(type_: int, shape: Shape, data: bytes) -> Any:
-    """The numbers that a constant stores; None where they cannot be sizes."""
+    """Return the numbers that a constant stores; None where they cannot be sizes."""
     if type_ not in _TYPES or not data:
         return None
     import numpy as np
@@ -36,7 +36,7 @@ def stored_value(type_: int, shape: Shape, data: bytes) -> Any:
 
 
 def compute(call: Call, shapes: list[Shape]) -> list[Any]:
-    """The numbers in each output; None where they depend on data."""
+    """Return the numbers in each output; None where they depend on data."""
     unknown = [None] * len(shapes)
     way = None if call.op.custom else _WAYS.get(call.op.type)
     if way is None or any(elements(shape) > _MOST for shape in shapes):
@@ -65,7 +65,7 @@ def _values(call: Call) -> list[Any]:
 
 
 def _of(name: str) -> Callable[[Any, Call], Any]:
-    """The function of numpy that does the same."""
+    """Return a rule that calls a numpy function."""
     return lambda np, call: getattr(np, name)(*_values(call))
 
 
@@ -174,9 +174,9 @@ _MISSTATED = ("RFFT2D",)
 
 
 class KnownShapes:
-    """Derives shapes operator by operator; `inputs` are those of the graph's inputs.
+    """Shapes derived operator by operator; `inputs` are those of the graph's inputs.
 
-    Without shapes of the user's own a shape that cannot be derived stays as stored.
+    If the user gives no shapes, a shape that cannot be derived stays as stored.
     """
 
     def __init__(self, file: TfliteFile, graph: RawGraph, inputs: Mapping[int, Operand]) -> None:
@@ -186,11 +186,11 @@ class KnownShapes:
         self._misstated: set[int] = set()
 
     def derived(self, index: int) -> Shape | None:
-        """Shape that a tensor has in this run; None for the stored one."""
+        """Return the derived shape of a tensor; None for the stored one."""
         return self._derived.get(index)
 
     def operand(self, index: int) -> Operand:
-        """What is known of a tensor."""
+        """Return the shape and value of a tensor, as far as known."""
         raw = self._graph.tensors[index]
         shape = self._derived.get(index, raw.shape)
         if index not in self._values:
@@ -198,7 +198,7 @@ class KnownShapes:
         return Operand(shape, self._values[index])
 
     def run(self, op: RawOp, where: str) -> None:
-        """Find the shapes that an operator returns."""
+        """Derive the output shapes of an operator."""
         if not self._file.is_open:
             return
         operands = [None if index == -1 else self.operand(index) for index in op.inputs]
@@ -216,7 +216,7 @@ class KnownShapes:
             self._values.update(zip(op.outputs, compute(call, shapes), strict=True))
 
     def returns(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
-        """Set what an operator returns; Damaged where the file says otherwise."""
+        """Set the output shapes of an operator; raise Damaged if the file contradicts them."""
         for index, shape in zip(outputs, shapes, strict=True):
             if index not in self._misstated and not _agrees(self._graph.tensors[index], shape):
                 stored = written(self._graph.tensors[index].shape)
@@ -224,14 +224,14 @@ class KnownShapes:
         self._derived.update(zip(outputs, shapes, strict=True))
 
     def _correct(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
-        """Note outputs of as many dimensions as stored whose sizes the file has wrong."""
+        """Record outputs whose sizes the file states wrongly."""
         for index, shape in zip(outputs, shapes, strict=True):
             raw = self._graph.tensors[index]
             if len(raw.shape) == len(shape) and not _agrees(raw, shape):
                 self._misstated.add(index)
 
     def _keep(self, op: RawOp, where: str, fault: str) -> None:
-        """Leave shapes as stored, unless that would be a wrong answer."""
+        """Keep stored shapes; raise UsageError if that would be wrong."""
         same = all(
             self._derived.get(index, stored := self._graph.tensors[index].shape) == stored
             for index in op.inputs
