@@ -28,9 +28,9 @@ import shapes
 
 from qnnmem import __version__, load
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, plan_problem
-from qnnmem.planner.compiled_packing import is_compiled
 from qnnmem.planner.greedy import neighbours, orders, place
 from qnnmem.planner.instance import arrange
+from qnnmem.planner.packing import is_compiled
 from qnnmem.units import Bytes
 
 HERE = Path(__file__).resolve().parent

@@ -23,9 +23,8 @@ import numpy
 import onnx
 from picture_graphs import Growing, Growth, Picture, make, run, shaped
 
-from qnnmem.fix.graph.fusion import LEVELS
-from qnnmem.fix.graph.rematerialise import Redo, SteppedGraph, redone
-from qnnmem.fix.graph.rework import keep_order
+from qnnmem.fix.graph.fusion import LEVELS, keep_order
+from qnnmem.fix.graph.rematerialise import Recomputation, SteppedGraph, recomputed
 from qnnmem.fix.graph.rework_program import inline, optimise
 from qnnmem.fix.proof.program import difference, is_same
 from qnnmem.fix.tiling.graph import TiledGraph
@@ -119,7 +118,7 @@ def _changed(
     for _ in range(_REDOS if graph.is_whole and steps > 1 else 0):
         before = random.randrange(1, steps)
         several = random.sample(range(before), min(before, random.randint(1, 3)))
-        graph = redone(graph, Redo(tuple(sorted(several)), before))
+        graph = recomputed(graph, Recomputation(tuple(sorted(several)), before))
         steps = len(graph.model.ops)
         yield "again", write_typed(graph.graph.model)
 

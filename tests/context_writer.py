@@ -277,11 +277,9 @@ def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
 def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
     """Give a context for SM8650, by default of one graph, as SDK 2.51 would write it."""
     context = HtpContext(
-        (2, 3),
-        *(3, 6, "v2.51.0.0", (2, 40, 0), (5, 51, 0), 57, 75, (4, 0, 6), 4096),
+        *((2, 3), (4, 0, 6), 4096, 0, 3, 6, "v2.51.0.0", (2, 40, 0), (5, 51, 0), 57, 75),
         graphs or (example_graph(),),
         (),
-        0,
     )
     return sized(replace(context, **changes))  # type: ignore[arg-type]  # as above
 

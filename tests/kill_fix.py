@@ -163,7 +163,7 @@ def load_modules() -> None:
     import qnnmem.cli.fix_many
     import qnnmem.cli.verbs
     import qnnmem.fix.lpai
-    import qnnmem.report.fix_report  # noqa: F401
+    import qnnmem.report.fix  # noqa: F401
 
 
 def main() -> int:

@@ -8,10 +8,9 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from qnnmem.ir.span import Span
-from qnnmem.planner.bounds import load_bound
-from qnnmem.planner.instance import Instance, arrange
-from qnnmem.planner.problem import Buffer, Problem
+from qnnmem.ir.model import Buffer, Span
+from qnnmem.planner.instance import Instance, arrange, load_bound
+from qnnmem.planner.problem import Problem
 from qnnmem.units import Bytes, Step
 
 DATA = Path(__file__).parents[1] / "benchmarks" / "data"

@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planner": {"ir", "targets", "results", "options"} | BASE,
     "qnn": BASE,
     # Rules, regions, handles and leaks: for whatever runs under the contract.
-    "contract": {"qnn"} | BASE,
+    "contract": {"qnn", "results"} | BASE,
     "lpai": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
     "programs": {"contract", "lpai", "qnn", "results"} | BASE,
     "htp": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
@@ -122,12 +122,12 @@ ONLY_IN = {
     "tflite": ("qnnmem.loader.tflite",),
     "ctypes": (
         *("qnnmem.htp.native", "qnnmem.loader.dlc.program", "qnnmem.loader.dlc.recorder"),
-        *("qnnmem.programs.process_memory", "qnnmem.loader.dlc.model_library"),
+        "qnnmem.programs.process_memory",
         "qnnmem.qnn.abi",
         *(
             "qnnmem.doctor.logs.compiled_search",
             "qnnmem.native_parts",
-            "qnnmem.planner.compiled_packing",
+            "qnnmem.planner.packing",
         ),
     ),
     "rich": ("qnnmem.cli",),

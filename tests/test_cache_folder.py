@@ -125,7 +125,7 @@ os.path.expanduser = lambda p: real(p) if os.environ.get("HOME") else p
 {work}
 """
 DOCTOR = f"from qnnmem.cli import main\nsys.argv = ['qnnmem', 'doctor', {str(LOG)!r}]\nmain()"
-SEARCH = "from qnnmem.planner.compiled_packing import is_compiled\nassert is_compiled()\n"
+SEARCH = "from qnnmem.planner.packing import is_compiled\nassert is_compiled()\n"
 
 
 @pytest.mark.parametrize(

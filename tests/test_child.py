@@ -17,10 +17,10 @@ import qnnmem.child
 from qnnmem import machine, wire
 from qnnmem.child import ChildProcess, memory_limit
 from qnnmem.errors import ChildFailed, ChildLost, OutputError, UsageError
-from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
+from qnnmem.loader.onnx.trial import TrialChild
 from qnnmem.wire import Done, WireMessage
 
-ECHO = "qnnmem.loader.onnx.trial.program"
+ECHO = "qnnmem.loader.onnx.trial_program"
 TRIES = "limited_child"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
 
@@ -165,9 +165,9 @@ def test_a_model_that_eats_memory_costs_only_the_child(monkeypatch: pytest.Monke
     monkeypatch.setattr(qnnmem.child, "memory_limit", lambda: 1 << 30)
     text = """<ir_version: 8, opset_import: ["" : 18]> g () => (float[n] y)
         <int64[1] s = {550000000}> { y = ConstantOfShape(s) }"""
-    request = RunRequest(onnx.parser.parse_model(text), [], ["y"], 1)
+    model = onnx.parser.parse_model(text)
     with TrialChild(Path("m.onnx"), 60.0) as child, pytest.raises(ChildFailed):
-        child.run(request)
+        child.run(model, [], ["y"])
 
 
 @linux

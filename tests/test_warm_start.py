@@ -18,7 +18,7 @@ from qnnmem.wire import ChildFailure, Done
 
 warm_start = pytest.importorskip("warm_start", reason="needs Linux", exc_type=ImportError)
 WarmProcess = warm_start.WarmProcess
-PROGRAM = "qnnmem.loader.onnx.trial.program"
+PROGRAM = "qnnmem.loader.onnx.trial_program"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with /proc to look at")
 
 

@@ -25,7 +25,7 @@ USE = (
 )
 USE += "from qnnmem.programs.launch import OBSERVER; from qnnmem.errors import UsageError\n"
 USE += "from qnnmem.doctor.logs.compiled_search import TEXTS\n"
-USE += "from qnnmem.planner.compiled_packing import PACKING\n"
+USE += "from qnnmem.planner.packing import PACKING\n"
 USE += (
     "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER, TEXTS, PACKING)]\n"
 )

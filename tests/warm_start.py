@@ -23,7 +23,7 @@ from typing import Any
 from qnnmem import child
 
 PROGRAMS = (
-    "qnnmem.loader.onnx.trial.program",
+    "qnnmem.loader.onnx.trial_program",
     "qnnmem.lpai.net_run.device",
     "qnnmem.lpai.quantize.child",
     "qnnmem.fix.parts.chain_program",

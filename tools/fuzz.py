@@ -75,7 +75,7 @@ def warm_up() -> None:
     from importlib import import_module
 
     from qnnmem.cli.verbs import VERBS
-    from qnnmem.planner.compiled_packing import is_compiled
+    from qnnmem.planner.packing import is_compiled
 
     for verb in VERBS:
         import_module(f"qnnmem.cli.{verb.replace('-', '_')}")

@@ -32,8 +32,8 @@ import qnnmem
 from qnnmem import errors
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
+from qnnmem.gate.keys import HTP
 from qnnmem.gate.keys import KEYS as BUDGET_KEYS
-from qnnmem.gate.pools import HTP
 from qnnmem.loader.file_kind import KINDS
 from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import option_fields

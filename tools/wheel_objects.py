@@ -19,7 +19,7 @@ from qnnmem.native_parts import (
     elf_machine,
     listed_object,
 )
-from qnnmem.planner.compiled_packing import PACKING
+from qnnmem.planner.packing import PACKING
 from qnnmem.programs.launch import OBSERVER, SHIM
 
 PARTS = (SHIM, OBSERVER, TEXTS, PACKING)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from qnnmem.gate.task import BudgetTask
+    from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.planner import MemoryPlan
 
 _MARK = "qnn_budget"
@@ -49,8 +49,8 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
     """Plan a model: `qnn_plan("model.onnx", dims={"N": 1})`, by default that of the mark."""
 
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
-        from qnnmem.gate.check_lpai import plan_task
-        from qnnmem.gate.pools import LPAI
+        from qnnmem.gate.budget_check import plan_task
+        from qnnmem.gate.keys import LPAI
         from qnnmem.loader.file_kind import kind_of_file
 
         if model is None:
@@ -76,8 +76,8 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
 def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
     """Return a path relative to the root of the tests."""
     from qnnmem.errors import UsageError
+    from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.config import entry_of
-    from qnnmem.gate.task import BudgetTask
 
     try:
         entry = entry_of(str(model), given)
@@ -88,7 +88,7 @@ def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask
 
 def _broken(task: BudgetTask) -> str:
     """Return one line for each exceeded limit."""
-    from qnnmem.gate.check_files import check_task
+    from qnnmem.gate.budget_check import check_task
 
     models = [model for model in check_task(task) if model.exit_code]
     return "\n".join(f"{model.name}: {one}" for model in models for one in model.reasons)

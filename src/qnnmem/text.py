@@ -56,6 +56,11 @@ def shorten(name: str, width: int = 60) -> str:
     return f"{shown[: keep - keep // 2]}…{shown[-(keep // 2) :]}"
 
 
+def by_sizes(shape: Iterable[int | str], scalar: str = "scalar") -> str:
+    """Return a shape as a caller writes it: `1x3x224x224`."""
+    return "x".join(map(str, shape)) or scalar
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 buffer`, `12,000 buffers`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -19,7 +19,7 @@ from qnnmem.cli.progress import ProgressBar
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.proof.prove import prove
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.loader.onnx.backend_mark import other_backend_note
+from qnnmem.loader.onnx import other_backend_note
 from qnnmem.results.schema import load_schema
 from qnnmem.verbs.compiler import warn
 

@@ -16,9 +16,9 @@ from fix_samples import wide_picture
 from qnnmem.cli import fix_many
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.options.fix import FixOptions
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import FixedModel, RemedyTrial
 from qnnmem.results.schema import load_schema
-from qnnmem.results.several import RefusedFile
 from qnnmem.verbs.fix import FixTask, memory_of
 
 

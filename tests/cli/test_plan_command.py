@@ -110,7 +110,7 @@ def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the search could not tell in time, neither yes nor no is claimed."""
-    module = import_module("qnnmem.planner.from_options")
+    module = import_module("qnnmem.planner.model_plan")
     honest = module.plan_model
 
     def interrupted(*args: object, **options: object) -> object:

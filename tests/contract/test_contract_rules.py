@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.contract.rules import LPAI, PROGRAM, QMEM, Rule, finding, rules
+from qnnmem.contract.rules import LPAI, PROGRAM, QMEM, finding, rules
 from qnnmem.contract.rules import every_rule as every_rule_of_all
 from qnnmem.lpai.choices import choices
 from qnnmem.qnn.codes import UNKNOWN, code_name
+from qnnmem.results.lpai import Rule
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-rules.md"
 SOURCES = sorted((Path(__file__).parents[2] / "src" / "qnnmem" / "lpai").rglob("*.py"))

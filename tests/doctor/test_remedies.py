@@ -17,7 +17,7 @@ from qnnmem.cli.verbs import qnnmem
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.doctor.kb.sections import root_cause
-from qnnmem.report import doctor, doctor_markdown
+from qnnmem.report import doctor, doctor_formats
 from qnnmem.report.doctor_remedies import PLACEHOLDERS, Guide, legend
 from qnnmem.results.incident import Incident, ReadingStats
 
@@ -205,7 +205,7 @@ def test_hostile_names_stay_one_word(name: str) -> None:
 def test_markdown_keeps_a_command_whole() -> None:
     """A command is code, also where the text before it is not."""
     one = msgspec.structs.replace(incident(), remedies=("do it: `qnnmem socs SOC`",))
-    text = "".join(doctor_markdown.render_markdown([one], STATS))
+    text = "".join(doctor_formats.render_markdown([one], STATS))
     assert "\n1. do it: `qnnmem socs SOC`\n" in text
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from published_schemas import against_sarif
 
-from qnnmem.report import doctor, doctor_markdown, doctor_sarif, markdown
+from qnnmem.report import doctor, doctor_formats, markdown
 from qnnmem.report.findings import uri as sarif_uri
 from qnnmem.results.incident import (
     Harmless,
@@ -102,12 +102,12 @@ def text_of(*incidents: Incident, **changes: Any) -> str:
 
 def markdown_of(*incidents: Incident, **changes: Any) -> str:
     """The report as Markdown."""
-    return "".join(doctor_markdown.render_markdown(incidents, read(len(incidents), **changes)))
+    return "".join(doctor_formats.render_markdown(incidents, read(len(incidents), **changes)))
 
 
 def sarif_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
     """The report as SARIF, read back."""
-    text = "".join(doctor_sarif.render_sarif(incidents, read(len(incidents), **changes), "1.0"))
+    text = "".join(doctor_formats.render_sarif(incidents, read(len(incidents), **changes), "1.0"))
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -309,7 +309,7 @@ def test_json_says_why_once_for_each_entry() -> None:
         why = json.loads("".join(doctor.render_json(rows, read(3))))["why"]
         assert list(why) == ["skel-not-found"]
         assert why["skel-not-found"]
-    assert doctor_sarif.rule(known, "a reason").description == "a reason"
+    assert doctor_formats.rule(known, "a reason").description == "a reason"
 
 
 def test_json_is_written_piece_by_piece() -> None:

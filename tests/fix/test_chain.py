@@ -13,12 +13,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import ChildFailed, LoadError, OutputError, UsageError
-from qnnmem.fix.parts.chain import check_parts, prove_partition, run_chain
-from qnnmem.fix.parts.manifest import (
+from qnnmem.fix.parts.chain import (
     MANIFEST,
     SCHEMA,
-    part_models,
+    check_parts,
+    prove_partition,
     read_chain,
+    run_chain,
     write_chain,
 )
 from qnnmem.fix.parts.op_sequence import read_sequence
@@ -139,7 +140,7 @@ def test_a_wrong_part_is_noticed(found: Partition) -> None:
     from qnnmem.fix.parts.chain import whole_model
     from qnnmem.fix.proof.prove import prove
 
-    parts = [onnx.load_from_string(blob) for blob in part_models(found)]
+    parts = [onnx.load_from_string(blob) for blob in found.models()]
     weight = parts[1].graph.initializer[0]
     values = numpy_helper.to_array(weight).copy()
     values.flat[0] += 1
@@ -151,7 +152,7 @@ def test_a_wrong_part_is_noticed(found: Partition) -> None:
 
 def test_an_invalid_part_is_named(found: Partition) -> None:
     """ONNX's own checker has the last word."""
-    broken = onnx.load_from_string(part_models(found)[0])
+    broken = onnx.load_from_string(found.models()[0])
     broken.graph.node[0].op_type = "Nonsense"
     with pytest.raises(ChildFailed, match="part 1 is not valid"):
         check_parts([broken.SerializeToString()])

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.fix.lpai import deployed
 from qnnmem.fix.parts.deployment import Arrangement, Deployment, PartNeed, chosen, deployments
-from qnnmem.fix.parts.manifest import part_models
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import plan_part
 from qnnmem.fix.parts.remedy import parts_at
@@ -74,7 +73,7 @@ def test_a_chain_needs_what_a_simulated_run_needs(seed: int, io: str, tmp_path: 
     found = parts_at(sequence, [0, *cuts, len(sequence)])
     options = PoolOptions(io)
     plans = [plan_part(part, options) for part in found.parts]
-    models = [onnx.ModelProto.FromString(blob) for blob in part_models(found)]
+    models = [onnx.ModelProto.FromString(blob) for blob in found.models()]
     whole = onnx.load(tmp_path / "net.onnx")
     for way in deployed(found, plans, options):
         resident = way.arrangement is Arrangement.RESIDENT

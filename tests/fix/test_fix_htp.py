@@ -21,8 +21,8 @@ from told_worker import ToldWorker, done, loaded, refused
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import NoCompiler, UsageError
+from qnnmem.fix import htp as htp_settings
 from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
-from qnnmem.fix.library import settings as htp_settings
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import apply_recipe

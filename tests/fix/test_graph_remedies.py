@@ -16,9 +16,8 @@ from picture_graphs import shaped
 from seeds import seeds
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.graph.einsum import without_einsum
 from qnnmem.fix.graph.fusion import FusionRemedy
-from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
+from qnnmem.fix.graph.operators import OperatorRemedy, about_operators, without_einsum
 from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.graph.rematerialise import RecomputeRemedy
 from qnnmem.fix.lpai import fix_for_lpai

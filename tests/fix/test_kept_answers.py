@@ -11,15 +11,14 @@ from fix_samples import wide_picture
 
 from qnnmem.cache import ResultCache
 from qnnmem.fix import bench as bench_module
-from qnnmem.fix import proven
+from qnnmem.fix import recipe
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.run import FixResult, cost_of
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.remedy import RememberedCovers
-from qnnmem.fix.tiling.search import RegionSearch
+from qnnmem.fix.tiling.search import RegionSearch, RememberedCovers
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.planner import PoolOptions
 
@@ -187,6 +186,6 @@ def test_kept_changes_of_another_shape_are_not_believed(case: FixCase, tmp_path:
     ]
     for kept in bad:
         with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:
-            bench.remember(proven._question(bench), {"changes": kept})
+            bench.remember(recipe._question(bench), {"changes": kept})
             tried = (bench.judged(start),)
-            assert proven.add_proven(bench, tried, REMEDIES) == tried
+            assert recipe.add_proven(bench, tried, REMEDIES) == tried

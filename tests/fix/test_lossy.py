@@ -15,18 +15,18 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.calibration import find_samples, read_sample
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.fix.bench import CaseBench, LossyBench
-from qnnmem.fix.lossy.batch_run import run_in_batches
 from qnnmem.fix.lossy.precision import PrecisionRemedy, calibration_folder, without_layout
 from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps, needed_words
 from qnnmem.fix.lossy.smaller_inputs import (
     BatchRemedy,
     ResolutionRemedy,
     batch_of,
+    run_in_batches,
     smaller_pictures,
     with_sizes,
 )
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
-from qnnmem.fix.proof.border import ModelBorder, resized
+from qnnmem.fix.proof.program import ModelBorder, resized
 from qnnmem.fix.proof.prove import Proof, inputs_of, prove
 from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained

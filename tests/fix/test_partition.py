@@ -16,10 +16,16 @@ from partition_graphs import random_model
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.fix.parts.chain import check_parts, prove_partition
-from qnnmem.fix.parts.cut import PartFit, Rows
-from qnnmem.fix.parts.manifest import part_models
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, make_sequence, read_sequence
-from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, PlannedParts, partition
+from qnnmem.fix.parts.partition import (
+    NoPartition,
+    PartFit,
+    Partition,
+    PartVerdict,
+    PlannedParts,
+    Rows,
+    partition,
+)
 from qnnmem.ir import Model
 from qnnmem.loader.onnx.inputs import Fixed
 from qnnmem.loader.onnx.passes.build import build
@@ -28,7 +34,7 @@ from qnnmem.loader.onnx.passes.read import read
 from qnnmem.loader.onnx.passes.resolve import open_model
 from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.loader.onnx.sizes.advice import shape_or_advise
-from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.loader.onnx.trial import TrialChild
 from qnnmem.planner import plan_model
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
@@ -119,7 +125,7 @@ def cut_and_compare(child: TrialChild, seed: int, folder: Path) -> int:
         for item in whole.graph.input
         if item.name not in stored
     }
-    expected, given = run(whole.SerializeToString(), feeds), run_parts(part_models(found), feeds)
+    expected, given = run(whole.SerializeToString(), feeds), run_parts(found.models(), feeds)
     for name, value in expected.items():
         assert given[name].tobytes() == value.tobytes(), (seed, name)
         assert given[name].shape == value.shape
@@ -130,7 +136,7 @@ def cut_and_compare(child: TrialChild, seed: int, folder: Path) -> int:
 
 def plans_agree(child: TrialChild, found: Partition, folder: Path) -> None:
     """Read parts back: the planner sees in each file what it saw while cutting."""
-    for blob, part in zip(part_models(found), found.parts, strict=True):
+    for blob, part in zip(found.models(), found.parts, strict=True):
         path = folder / "part.onnx"
         path.write_bytes(blob)
         back, _ = read_with(child, path)
@@ -200,9 +206,9 @@ def test_a_model_is_cut_where_it_is_narrow(tmp_path: Path) -> None:
     found = partition(sequence, PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
     assert [(part.first, part.last) for part in found.parts] == [(0, 2), (2, 5)]
-    assert found.crossing_bytes == 40
+    assert found.cuts.crossing_bytes == 40
     assert prove_partition(found).identical
-    check_parts(part_models(found))
+    check_parts(found.models())
 
 
 def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
@@ -210,7 +216,7 @@ def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
     sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
     found = partition(sequence, PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
-    first, second = map(onnx.load_from_string, part_models(found))
+    first, second = map(onnx.load_from_string, found.models())
     assert [one.name for one in first.graph.initializer] == ["down"]
     assert [one.name for one in second.graph.initializer] == ["up"]
     assert [one.name for one in first.graph.output] == ["b"]
@@ -249,7 +255,7 @@ def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     found = partition(read_sequence(path), PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
-    blobs = part_models(found)
+    blobs = found.models()
     (tmp_path / "w.bin").rename(tmp_path / "gone.bin")
     assert sum(len(blob) for blob in blobs) > 80_000
     feeds = {"x": numpy.ones((1, 1000), "float32")}

@@ -8,7 +8,15 @@ from random import Random
 
 import pytest
 
-from qnnmem.fix.parts.cut import Cuts, Fits, PartFit, Stuck, Undecided, least_cuts, narrow_places
+from qnnmem.fix.parts.partition import (
+    Cuts,
+    Fits,
+    PartFit,
+    Stuck,
+    Undecided,
+    least_cuts,
+    narrow_places,
+)
 
 
 def by_brute_force(crossing: Sequence[int], fits: Fits) -> tuple[int, int] | None:

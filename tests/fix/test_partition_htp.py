@@ -15,13 +15,16 @@ from onnx import TensorProto, helper, numpy_helper
 from told_worker import ToldWorker, done, loaded, refused
 
 from qnnmem.errors import CannotTell, UsageError
-from qnnmem.fix.library.trials import LibraryTrials
-from qnnmem.fix.parts.chain import prove_partition
-from qnnmem.fix.parts.chain_htp import write_htp_chain
-from qnnmem.fix.parts.manifest import MANIFEST, SCHEMA, read_chain
+from qnnmem.fix.library.trials import (
+    HtpParts,
+    LibraryJudge,
+    LibraryTrials,
+    partition_htp,
+    write_htp_chain,
+)
+from qnnmem.fix.parts.chain import MANIFEST, SCHEMA, prove_partition, read_chain
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import NoPartition
-from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.parts.remedy import parts_at
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions, HtpPrecision

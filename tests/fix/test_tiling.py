@@ -19,8 +19,7 @@ from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.tiling.bands import Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.remedy import TilingRemedy
-from qnnmem.fix.tiling.rewrite import rewrite
+from qnnmem.fix.tiling.remedy import TilingRemedy, rewrite
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.loader.onnx import read_shaped

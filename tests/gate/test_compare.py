@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.gate.comparison import compare_results
-from qnnmem.gate.tolerance import Tolerance, WhatCounts, parse_tolerance
+from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
 from qnnmem.report import diff as report
 from qnnmem.report.page.sections import section_of
 from qnnmem.results.diff import DiffResult

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import command_line
 import jsonschema
@@ -10,7 +11,7 @@ import pytest
 from budget_project import CONFIG, buffers, grow, make_project
 
 from qnnmem.gate.checked import BudgetRun, CheckedModel
-from qnnmem.report import check, check_ci, check_markdown
+from qnnmem.report import check
 from qnnmem.results.check import PoolCheck
 from qnnmem.results.schema import encode, load_schema
 
@@ -144,11 +145,12 @@ def test_files_get_the_form_of_their_names(project: Path) -> None:
 def evil_run() -> BudgetRun:
     """A run in which every text is made to break out of where it is put."""
     broken = PoolCheck.of("scratch", 10, 5, False, blockers=(EVIL,))
+    evil: dict[str, Any] = {"file": EVIL, "target": EVIL, "place": EVIL}
     return BudgetRun(
         EVIL,
         (
-            CheckedModel(EVIL, EVIL, EVIL, EVIL, {"scratch": 10}, (broken,)),
-            CheckedModel(EVIL + "2", EVIL, EVIL, EVIL, why=EVIL, refusal=2),
+            CheckedModel(**evil, name=EVIL, pools={"scratch": 10}, checks=(broken,)),
+            CheckedModel(**evil, name=EVIL + "2", pools={}, why=EVIL, refusal=2),
         ),
     )
 
@@ -156,15 +158,15 @@ def evil_run() -> BudgetRun:
 def test_no_name_breaks_out_of_any_format() -> None:
     """Names come from files, and what is shown is read by machines and by browsers."""
     run = evil_run()
-    published_schemas.check_junit(check_ci.render_junit(run))
-    published_schemas.check_sarif(check_ci.render_sarif(run))
+    published_schemas.check_junit(check.render_junit(run))
+    published_schemas.check_sarif(check.render_sarif(run))
     jsonschema.validate(json.loads(encode(run.result)), load_schema("qnnmem.check/1"))
-    commands = check_ci.render_github(run).splitlines()
+    commands = check.render_github(run).splitlines()
     assert sum(line.startswith("::") for line in commands) == 2
     assert all(line.count("::") >= 2 for line in commands[:2])
     assert 'file=a<b>&"c"' in commands[0]
     assert "%2Cy%3Az%25" in commands[0]
-    text = check_markdown.render_markdown(run)
+    text = check.render_markdown(run)
     assert "<b>" not in text
     assert "@me" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]

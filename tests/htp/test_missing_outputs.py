@@ -18,11 +18,11 @@ from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.compiled import missing_in_epcontext
 from qnnmem.htp.fit import fit_result, judge_model
 from qnnmem.htp.library import library_there
-from qnnmem.htp.measure import MeasuredModel, measure
+from qnnmem.htp.measure import MeasuredModel, measure, prepared_context
 from qnnmem.htp.requests import AnyRequest, CompileRequest, RequestOutcome
 from qnnmem.htp.sweep import LibraryCompiler
 from qnnmem.report import bill as report
-from qnnmem.report import compiled as report_of_compiled
+from qnnmem.report.bill import render_prepared
 from qnnmem.report.page.htp import bill_section
 from qnnmem.results.footprint import MissingOutput, missing_words
 from qnnmem.results.schema import encode, load_schema
@@ -97,7 +97,8 @@ def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None
     text = report.render_text(made.bill, compiled=True)
     assert text.startswith(SAID)
     assert "for the part that was compiled" in text.splitlines()[1]
-    written = report_of_compiled.render_text(made, "half.onnx", tmp_path / "a.bin")
+    context = prepared_context(made.compiled, tmp_path / "a.bin")
+    written = render_prepared(made.bill, context, ["raw"])
     assert written.startswith(SAID)
     values = json.loads(encode(made.bill))
     assert [one["name"] for one in values["missing_outputs"]] == [f"c{n}" for n in range(6)]

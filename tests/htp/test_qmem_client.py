@@ -25,7 +25,7 @@ from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
 from qnnmem.htp.provoke import sliced_inputs
 from qnnmem.htp.qmem.layer import Places
-from qnnmem.htp.qmem.misuse import obstacle_to_misuse, try_misuses
+from qnnmem.htp.qmem.misuse import MISUSES, contract_answer, obstacle_to_misuse, try_misuses
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
 from qnnmem.qnn.tensor import QnnTensor, Quantization, TensorInfo
@@ -238,16 +238,17 @@ def test_rpcmem_gives_null_as_on_a_device() -> None:
 
 
 def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
-    """All of them are made; each finding has a sentence, a cure, a source and a line of Python."""
+    """All of them are made; each has a sentence, a cure and a source."""
     path, graph = write(tmp_path, small_graph()), small_graph()
     rows = try_misuses(path, graph, None)
-    assert {row.id: (row.code, row.finding.rule) for row in rows} == CONTRACT
+    assert {row.id: (row.code, row.rule) for row in rows} == CONTRACT
     for row in rows:
-        found = row.finding
         assert row.library is None
-        assert all((found.sentence, found.cure, found.source, found.call))
-        assert "try_misuses" in found.line  # the nearest line outside of the package
-        assert row.code == 0 or row.code in rules(QMEM)[found.rule].codes
+        assert all((row.sentence, row.cure, row.source))
+        assert row.code == 0 or row.code in rules(QMEM)[row.rule].codes
+        _code, found = contract_answer(path, graph.name, MISUSES[row.id].make)
+        assert found.call
+        assert "contract_answer" in found.line  # the nearest line outside of the package
 
 
 def test_findings_name_the_lines_of_the_client(client: Client) -> None:
@@ -642,7 +643,7 @@ def test_the_library_answers_mistakes_as_documented(sliced: Path) -> None:
         assert answer is not None
         assert (answer.code, answer.signal) == LIBRARY.get(name, (1000, None)), name
     same = {row.id for row in rows if row.library and row.library.code == row.code != 0}
-    assert same == {row.id for row in rows if row.finding.source == MEASURED}
+    assert same == {row.id for row in rows if row.source == MEASURED}
 
 
 @pytest.mark.htp

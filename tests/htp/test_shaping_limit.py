@@ -15,7 +15,7 @@ from qnnmem.errors import OutOfTime
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.measure import MeasuredModel, measure
 from qnnmem.htp.requests import RequestOutcome
-from qnnmem.loader.onnx.trial import child
+from qnnmem.loader.onnx import trial
 from qnnmem.targets.socs import find_soc
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -43,12 +43,12 @@ def test_one_limit_governs_everything(tmp_path: Path, monkeypatch: pytest.Monkey
     given = 1800.0
     model, limits = tmp_path / "branching.onnx", []
 
-    class Watched(child.TrialChild):
+    class Watched(trial.TrialChild):
         def __init__(self, path: Path, time_limit_s: float) -> None:
             limits.append(time_limit_s)
             super().__init__(path, time_limit_s)
 
-    monkeypatch.setattr(child, "TrialChild", Watched)
+    monkeypatch.setattr(trial, "TrialChild", Watched)
     onnx.save(onnx.parser.parse_model(MODEL), model)
     told: Any = ToldWorker(answer)
     options = CompileOptions(dims={"batch": 2}, values={"rate": 16000}, time_limit_s=given)

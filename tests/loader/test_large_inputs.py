@@ -10,8 +10,8 @@ import onnx.parser
 import pytest
 
 from qnnmem.loader.onnx import read_shaped
-from qnnmem.loader.onnx.trial.child import TrialChild
-from qnnmem.loader.onnx.trial.program import Attempted
+from qnnmem.loader.onnx.trial import TrialChild
+from qnnmem.loader.onnx.trial_program import Attempted
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 wide (float[batch, 262144] x) => (float[batch, 262144] y) { y = Relu (x) }"""

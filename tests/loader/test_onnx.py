@@ -46,7 +46,7 @@ def test_free_dimensions_are_listed_with_options(tmp_path: Path) -> None:
     path = save(tmp_path, "g (float[batch,3] x, float[?] z) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(FreeDimensions) as caught:
         read(path)
-    assert caught.value.free == ("batch (input 'x')", "number 0 (input 'z')")
+    assert caught.value.free == ("batch (input 'x')", "axis 0 (input 'z')")
     assert " ".join(map(flag, caught.value.settings)) == "--dim batch=1 --shape z=1"
 
 

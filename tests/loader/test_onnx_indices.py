@@ -11,7 +11,7 @@ from command_line import exit_code, run
 from onnx import TensorProto, helper, numpy_helper, parser, save
 
 from qnnmem.calibration import Input, random_sample
-from qnnmem.loader.onnx.index_limits import index_limits
+from qnnmem.loader.onnx.inputs import index_limits
 
 
 @pytest.mark.parametrize(

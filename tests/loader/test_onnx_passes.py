@@ -21,7 +21,7 @@ from qnnmem.loader.onnx.passes.guard import guard
 from qnnmem.loader.onnx.passes.read import read as read_file
 from qnnmem.loader.onnx.passes.resolve import open_model, resolve
 from qnnmem.loader.onnx.passes.shape import shape
-from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.loader.onnx.trial import TrialChild
 
 ONNX = Path(build_pass.__file__).parents[1]
 PASSES = ("read", "guard", "resolve", "fold", "shape", "build")

@@ -118,7 +118,7 @@ def test_a_layout_without_ops_is_kept() -> None:
     free = FixedBuffer("c", Bytes(10), live)
     model = Model("m", "csv", buffers=(fixed, free))
     buffers = tuple(
-        PlacedBuffer(name, Pool.SCRATCH, Bytes(10), live, Offset(at))
+        PlacedBuffer(name, Bytes(10), live, pool=Pool.SCRATCH, offset=Offset(at))
         for name, at in (("b", 4), ("c", 14))
     )
     graph = CompiledGraph("g", model, buffers, Bytes(24), Bytes(0), Align(2))

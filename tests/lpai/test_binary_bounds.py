@@ -38,7 +38,7 @@ CONSTANT = Constant("c", 3, (8, 4), Offset(256), Bytes(32), False)
 
 def placed(name: str, at: int, pool: Pool = Pool.SCRATCH, upper: int = 2) -> PlacedBuffer:
     """A buffer of one tensor."""
-    return PlacedBuffer(name, pool, Bytes(32), Span(Step(0), Step(upper)), Offset(at))
+    return PlacedBuffer(name, Bytes(32), Span(Step(0), Step(upper)), pool=pool, offset=Offset(at))
 
 
 GRAPH = CompiledGraph(

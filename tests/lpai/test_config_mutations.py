@@ -20,7 +20,7 @@ from qnnmem.lpai.config.settings import (
     read_lpai_config,
     read_run_config,
 )
-from qnnmem.report.lint import render_text
+from qnnmem.report.lpai import lint_text
 from qnnmem.results.schema import encode
 
 ROUNDS = 200
@@ -90,7 +90,7 @@ def test_damaged_files_give_findings_or_a_sentence(
         report = lint_files([tool])
         outcomes.add((bool(report.unreadable), bool(report.findings)))
         assert all(finding.sentence and finding.cure for finding in report.findings)
-        render_text(report)
+        lint_text(report)
         json.loads(encode(report))
         assert len(refusal(read_run_config, tool)) < 1000
         assert len(refusal(read_lpai_config, lpai)) < 1000

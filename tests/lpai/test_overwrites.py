@@ -149,7 +149,9 @@ def build(
     inputs = tuple(name for name in names if name not in made)
     live = Span(Step(-1), Step(len(ops)))
     buffers = tuple(
-        PlacedBuffer(n, Pool.SCRATCH, Bytes(8), live, Offset(at), (aliases or {}).get(n, ()))
+        PlacedBuffer(
+            n, Bytes(8), live, (aliases or {}).get(n, ()), pool=Pool.SCRATCH, offset=Offset(at)
+        )
         for n, at in places.items()
     )
     model = Model("m", "onnx", tensors, tuple(ops), inputs, outputs)

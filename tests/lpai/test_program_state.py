@@ -20,6 +20,7 @@ import qnnmem
 from qnnmem.errors import FreeDimensions, LoadError, OutputError, QnnMemError
 from qnnmem.lpai.program.state import BLOCKING, LEFT, RIGHT, BufferWindow, Rewritten, rewrite_states
 from qnnmem.lpai.program.state_window import MAX_MODEL_BYTES
+from qnnmem.results.inspect import FrameWindow
 
 Array = NDArray[Any]
 FLOAT, UINT8, BOOL = 1, 2, 9
@@ -90,7 +91,7 @@ class Stream:
         old = {name for name, _ in self.states}
         kinds = {item.name: item for item in onnx.load(rewritten.path).graph.input}
         self.memory = {name: zeros(kinds[name]) for name in old}
-        self.present = {window.name: window.padding for window in self.windows}
+        self.present = {window.kept.name: window.kept.padding for window in self.windows}
         self.names = [item.name for item in self.session.get_outputs()]
 
     def run(self, **feeds: Array) -> dict[str, Array] | None:
@@ -106,12 +107,12 @@ class Stream:
     def _waiting(self, feeds: Mapping[str, Array]) -> set[str]:
         waiting: set[str] = set()
         for window in self.windows:
-            if window.state[1] in waiting:
+            kept = window.kept
+            if kept.new in waiting:
                 continue  # an earlier window has nothing for it yet
-            if window.reset is not None and feeds[window.reset].any():
-                self.present[window.name] = window.padding
-            left, ready = window.step(self.present[window.name])
-            self.present[window.name] = left
+            if kept.reset is not None and feeds[kept.reset].any():
+                self.present[kept.name] = kept.padding
+            self.present[kept.name], ready = kept.step(self.present[kept.name])
             waiting.update(() if ready else window.gated)
         return waiting
 
@@ -290,7 +291,7 @@ def test_windows_in_series_wait_for_each_other(tmp_path: Path, first: int, secon
     ]
     proto = model(nodes, [info("x", (1, 1, 2))], weights={"axis": np.array([1])})
     rewritten = rewrite(proto, tmp_path)
-    assert [window.name for window in rewritten.windows] == ["buffer_a", "buffer_b"]
+    assert [window.kept.name for window in rewritten.windows] == ["buffer_a", "buffer_b"]
     stream = Stream(rewritten)
     one, two = Definition(4, stride, first, 0, 1), Definition(3, 1, second, 0, 1)
     results = 0
@@ -358,9 +359,8 @@ def test_the_description_names_what_a_runtime_needs(tmp_path: Path) -> None:
     proto = model(nodes, [info("x", (1, 2, 3)), info("r", [], BOOL)], ["y", "z"])
     rewritten = rewrite(proto, tmp_path)
     pair = ("fold_window", "b")
-    assert rewritten.windows == (
-        BufferWindow("fold", pair, "b", 2, 6, 4, 0, 2, 1, "r", None, ("y",)),
-    )
+    kept = FrameWindow("fold", *pair, 2, 6, 4, True, 2, "r")
+    assert rewritten.windows == (BufferWindow(kept, "b", BLOCKING, 1, None, ("y",)),)
     assert rewritten.states == (pair,)
 
 
@@ -371,7 +371,7 @@ def test_the_left_window_has_a_counter(tmp_path: Path) -> None:
     (window,) = rewritten.windows
     counter = ("fold_count", "fold_count_next")
     assert rewritten.states == (("fold_window", "fold_window_next"), counter)
-    assert (window.state, window.result) == (rewritten.states[0], "y")
+    assert ((window.kept.old, window.kept.new), window.result) == (rewritten.states[0], "y")
 
 
 def test_an_output_of_the_application_is_not_taken_for_state(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_windows_of_nodes_with_one_name_are_told_apart(tmp_path: Path) -> None:
         buffer("a", "y", name="n" * 9999, buffer_size=4, buffer_dim=1, mode=RIGHT),
     ]
     rewritten = rewrite(model(nodes, [info("x", (1, 1, 2))]), tmp_path)
-    names = {window.name for window in rewritten.windows}
+    names = {window.kept.name for window in rewritten.windows}
     assert len(names) == 2
     assert max(map(len, names)) < 300
 
@@ -411,7 +411,7 @@ def test_a_missing_stride_means_the_frames_of_one_execute(tmp_path: Path) -> Non
     """With several frames the default stride of 1 is impossible; the note says what is used."""
     node = buffer(buffer_size=4, buffer_dim=1)
     rewritten = rewrite(model([node], [info("x", (1, 2, 2))]), tmp_path)
-    assert rewritten.windows[0].stride == 2
+    assert rewritten.windows[0].kept.stride == 2
     assert "gives no stride" in rewritten.notes[0]
 
 

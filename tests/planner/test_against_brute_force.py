@@ -13,10 +13,9 @@ import pytest
 
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, exact, plan_problem, verify
-from qnnmem.planner.bounds import load_bound, next_peak
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.exact import Answer, fit
-from qnnmem.planner.instance import arrange
+from qnnmem.planner.instance import arrange, load_bound, next_peak
 from qnnmem.planner.problem_plan import plan_within
 from qnnmem.units import Align, Bytes, Offset, Step
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Problem
-from qnnmem.planner.blockers import find_blockers
 from qnnmem.planner.instance import arrange
+from qnnmem.planner.problem_plan import find_blockers
 from qnnmem.units import Align, Bytes, Step
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from qnnmem.ir import DType, Effect, Model, Op, Tensor, lifetimes
 from qnnmem.ir.lifetime import reordered
 from qnnmem.planner.order import live_peak, reorder
-from qnnmem.planner.order.graph import ScratchRule
+from qnnmem.planner.order_graph import ScratchRule
 
 
 def op(name: str, inputs: str = "", outputs: str = "", effect: Effect = Effect.COMPUTE) -> Op:

@@ -16,12 +16,11 @@ import pytest
 import recorded_search_cases
 
 from qnnmem.native_parts import find_compiler
-from qnnmem.planner import compiled_packing, exact, packing
-from qnnmem.planner.compiled_packing import is_compiled
+from qnnmem.planner import exact, packing
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.greedy import orders
 from qnnmem.planner.instance import Instance
-from qnnmem.planner.packing import Packing, Strategy
+from qnnmem.planner.packing import Packing, Strategy, is_compiled
 from qnnmem.planner.plain_packing import PlainPacking
 
 HERE = Path(__file__).parent
@@ -112,8 +111,8 @@ def test_memory_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -
             return -1
 
     instance = CASES["rectangle-0"][0]
-    made = compiled_packing.CompiledPacking(instance)
-    monkeypatch.setattr(compiled_packing, "_library", NoMemory)
+    made = packing.CompiledPacking(instance)
+    monkeypatch.setattr(packing, "_library", NoMemory)
     with pytest.raises(MemoryError):
         made.eliminate([0] * len(instance))
 
@@ -124,8 +123,8 @@ from pathlib import Path
 here = Path(sys.argv[1])
 sys.path[:0] = [str(here), str(here.parent)]
 import ctypes
-from qnnmem.planner import compiled_packing
-compiled_packing.load_library = lambda _part, _name: ctypes.CDLL(sys.argv[2])
+from qnnmem.planner import packing
+packing.load_library = lambda _part, _name: ctypes.CDLL(sys.argv[2])
 import test_packing
 for name in test_packing.QUICK:
     assert test_packing.ask(name) == test_packing.RECORDED[name], name
@@ -164,7 +163,7 @@ def test_hostile_numbers_pass_the_address_sanitizer(tmp_path: Path) -> None:
     """Neither an access out of bounds nor an overflow, on recorded and on extreme instances."""
     compiler = find_compiler()
     assert compiler is not None
-    source = Path(compiled_packing.__file__).with_name("packing.c")
+    source = Path(packing.__file__).with_name("packing.c")
     made = tmp_path / "packing.so"
     checks = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     build = [compiler, "-shared", "-fPIC", "-O1", "-g", *checks, str(source), "-o", str(made)]

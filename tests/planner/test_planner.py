@@ -10,8 +10,7 @@ from patience import patient
 
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, Progress, plan, plan_problem, verify
-from qnnmem.planner.bounds import load_bound
-from qnnmem.planner.instance import arrange
+from qnnmem.planner.instance import arrange, load_bound
 from qnnmem.units import Align, Bytes, Step
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.planner.states import check_states, suggest_states
+from qnnmem.planner.pools import check_states, suggest_states
 
 
 def model(inputs: dict[str, int], outputs: dict[str, int], dtype: DType = DType.FLOAT32) -> Model:

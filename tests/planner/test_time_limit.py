@@ -20,15 +20,12 @@ import pytest
 from qnnmem.errors import UsageError
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, plan_problem, verify
-from qnnmem.planner import bounds as bounds_of
-from qnnmem.planner.blockers import find_blockers
-from qnnmem.planner.bounds import load_bound
+from qnnmem.planner import instance as bounds_of
 from qnnmem.planner.effort import WORK_PER_SECOND, Effort
 from qnnmem.planner.exact import PLACING_SLICE, packing, place_packed
-from qnnmem.planner.greedy import orders
-from qnnmem.planner.instance import Instance, arrange
-from qnnmem.planner.problem_plan import plan_within
-from qnnmem.planner.segregated import place_by_class
+from qnnmem.planner.greedy import orders, place_by_class
+from qnnmem.planner.instance import Instance, arrange, load_bound
+from qnnmem.planner.problem_plan import find_blockers, plan_within
 from qnnmem.planner.verify import _LiveStretches
 from qnnmem.units import Align, Bytes, Offset, Step
 
@@ -203,7 +200,7 @@ def test_the_reason_for_a_no_is_found_in_bounded_time(monkeypatch: pytest.Monkey
     looks, bounds = itertools.count(), 0
     # Between two looks at this clock a hundredth of a second passes.
     clock = SimpleNamespace(monotonic=lambda: next(looks) / 100)
-    monkeypatch.setattr("qnnmem.planner.blockers.time", clock)
+    monkeypatch.setattr("qnnmem.planner.problem_plan.time", clock)
     monkeypatch.setattr("qnnmem.planner.effort.time", clock)
 
     def counted(instance: Instance) -> int:
@@ -211,7 +208,7 @@ def test_the_reason_for_a_no_is_found_in_bounded_time(monkeypatch: pytest.Monkey
         bounds += 1
         return load_bound(instance)
 
-    monkeypatch.setattr("qnnmem.planner.blockers.load_bound", counted)
+    monkeypatch.setattr("qnnmem.planner.problem_plan.load_bound", counted)
     buffers = problem(clique, 3000, (1, 2, 3, 5)).buffers
     given = Problem(buffers, Bytes(sum(b.size for b in buffers) // 2))
     assert find_blockers(given, arrange(given), True, 0.0)
@@ -285,7 +282,7 @@ from qnnmem.planner.effort import Effort
 from qnnmem.planner.exact import fit
 from qnnmem.planner.instance import arrange
 from qnnmem.planner.problem import Problem
-from qnnmem.planner.compiled_packing import is_compiled
+from qnnmem.planner.packing import is_compiled
 
 class Stop(BaseException): pass
 

@@ -21,7 +21,7 @@ from qnnmem.lpai.client_plan import of_context, read_client_plan
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.planner import Io, plan_model
-from qnnmem.report.c_client import render_client
+from qnnmem.report.c_source import render_client
 
 ROOT = Path(__file__).resolve().parents[2]
 C_API = ROOT / "tests" / "c_api"

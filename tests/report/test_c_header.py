@@ -27,7 +27,7 @@ from qnnmem import (
 )
 from qnnmem.planner import MemoryPlan
 from qnnmem.planner.planned_file import PlannedFile
-from qnnmem.report.c_header import c_names, c_prefix, render_c
+from qnnmem.report.c_source import c_names, c_prefix, render_c
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STRICT = ("-Wall", "-Wextra", "-pedantic", "-Werror", "-Wundef", "-Wshadow")

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 from command_line import run
 
-from qnnmem.report.sizes import size_column, size_words
+from qnnmem.report.table import size_column, size_words
 
 REPORT = Path(__file__).parents[2] / "src" / "qnnmem" / "report"
 # A number and then a plural; more than the TCM pool has are never one.
@@ -22,7 +22,7 @@ SINGULAR = re.compile(r"(?<![\d,.])1 (?:bytes|ops|graphs|tensors|inputs|outputs|
 
 
 def test_no_report_writes_a_plural_after_a_number_by_hand() -> None:
-    """`text.counted` and `report.sizes` know when there is one of it."""
+    """`text.counted` and `report.table` know when there is one of it."""
     found = {
         path.name: PLAIN.findall(path.read_text("utf-8")) for path in sorted(REPORT.glob("*.py"))
     }

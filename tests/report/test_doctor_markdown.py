@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.report import doctor_markdown, markdown
+from qnnmem.report import doctor_formats, markdown
 from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
 
@@ -47,7 +47,7 @@ def bare(**changes: Any) -> Incident:
 def shown(*incidents: Incident, **changes: Any) -> list[str]:
     """The lines of a report."""
     stats = ReadingStats(("a.log",), 14, 900, 0.1, len(incidents), **changes)
-    return "".join(doctor_markdown.render_markdown(incidents, stats)).split("\n")
+    return "".join(doctor_formats.render_markdown(incidents, stats)).split("\n")
 
 
 DETAILS = """
@@ -152,7 +152,7 @@ def test_the_rest_is_a_table() -> None:
 
 def test_an_incident_of_a_log_that_grows() -> None:
     """It has its number and stands for itself."""
-    text = doctor_markdown.render_live(bare(), 7)
+    text = doctor_formats.render_live(bare(), 7)
     assert text.split("\n") == [f"## Incident 7: {BARE_VERDICT}", *BARE, "", ""]
 
 

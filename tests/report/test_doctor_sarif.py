@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.report import doctor, doctor_markdown, doctor_sarif
+from qnnmem.report import doctor, doctor_formats
 from qnnmem.results.incident import Incident, ReadingStats
 
 LINK = "see [the fix](http://evil.example/x) {0} {1} \\[a](1)\x1b[31m\r\u202e\x9b"
@@ -38,7 +38,7 @@ def stats(*notes: str) -> ReadingStats:
 
 def sarif(one: Incident, *notes: str) -> dict[str, Any]:
     """The one run of a SARIF log."""
-    text = "".join(doctor_sarif.render_sarif([one], stats(*notes), "1.0"))
+    text = "".join(doctor_formats.render_sarif([one], stats(*notes), "1.0"))
     assert text.isascii()
     run: dict[str, Any] = json.loads(text)["runs"][0]
     return run
@@ -106,7 +106,7 @@ def test_a_name_of_a_file_is_a_uri(name: str, uri: str) -> None:
     assert place["artifactLocation"]["uri"] == uri
 
 
-@pytest.mark.parametrize("render", [doctor.render_text, doctor_markdown.render_markdown])
+@pytest.mark.parametrize("render", [doctor.render_text, doctor_formats.render_markdown])
 @pytest.mark.parametrize(
     "bad", ["\x1b]0;x\x07", "\r", "\x9b31m", "\u202e", "\u2066", "\udcff", "\0"]
 )

@@ -11,7 +11,7 @@ from qnnmem.units import Bytes, Offset, Step
 def placed(name: str, size: int, lower: int, upper: int, offset: int) -> PlacedBuffer:
     """Make a placed buffer."""
     live = Span(Step(lower), Step(upper))
-    return PlacedBuffer(name, Pool.SCRATCH, Bytes(size), live, Offset(offset))
+    return PlacedBuffer(name, Bytes(size), live, pool=Pool.SCRATCH, offset=Offset(offset))
 
 
 def cells(lines: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from qnnmem.report.doctor_sarif import render_sarif
+from qnnmem.report.doctor_formats import render_sarif
 from qnnmem.results.incident import Evidence, Incident, ReadingStats
 
 

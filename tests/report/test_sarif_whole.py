@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.report import doctor_sarif
+from qnnmem.report import doctor_formats
 from qnnmem.report.findings import sarif_result, sarif_rule, uri
 from qnnmem.results.incident import Harmless, Incident, ReadingStats, to_json
 
@@ -36,7 +36,7 @@ def incident(**changes: Any) -> Incident:
 def rendered(*incidents: Incident, **changes: Any) -> str:
     """The log as text."""
     stats = ReadingStats(("a b.log",), 14, 900, 0.5, len(incidents), **changes)
-    return "".join(doctor_sarif.render_sarif(incidents, stats, "1.2"))
+    return "".join(doctor_formats.render_sarif(incidents, stats, "1.2"))
 
 
 def place(line: int) -> dict[str, Any]:
@@ -94,26 +94,26 @@ RULES = [
 
 def test_without_a_deciding_line_the_first_counts() -> None:
     """And one line alone has no others."""
-    found = sarif_result(doctor_sarif.finding(incident(evidence=[LINE, {**LINE, "line": 20}])), 0)
+    found = sarif_result(doctor_formats.finding(incident(evidence=[LINE, {**LINE, "line": 20}])), 0)
     assert found["locations"] == [place(12)]
     assert found["relatedLocations"] == [{"id": 1, **place(20)}]
     assert "relatedLocations" not in sarif_result(
-        doctor_sarif.finding(incident(evidence=[LINE])), 0
+        doctor_formats.finding(incident(evidence=[LINE])), 0
     )
-    assert sarif_result(doctor_sarif.finding(incident(count=0)), 0)["occurrenceCount"] == 1
+    assert sarif_result(doctor_formats.finding(incident(count=0)), 0)["occurrenceCount"] == 1
 
 
 def test_long_texts_are_cut() -> None:
     """Lines and titles at 400 characters, reasons and remedies at 600."""
     long = "x" * 900
     one = incident(title=long, cause_meaning=long, remedies=[long, "y"])
-    rule = sarif_rule(doctor_sarif.rule(one))
+    rule = sarif_rule(doctor_formats.rule(one))
     lengths = {key: len(rule[key]["text"]) for key in ("shortDescription", "fullDescription")}
     assert lengths == {"shortDescription": 400, "fullDescription": 600}
     assert len(rule["help"]["text"]) == 602
     line = msgspec.structs.replace(one.evidence[0], text=long)
     one = msgspec.structs.replace(one, evidence=(line,))
-    (spot,) = sarif_result(doctor_sarif.finding(one), 0)["locations"]
+    (spot,) = sarif_result(doctor_formats.finding(one), 0)["locations"]
     assert len(spot["message"]["text"]) == 400
     assert len(spot["physicalLocation"]["region"]["snippet"]["text"]) == 400
 

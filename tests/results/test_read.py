@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.results.error import ErrorResult
 from qnnmem.results.read import read_result
+from qnnmem.results.result import ErrorResult
 
 ERROR: dict[str, Any] = {"schema": "qnnmem.error/1", "error": "no file", "exit_code": 2}
 

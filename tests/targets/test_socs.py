@@ -107,12 +107,11 @@ def test_nonsense_is_refused_safely(text: str) -> None:
 def test_numbers_carry_their_origin() -> None:
     """VTCM and compile limit were asked from the library."""
     soc = find_soc("SM7325")
-    assert soc.vtcm_mb is not None
     assert soc.vtcm_bytes is not None
     assert soc.compile_limit is not None
-    assert (soc.vtcm_mb.value, soc.vtcm_bytes.value) == (2, 2 << 20)
+    assert (soc.vtcm_mb, soc.vtcm_bytes.value) == (2, 2 << 20)
     assert (soc.compile_limit.value, soc.compile_limit.origin) == (2 << 30, Origin.MEASURED)
-    assert "onnxruntime-qnn 2.7.0" in soc.vtcm_mb.source
+    assert "onnxruntime-qnn 2.7.0" in soc.vtcm_bytes.source
 
 
 def test_an_unknown_name_is_met_with_near_ones() -> None:

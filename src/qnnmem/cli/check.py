@@ -15,9 +15,9 @@ from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
+    from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.checked import BudgetRun
     from qnnmem.gate.config import BudgetConfig
-    from qnnmem.gate.task import BudgetTask
 
 _FORMS = ("text", "json", "junit", "sarif", "github", "markdown")
 _SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -144,12 +144,9 @@ def _base(form: str) -> Path:
 
 
 def _run(config: BudgetConfig, kept: Path | None, update: bool, base: Path) -> BudgetRun:
-    from dataclasses import replace
-
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.gate.baseline import against, read_baseline, write_baseline
-    from qnnmem.gate.check_files import check_all
-    from qnnmem.gate.checked import BudgetRun
+    from qnnmem.gate.budget_check import check_all
+    from qnnmem.gate.checked import BudgetRun, against, read_baseline, write_baseline
 
     accepted = None if kept is None else read_baseline(kept)
     tasks = _tasks(config, base)
@@ -168,13 +165,12 @@ def _run(config: BudgetConfig, kept: Path | None, update: bool, base: Path) -> B
     if not update or kept is None:
         return run
     write_baseline(kept, run)
-    # What was just accepted is no reason to fail; a budget still is.
-    return replace(run, models=tuple(replace(m, change=None) for m in models), is_updated=True)
+    return run.updated()
 
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
     """Every file once for each table that names it; those with a table of their own go first."""
-    from qnnmem.gate.task import BudgetTask
+    from qnnmem.gate.budget_check import BudgetTask
 
     tasks: list[BudgetTask] = []
     listed: set[Path] = set()
@@ -236,7 +232,7 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
     if maps is None:
         return {}
     from qnnmem.atomic_file import folder_for_output, write_together
-    from qnnmem.report.check_markdown import drawings
+    from qnnmem.report.check import drawings
 
     folder, found = Path(maps), drawings(run.models)
     with folder_for_output(folder):
@@ -252,18 +248,14 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
 
         return encode(run.result)
     if form in ("junit", "sarif", "github"):
-        from qnnmem.report import check_ci
-
         render = {
-            "junit": check_ci.render_junit,
-            "sarif": check_ci.render_sarif,
-            "github": check_ci.render_github,
+            "junit": report.render_junit,
+            "sarif": report.render_sarif,
+            "github": report.render_github,
         }
         return render[form](run)
     if form == "markdown":
-        from qnnmem.report.check_markdown import render_markdown
-
-        return render_markdown(run, drawn)
+        return report.render_markdown(run, drawn)
     again = [
         word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]
@@ -273,7 +265,7 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Adds to the summary of a workflow's step, where there is one."""
     from qnnmem.cli.stderr import note
-    from qnnmem.report.check_markdown import render_markdown
+    from qnnmem.report.check import render_markdown
 
     name = os.environ.get(_SUMMARY)
     if not name:

@@ -125,13 +125,13 @@ def _say(one: ClientFinding) -> None:
 
 
 def _render(report: ClientResult, form: str) -> str:
-    from qnnmem.report import check_client, check_client_ci
+    from qnnmem.report import check_client
     from qnnmem.results.schema import encode
 
     if form == "json":
         return encode(report)
     if form == "sarif":
-        return check_client_ci.render_sarif(report)
+        return check_client.render_sarif(report)
     if form == "junit":
-        return check_client_ci.render_junit(report)
+        return check_client.render_junit(report)
     return check_client.render_text(report)

@@ -138,8 +138,8 @@ def config(
 def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) -> str:
     from qnnmem.atomic_file import shown
     from qnnmem.lpai.config.settings import run_command
+    from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
-    from qnnmem.results.written import written_result
 
     following = run_command(chosen, written[0].name)
     if as_json:

@@ -216,7 +216,7 @@ def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOpt
 
     vtcm, level = options.vtcm_override, options.optimization_level_override
     if vtcm == 0:
-        vtcm = None if wanted.soc.vtcm_mb is None else wanted.soc.vtcm_mb.value
+        vtcm = wanted.soc.vtcm_mb
     return CompileOptions(
         vtcm_mb=wanted.vtcm_mb if vtcm is None else vtcm,
         opt_level=wanted.opt_level if level is None else level,

@@ -14,7 +14,7 @@ from qnnmem.errors import UsageError
 from qnnmem.options.plan import PlanOptions
 
 if TYPE_CHECKING:
-    from qnnmem.gate.tolerance import Tolerance
+    from qnnmem.gate.comparison import Tolerance
     from qnnmem.results.diff import DiffResult
 
 # Besides what a page shows.
@@ -25,7 +25,7 @@ _OPEN = ("--dim=", "--shape=", "--value=")
 
 def tolerance(text: str) -> Tolerance:
     """How much a pool may grow: bytes as `4K`, or a part of it as `2%`."""
-    from qnnmem.gate.tolerance import parse_tolerance
+    from qnnmem.gate.comparison import parse_tolerance
 
     return parse_tolerance(text)
 
@@ -71,8 +71,7 @@ def diff(
     Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.gate.comparison import compare_results
-    from qnnmem.gate.tolerance import Tolerance, WhatCounts
+    from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results
 
     target = None if output is None else Path(output)
     if target is not None:

@@ -277,14 +277,14 @@ class _LiveOutput:
         """Shows one incident at once; JSON and SARIF are one object, shown at the end."""
         from qnnmem.cli.output import write
         from qnnmem.report import doctor as report
-        from qnnmem.report import doctor_markdown
+        from qnnmem.report import doctor_formats
 
         if self._form not in _SHOWN_LIVE:
             return
         self.shown += 1
         known = _with_facts(incident, self._facts)
         if self._form == "markdown":
-            text = doctor_markdown.render_live(known, self.shown, self._guide)
+            text = doctor_formats.render_live(known, self.shown, self._guide)
         else:
             text = report.render_live(known, self.shown, verbose=self._verbose, guide=self._guide)
         write(text, None, False)
@@ -314,12 +314,12 @@ def _render(
         return _render_groups(diagnosis, stats, request, facts, machine)
     incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
     if request.form == "sarif":
-        from qnnmem.report.doctor_sarif import render_sarif
+        from qnnmem.report.doctor_formats import render_sarif
         from qnnmem.version import __version__
 
         return render_sarif(incidents, stats, __version__, request.guide)
     if request.form == "markdown":
-        from qnnmem.report.doctor_markdown import render_markdown
+        from qnnmem.report.doctor_formats import render_markdown
 
         return render_markdown(incidents, stats, request.guide)
     from qnnmem.report import doctor as report
@@ -338,15 +338,14 @@ def _render_groups(
     machine: HostResult | None,
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
-    from qnnmem.report import fleet
-    from qnnmem.report.doctor import notes, render_json
+    from qnnmem.report.doctor import notes, render_fleet, render_json
     from qnnmem.report.doctor_words import amount
 
     summary = group(diagnosis, request.group_by or "")
     if request.form == "json":
         incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
         return render_json(incidents, stats, summary, machine, request.guide)
-    return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
+    return (render_fleet(summary), f"read {amount(stats)}\n", *notes(stats))
 
 
 def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: FactsOfBackends | None) -> str:

@@ -28,8 +28,8 @@ def explain(
     from qnnmem.cli.output import write
     from qnnmem.doctor.explain import explain as explain_code
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-    from qnnmem.report.explain import render_text
-    from qnnmem.results.explain import ExplainResult
+    from qnnmem.report.kb import render_text
+    from qnnmem.results.kb import ExplainResult
     from qnnmem.results.schema import encode
 
     entries = read_folder(BUILT_IN)[1]

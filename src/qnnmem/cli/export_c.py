@@ -33,9 +33,9 @@ def export_c(file: str, io: str, output: str | None, force: bool, as_json: bool)
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.lpai.client_plan import read_client_plan
-    from qnnmem.report.c_client import render_client
+    from qnnmem.report.c_source import render_client
+    from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
-    from qnnmem.results.written import written_result
     from qnnmem.version import __version__
 
     target = None if output is None else Path(output)

@@ -18,7 +18,7 @@ from qnnmem.text import counted, plain_or_quoted, quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
-    from qnnmem.results.several import RefusedFile
+    from qnnmem.results.files import RefusedFile
 
 _T = TypeVar("_T")
 
@@ -140,7 +140,7 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
     """One of several files, for which there is a sentence in place of an answer."""
     from qnnmem.flags import flag
-    from qnnmem.results.several import RefusedFile
+    from qnnmem.results.files import RefusedFile
 
     sentence = exc.sentence(flag)
     named = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"

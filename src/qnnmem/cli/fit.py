@@ -51,7 +51,7 @@ def fit(
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_refused, say_verdict, write
     from qnnmem.htp.fit import fit_result
-    from qnnmem.results.several import worst_code
+    from qnnmem.results.files import worst_code
     from qnnmem.verbs.fit import fit_request
 
     target = None if output is None else Path(output)

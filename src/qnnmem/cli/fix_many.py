@@ -38,8 +38,8 @@ def _is_onnx(path: Path) -> bool:
 def run(files: Sequence[str], task: FixTask, as_json: bool) -> int:
     """Fix each, and print a table; each has a folder of its own."""
     from qnnmem.cli.output import say_refused, write
-    from qnnmem.fix.fixed_model import fixed_models
     from qnnmem.report.fix import render_table
+    from qnnmem.results.fix import FixedModels
     from qnnmem.results.schema import encode
 
     jobs, cluster = task.options.jobs, task.options.cluster
@@ -57,7 +57,7 @@ def run(files: Sequence[str], task: FixTask, as_json: bool) -> int:
     except KeyboardInterrupt:
         is_interrupted = True
     rows = [done[number] for number in sorted(done)]
-    found = fixed_models(rows)
+    found = FixedModels.of(rows)
     write(encode(found) if as_json else render_table(rows), None, task.options.force)
     say_refused(rows)
     return _INTERRUPTED if is_interrupted else found.exit_code
@@ -155,6 +155,6 @@ def fix_one(task: FixTask) -> FixRow:
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:
-    from qnnmem.results.several import RefusedFile
+    from qnnmem.results.files import RefusedFile
 
     return RefusedFile(task.model, f"{task.model}: {why}", 3)

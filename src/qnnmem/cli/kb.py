@@ -166,8 +166,8 @@ def new(name: str, output: str | None, force: bool, as_json: bool) -> int:
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
+    from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
-    from qnnmem.results.written import written_result
 
     path = Path(output or f"{name}.md")
     write(skeleton(name), path, force)

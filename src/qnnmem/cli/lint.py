@@ -36,7 +36,7 @@ def lint(
     """
     from qnnmem.cli.files import named_files
     from qnnmem.cli.output import check_free, say_verdict, write
-    from qnnmem.report.lint import verdict
+    from qnnmem.report.lpai import verdict
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -81,10 +81,10 @@ def _lint(files: Sequence[str], strict: bool) -> LintResult:
 
 
 def _render(report: LintResult, as_json: bool) -> str:
-    from qnnmem.report.lint import render_text
+    from qnnmem.report.lpai import lint_text
     from qnnmem.results.schema import encode
 
-    return encode(report) if as_json else render_text(report)
+    return encode(report) if as_json else lint_text(report)
 
 
 def _complain(report: LintResult) -> None:

@@ -12,7 +12,7 @@ from qnnmem.cli.options import result_options
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.contract.rules import Rule
+    from qnnmem.results.lpai import Rule
 
 
 @click.group(cls=VerbGroup)
@@ -53,12 +53,13 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
     Exit codes: 0 shown, 2 no such rule.
     """
     from qnnmem.contract.rules import rules
-    from qnnmem.report.lpai import rule_text, rules_result, rules_text
+    from qnnmem.report.lpai import rule_text, rules_text
+    from qnnmem.results.lpai import RulesResult
     from qnnmem.results.schema import encode
 
-    chosen = list(rules().values()) if rule_id is None else [_rule(rule_id)]
+    chosen = tuple(rules().values()) if rule_id is None else (_rule(rule_id),)
     if as_json:
-        text = encode(rules_result(chosen))
+        text = encode(RulesResult(rules=chosen))
     elif rule_id is None:
         text = rules_text(chosen)
     else:

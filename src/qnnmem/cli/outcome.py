@@ -82,7 +82,7 @@ def wants_json(words: Sequence[str]) -> bool:
 
 def _print_json(sentence: str, code: int) -> None:
     """An object also where there is no result: whoever parses the output finds the reason there."""
-    from qnnmem.results.error import ErrorResult
+    from qnnmem.results.result import ErrorResult
     from qnnmem.results.schema import encode
 
     with suppress(OSError, ValueError):

@@ -33,7 +33,7 @@ def say_verdict(verdict: str) -> None:
 
 def say_refused(rows: Iterable[object]) -> None:
     """Says which of several files there is no answer about, and why: each reason once."""
-    from qnnmem.results.several import RefusedFile
+    from qnnmem.results.files import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
     for row in rows:

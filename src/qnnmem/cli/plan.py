@@ -112,7 +112,7 @@ def _is_model(path: Path) -> bool:
 def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
     """A row for each file."""
     from qnnmem.cli.files import refused
-    from qnnmem.planner.from_options import limits_of
+    from qnnmem.planner.model_plan import limits_of
 
     limits_of(options)  # what is wrong for every file is reported once
     rows: list[PlanRow] = []
@@ -148,7 +148,7 @@ def _write_png(report: PlannedFile, target: Path, force: bool) -> None:
 
 
 def _render(report: PlannedFile, form: str, verbose: bool) -> str:
-    from qnnmem.report.c_header import render_c
+    from qnnmem.report.c_source import render_c
     from qnnmem.report.plan import render_answer, render_text
     from qnnmem.results.schema import encode
 
@@ -171,16 +171,15 @@ def _render(report: PlannedFile, form: str, verbose: bool) -> str:
 
 def _render_all(rows: Sequence[PlanRow], form: str, verbose: bool) -> str:
     from qnnmem.planner.planned_file import plans_result
-    from qnnmem.report import plan_table
-    from qnnmem.report.plan import render_text
+    from qnnmem.report.plan import render_csv, render_table, render_text, rows_of
+    from qnnmem.results.files import RefusedFile
     from qnnmem.results.schema import encode
-    from qnnmem.results.several import RefusedFile
 
     if form == "json":
         return encode(plans_result(rows))
     if form == "csv":
-        return plan_table.render_csv(plan_table.rows_of(rows))
-    table = plan_table.render_text(rows)
+        return render_csv(rows_of(rows))
+    table = render_table(rows)
     planned = (row for row in rows if not isinstance(row, RefusedFile))
     return "\n".join([table, *map(render_text, planned)]) if verbose else table
 
@@ -188,13 +187,18 @@ def _render_all(rows: Sequence[PlanRow], form: str, verbose: bool) -> str:
 def _verdict(rows: Sequence[PlanRow]) -> str:
     """What was asked and answered, for those who do not see the result."""
     from qnnmem.planner.planned_file import PlannedFile
-    from qnnmem.report.plan import allocation_lines, budget_lines
-    from qnnmem.report.plan_table import crowded_lines, rows_of, verdict
+    from qnnmem.report.plan import (
+        allocation_lines,
+        budget_lines,
+        crowded_lines,
+        rows_of,
+        verdict_on_all,
+    )
 
     if len(rows) == 1 and isinstance(rows[0], PlannedFile):
         return "\n".join([*budget_lines(rows[0]), *allocation_lines(rows[0].result)])
     results = rows_of(rows)
-    return "\n".join([verdict(results), *crowded_lines(results)])
+    return "\n".join([verdict_on_all(results), *crowded_lines(results)])
 
 
 def _csv(result: MemoryPlan) -> str:

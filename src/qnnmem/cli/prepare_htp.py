@@ -95,12 +95,14 @@ def _prepare(
 ) -> int:
     from tempfile import TemporaryDirectory
 
+    from msgspec.structs import replace
+
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.recorded_args import verb_call
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.measure import measure, prepared_bill
-    from qnnmem.report import compiled as report
+    from qnnmem.htp.measure import measure, prepared_context
+    from qnnmem.report.bill import render_prepared
     from qnnmem.results.schema import encode
     from qnnmem.verbs.compiler import need_compiler
     from qnnmem.verbs.refusal import failure_code, say_failure
@@ -125,10 +127,16 @@ def _prepare(
     if isinstance(made, CompileFailure):
         write(say_failure(made, "binary", call.flags, as_json=as_json), None, force)
         return failure_code(made)
+    bill, written = (
+        replace(made.bill, file=file),
+        prepared_context(made.compiled, target, epcontext),
+    )
     if as_json:
-        text = encode(prepared_bill(made, file, target, epcontext))
+        text = encode(replace(bill, prepared=written))
     else:
-        text = report.render_text(made, file, target, epcontext)
+        graphs = made.compiled.context.graphs
+        types = {tensor.mem_type.name.lower() for graph in graphs for tensor in graph.tensors}
+        text = render_prepared(bill, written, sorted(types))
     write(text, None, force)
     # With --partition a part is what was asked for.
     return 3 if made.bill.missing_outputs and not options.partition else 0

@@ -76,8 +76,7 @@ def report(
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """
     from qnnmem.cli.output import check_free, write
-    from qnnmem.report.page.document import render_page
-    from qnnmem.report.page.origin import origin_section
+    from qnnmem.report.page.document import origin_section, render_page
     from qnnmem.report.page.sections import sections_of
 
     target = Path(output)

@@ -11,7 +11,7 @@ from qnnmem.cli.options import result_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qnnmem.targets.socs import Soc
+    from qnnmem.results.socs import Soc
 
 
 @click.command()
@@ -31,7 +31,8 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
     from qnnmem.cli.output import write
     from qnnmem.report.socs import render_text
     from qnnmem.results.schema import encode
-    from qnnmem.targets.socs import any_soc, socs_result, with_hexagon
+    from qnnmem.results.socs import SocsResult
+    from qnnmem.targets.socs import any_soc, with_hexagon
     from qnnmem.targets.socs import socs as known
 
     chosen: Sequence[Soc]
@@ -40,7 +41,7 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
     else:
         chosen = tuple(soc for soc in known() if everything or soc.has_htp)
     shown = render_text(chosen)
-    text = encode(socs_result(chosen)) if as_json else shown
+    text = encode(SocsResult(socs=tuple(chosen))) if as_json else shown
     said = "" if name is None else shown.split("\n", 1)[0]
     write(text, None if output is None else Path(output), force, said)
     return 0 if name is None or any(soc.has_htp for soc in chosen) else 3

@@ -166,11 +166,11 @@ def _show(trace: Path, form: str, output: str | None, force: bool, *, is_run: bo
 def _rendered(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
     from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report import watch as written
-    from qnnmem.report.watch_perfetto import render_perfetto
+    from qnnmem.report.perfetto import render_watch
     from qnnmem.results.schema import encode
 
     if form == "perfetto":
-        yield from render_perfetto(report, read_trace(trace))
+        yield from render_watch(report, read_trace(trace))
     elif form == "json":
         yield encode(report.bounded())
     else:
@@ -184,18 +184,18 @@ def _fail_each(
     from qnnmem.programs.functions import number_of
     from qnnmem.programs.watch.injections import read_code
     from qnnmem.programs.watch.watch_run import fail_each
-    from qnnmem.report import fail_each as written
+    from qnnmem.report.watch import render_fail_each
     from qnnmem.results.schema import encode
 
     name, _, code = meant.partition("=")
     report = fail_each(options, number_of(name), read_code(code or "1002"), most_runs, _say)
-    text = encode(report) if form == "json" else written.render_text(report)
+    text = encode(report) if form == "json" else render_fail_each(report)
     write(text, None if output is None else Path(output), force, report.verdict)
     return report.verb_code
 
 
 def _say(run: FailedRun) -> None:
     from qnnmem.cli.stderr import note
-    from qnnmem.report.fail_each import headline
+    from qnnmem.report.watch import run_headline
 
-    note(f"qnnmem: {headline(run)}")
+    note(f"qnnmem: {run_headline(run)}")

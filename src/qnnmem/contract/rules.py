@@ -13,13 +13,17 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from qnnmem.caller import Caller, current_caller
 from qnnmem.finding import Finding
+from qnnmem.qnn.codes import code_name
+
+if TYPE_CHECKING:
+    from qnnmem.results.lpai import Rule
 
 LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # the tables
 MOST_FINDINGS = 1000  # of one client: one that repeats itself adds nothing to the first ones
@@ -30,32 +34,21 @@ MEASURED = "QNN headers; the same code as libQnnHtp for x86 gives"
 _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule that a client has to keep."""
-
-    id: str
-    title: str  # the rule itself
-    consequence: str  # what is publicly said about breaking it
-    codes: tuple[int, ...]  # QNN codes that answer it; empty: reported only
-    mark: str  # how the answer is known: D documented, P practice, I inferred, C our choice
-    source: str
-    cure: str
-
-
 @cache
 def rules(table: str = LPAI) -> Mapping[str, Rule]:
     """Every rule of a table by its id."""
+    # A runtime starts without msgspec, which takes longer to import than the rest of it.
+    from qnnmem.results.lpai import Rule, RuleCode
+
     text = files(__package__).joinpath(f"{table}_rules.toml").read_text("utf-8")
     rows = tomllib.loads(text)
     # A table may name one source for all of its rules.
     common = {"consequence": "", "mark": "", "source": rows.pop("source", "")}
-    return MappingProxyType(
-        {
-            key: Rule(id=key, codes=tuple(row.pop("codes")), **(common | row))
-            for key, row in rows.items()
-        }
-    )
+    found = {}
+    for key, row in rows.items():
+        codes = tuple(RuleCode(code, code_name(code)) for code in row.pop("codes"))
+        found[key] = Rule(id=key, named_codes=codes, **(common | row))
+    return MappingProxyType(found)
 
 
 @cache

@@ -9,7 +9,8 @@ from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
 from qnnmem.qnn.numbers import Number, nearest_range, neighbours
 from qnnmem.qnn.pasted import read_pasted, similar_names
-from qnnmem.results.explain import CodeDiagnosis, CodeMeaning, Explanation, NearCode
+from qnnmem.results.incident import EntryTitle
+from qnnmem.results.kb import CodeMeaning, Explanation, NearCode
 from qnnmem.text import quote
 
 
@@ -49,7 +50,7 @@ def _meaning(number: Number, entries: Sequence[Entry]) -> CodeMeaning:
         in_practice=note.practice,
         not_what_it_says=note.not_that,
         look_for=note.look_for,
-        entries=tuple(CodeDiagnosis(one.id, one.title, one.cause, one.stage) for one in found),
+        entries=tuple(EntryTitle(one.id, one.title, one.cause, one.stage) for one in found),
     )
 
 

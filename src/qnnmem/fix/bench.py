@@ -171,9 +171,7 @@ def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
         return (self_contained(change.model),)
     import onnx
 
-    from qnnmem.fix.parts.manifest import part_models
-
-    return tuple(onnx.ModelProto.FromString(blob) for blob in part_models(change.parts))
+    return tuple(onnx.ModelProto.FromString(blob) for blob in change.parts.models())
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The result of a fix, made of what was tried."""
+"""The outcome of a fix: the JSON result, and the files of the changed model."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
+from qnnmem.fix.library.trials import HtpParts
+from qnnmem.fix.parts.chain import MANIFEST, describe_chain
+from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.proof.prove import LevelGap, OutputGap
-from qnnmem.fix.remedy import JudgedChange
+from qnnmem.fix.remedy import JudgedChange, self_contained
 from qnnmem.fix.run import FixResult
+from qnnmem.loader.onnx import mark_backend
 from qnnmem.planner.planned_file import plan_map
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import (
+    FixDeployment,
     FixedModel,
-    FixedModels,
     FixMaps,
     LevelDifference,
     LossyOption,
@@ -24,7 +30,7 @@ from qnnmem.results.fix import (
     Validation,
     finite,
 )
-from qnnmem.results.several import FileCounts, RefusedFile, worst_code
+from qnnmem.results.schema import encode
 
 FixRow = FixedModel | RefusedFile
 
@@ -39,7 +45,7 @@ def fixed_model(
     chain: Sequence[str] = (),
     with_maps: bool = True,
 ) -> FixedModel:
-    """What a fix came to; `chain` leads from a line of a log to what was wanted."""
+    """Return what a fix came to; `chain` leads from a line of a log to what was wanted."""
     best = result.best
     deployment = best.need.deployment
     soc = result.soc.name if isinstance(result, HtpFixResult) and result.soc else UNSET
@@ -72,7 +78,7 @@ def fixed_model(
 
 
 def _maps(best: JudgedChange) -> FixMaps | UnsetType:
-    """Where every tensor lies before and after; HTP has no such plan."""
+    """Return where every tensor lies before and after; HTP has no such plan."""
     before, after = best.before.plan, best.need.plan
     if before is None or after is None:
         return UNSET
@@ -119,15 +125,49 @@ def _output(gap: OutputGap) -> OutputDifference:
     return OutputDifference(gap.name, finite(gap.largest), finite(gap.relative), noise)
 
 
-def fixed_models(rows: Sequence[FixRow]) -> FixedModels:
-    """What became of several models as one result."""
-    done = tuple(row for row in rows if isinstance(row, FixedModel))
-    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
-    counts = FileCounts.of([model.fits for model in done], len(refused))
-    return FixedModels(
-        fits=counts.all_fit,
-        exit_code=worst_code([row.exit_code for row in rows]),
-        counts=counts,
-        results=done,
-        refused=refused,
-    )
+def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
+    """Return the files of a result by name, in the order they are reported; none if unchanged.
+
+    With `always`, an unchanged model is included with its shapes fixed.
+    """
+    best = result.best
+    binaries = result.binaries if isinstance(result, HtpFixResult) else ()
+    blobs = [path.read_bytes() for path in binaries]
+    if isinstance(result, HtpFixResult) and not best.is_enough:
+        return {}
+    if best.change.parts is not None:
+        parts = result.parts if isinstance(result, HtpFixResult) else None
+        deployment = best.need.deployment
+        told = None if deployment is None else deployment.result(best.before.total)
+        return _chain(best.change.parts, parts, blobs, told)
+    found = {}
+    if always or best.change.model is not result.case.model:
+        model = self_contained(best.change.model)
+        if best.change.model is not result.case.model:
+            mark_backend(model, result.backend)
+        found[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
+    return {**found, **{f"{stem}.bin": blob for blob in blobs}}
+
+
+def _chain(
+    cut: Partition,
+    parts: HtpParts | None,
+    binaries: Sequence[bytes],
+    deployment: FixDeployment | None,
+) -> dict[str, bytes]:
+    from qnnmem.fix.library.trials import describe_htp
+
+    models = tuple(_marked(blob, "lpai" if parts is None else "htp") for blob in cut.models())
+    htp = None if parts is None else describe_htp(parts, binaries)
+    chain = replace(describe_chain(cut, models), deployment=deployment, htp=htp)
+    names = [name for name, _digest in chain.files]
+    named = dict(zip(names, (*models, *binaries), strict=True))
+    return {**named, MANIFEST: encode(chain).encode()}
+
+
+def _marked(blob: bytes, backend: str) -> bytes:
+    import onnx
+
+    model = onnx.ModelProto.FromString(blob)
+    mark_backend(model, backend)
+    return bytes(model.SerializeToString(deterministic=True))

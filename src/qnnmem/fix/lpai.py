@@ -13,19 +13,24 @@ from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.graph.rematerialise import RecomputeRemedy
 from qnnmem.fix.lossy.precision import without_layout
 from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
-from qnnmem.fix.parts.deployment import Deployment, chosen, deployments
-from qnnmem.fix.parts.part_needs import limits_of, planned_need, state_names
+from qnnmem.fix.parts.deployment import (
+    Deployment,
+    chosen,
+    deployments,
+    limits_of,
+    planned_need,
+    state_names,
+)
 from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.fix.parts.remedy import PlannedPartsRemedy
-from qnnmem.fix.proven import add_proven
+from qnnmem.fix.recipe import add_proven
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy, Need, has_floats
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.loader.onnx.passes.build import build
-from qnnmem.planner.layout import constant_bytes
-from qnnmem.planner.model_plan import plan_model
+from qnnmem.planner.model_plan import constant_bytes, plan_model
 from qnnmem.planner.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
 from qnnmem.text import quote
 

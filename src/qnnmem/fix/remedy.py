@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qnnmem.calibration import Sample
     from qnnmem.fix.parts.deployment import Deployment
     from qnnmem.fix.parts.partition import Partition
-    from qnnmem.fix.proof.prove import Proof
+    from qnnmem.fix.proof.program import Proof
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
@@ -33,6 +33,7 @@ _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 # Remedies that may change results where that is allowed, and measure by how much.
 MAY_LOSE = frozenset(("fusion", "operators", "batch", "precision", "resolution"))
 Step = Mapping[str, Any]  # of a recipe: the remedy's name and its numbers, as JSON has them
+Rounds = tuple[tuple[str, ...], ...]  # contexts that are loaded at the same time, in order
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Change:
     steps: tuple[Step, ...] = ()  # from the original model, in order
     of: Change | None = None  # the change before the last step
     parts: Partition | None = None  # where it is cut
-    rounds: tuple[tuple[str, ...], ...] = ()  # contexts that are loaded at the same time, in order
+    rounds: Rounds = ()
     macs: int = 0  # multiply-adds of the original model, if known
     extra_macs: int = 0
     is_lossy: bool = False  # results differ; the proof measures how far

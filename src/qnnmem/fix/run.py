@@ -32,7 +32,7 @@ _LATE = "the time limit ended the search; with more time it may find less"
 
 @dataclass(frozen=True)
 class FixResult:
-    """All that was tried, in order; the first is the model as it is."""
+    """All changes that were tried, in order; the first is the unchanged model."""
 
     case: FixCase
     tried: tuple[JudgedChange, ...]
@@ -49,7 +49,7 @@ class FixResult:
 
     @property
     def best(self) -> JudgedChange:
-        """The one that is enough and costs least; where none is, the one that needs least."""
+        """The cheapest change that is enough, else the one that needs least."""
         return best_of(self.tried)
 
     @property
@@ -59,37 +59,37 @@ class FixResult:
 
     @property
     def fits(self) -> bool | None:
-        """Whether every limit holds in the end; None without one."""
+        """True if every limit holds in the end; None without one."""
         return self.best.fits
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the search."""
+        """True if Ctrl-C ended the search."""
         return _INTERRUPTED in self.notes
 
     @property
     def exit_code(self) -> int:
-        """0 it fits or is as small as was found, 1 nothing helps, 3 the search could not tell."""
+        """0 if it fits or there is no limit, 1 if nothing helps, 3 if undecided."""
         if not self.has_limits:
             return 0
         return {True: 0, False: 1, None: 3}[self.best.fits]
 
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
-    """The one that is enough and costs least; where none is, the one that needs least and holds."""
+    """Return the cheapest change that is enough, else the sound one that needs least."""
     sound = [one for one in tried if one.holds]
     enough = [one for one in sound if one.is_enough]
     return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
 
 
 def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
-    """The same; the best is compared at every optimisation level."""
+    """Return the changes; the best one is compared at every optimisation level."""
     best = best_of(tried)
     return tuple(bench.with_levels(one) if one is best else one for one in tried)
 
 
 def cost_of(judged: JudgedChange) -> tuple[float, ...]:
-    """What a change costs: results, a change at all, loading parts, extra work, nodes, bytes."""
+    """Return the cost: lossy, depth, loaded bytes, parts, extra work, nodes, bytes."""
     change, found = judged.change, judged.need.deployment
     return (
         float(change.is_lossy),
@@ -103,7 +103,7 @@ def cost_of(judged: JudgedChange) -> tuple[float, ...]:
 
 
 def _depth(change: Change) -> float:
-    """0 where nothing changed, 1 for other settings of the same model, 2 for another model."""
+    """Return 0 for no change, 1 for other settings, 2 for a changed model."""
     first = change
     while first.of is not None:
         first = first.of
@@ -116,9 +116,9 @@ def try_remedies(
     watch: Watcher | None = None,
     required: Sequence[ModelRemedy] = (),
 ) -> tuple[tuple[JudgedChange, ...], tuple[str, ...]]:
-    """What was tried until something was enough, and notes about what could not be.
+    """Return the changes tried until one was enough, and notes about failures.
 
-    What a required remedy brings is what the others start from, whether it needs less or not.
+    The others start from the result of a required remedy, whether it needs less or not.
     """
     case = bench.case
     tried = [bench.judged(Change("none", "as it is", case.model, case.options))]
@@ -153,9 +153,9 @@ def try_remedies(
 def _try(
     remedy: ModelRemedy, bench: FixBench, tried: list[JudgedChange], watch: Watcher | None
 ) -> None:
-    """Add what a remedy brings, until something is enough.
+    """Try the changes of a remedy until one is enough.
 
-    On a change that loses, what loses nothing must give the same as that, bit by bit.
+    On top of a lossy change, a lossless remedy must keep its results bit by bit.
     """
     base = best_of(tried)
     around: LossyBench | None = None

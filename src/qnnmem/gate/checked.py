@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from qnnmem.errors import Setting
+from msgspec import field, structs
+from msgspec.structs import force_setattr
+
+from qnnmem.atomic_file import write_whole
+from qnnmem.bounded_file import is_there, read_bytes
+from qnnmem.errors import LoadError, Setting
+from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_subjects
+from qnnmem.gate.subjects import accepted_subject
 from qnnmem.planner.tcm import too_many
 from qnnmem.results.check import (
+    AcceptedModel,
+    Baseline,
     BaselineUse,
     CheckCounts,
     CheckResult,
@@ -16,7 +27,9 @@ from qnnmem.results.check import (
     ModelCheck,
     PoolCheck,
 )
-from qnnmem.results.diff import PoolChange, SubjectChange
+from qnnmem.results.diff import PoolChange
+from qnnmem.results.read import read_as
+from qnnmem.results.schema import encode, schema_name
 from qnnmem.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -35,57 +48,41 @@ GROWN = "worse than the baseline"
 BASELINE = "baseline"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedModel:
-    """A model on one target."""
+class CheckedModel(ModelCheck, frozen=True, kw_only=True):
+    """A model on one target, and what reports show of it besides the result."""
 
-    name: str  # as it is called in tables and in the baseline
-    file: str  # relative to the folder of the config
-    target: str  # LPAI or the SoC
+    fits: bool | None = None  # this and what follows from it are set by __post_init__
+    exit_code: ExitCode = GOOD
     place: str = ""  # the file as seen from where the check runs
-    pools: Mapping[str, int] = field(default_factory=dict)
-    checks: tuple[PoolCheck, ...] = ()
-    peak: Mapping[str, int] = field(default_factory=dict)  # tensors alive at the fullest step
-    settings: Mapping[str, str] = field(default_factory=dict)
+    peak: dict[str, int] = field(default_factory=dict)  # tensors alive at the fullest step
+    settings: dict[str, str] = field(default_factory=dict)
     why: str = ""  # where there is no answer, or none that is sure
     refusal: ExitCode = GOOD  # the exit code of a model without an answer
-    seconds: float = 0.0
     given: tuple[Setting, ...] = ()  # what it was planned with, for commands to paste
     line: int | None = None  # of the config
     plan: MemoryPlan | None = None
-    change: SubjectChange | None = None  # against the baseline
-    at_most: tuple[str, ...] = ()  # pools of which only an upper bound is known
 
-    @property
-    def fits(self) -> bool | None:
-        """Whether every budget and limit holds; None where that cannot be told."""
+    def __post_init__(self) -> None:
+        """Judge the checks and the change; `replace` judges again."""
+        force_setattr(self, "fits", self._fits())
+        force_setattr(self, "exit_code", self._exit_code())
+        force_setattr(self, "answer", self._answer())
+        force_setattr(self, "reasons", self._reasons())
+
+    def _fits(self) -> bool | None:
         answers = {one.fits for one in self.checks}
         if False in answers:
             return False
         return None if None in answers or self.refusal or self.why else True
 
-    @property
-    def grown(self) -> tuple[PoolChange, ...]:
-        """Pools that grew by more than is allowed."""
-        return tuple(one for one in self.change.pools if one.worse) if self.change else ()
-
-    @property
-    def broken(self) -> tuple[PoolCheck, ...]:
-        """Budgets and limits that do not hold."""
-        return tuple(one for one in self.checks if one.fits is False)
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """0 fine, 1 a budget is broken or it is worse than the baseline, 2 unreadable, 3 open."""
+    def _exit_code(self) -> ExitCode:
         if self.refusal:
             return self.refusal
         if self.fits is False or self.grown:
             return BROKEN
         return GOOD if self.fits else OPEN
 
-    @property
-    def answer(self) -> str:
-        """The answer in a few words."""
+    def _answer(self) -> str:
         if self.refusal:
             title = _NOT_COMPILED if self.refusal == BROKEN else _TITLES[self.refusal]
             return f"{title}: {self.why}"
@@ -98,9 +95,7 @@ class CheckedModel:
             return f"{_TITLES[OPEN]}: {self.why}" if self.why else _TITLES[OPEN]
         return f"fits{by}" if self.checks else "no budget"
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """All that is wrong, a sentence each."""
+    def _reasons(self) -> tuple[str, ...]:
         broken = (self._broken_words(check) for check in self.broken)
         is_open = self.refusal or self.exit_code == OPEN
         return (*broken, *map(grown_words, self.grown), *((self.answer,) if is_open else ()))
@@ -124,20 +119,8 @@ class CheckedModel:
     @property
     def result(self) -> ModelCheck:
         """The model in the result."""
-        return ModelCheck(
-            name=self.name,
-            file=self.file,
-            target=self.target,
-            fits=self.fits,
-            exit_code=self.exit_code,
-            answer=self.answer,
-            reasons=self.reasons,
-            pools=dict(self.pools),
-            at_most=self.at_most,
-            checks=self.checks,
-            change=self.change,
-            seconds=round(self.seconds, 6),
-        )
+        facts = {name: getattr(self, name) for name in ModelCheck.__struct_fields__}
+        return ModelCheck(**facts | {"seconds": round(self.seconds, 6)})
 
 
 def grown_words(change: PoolChange) -> str:
@@ -162,6 +145,11 @@ class BudgetRun:
         """The worst of all."""
         codes = {model.exit_code for model in self.models}
         return next((code for code in _WORST if code in codes), GOOD)
+
+    def updated(self) -> BudgetRun:
+        """The run once its numbers are accepted: growth is no reason to fail, a budget still is."""
+        models = tuple(structs.replace(model, change=None) for model in self.models)
+        return replace(self, models=models, is_updated=True)
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -222,3 +210,56 @@ class BudgetRun:
             ),
             models=tuple(model.result for model in self.models),
         )
+
+
+_LARGEST = 64 << 20  # bytes
+
+
+def read_baseline(path: Path) -> Baseline | None:
+    """The accepted numbers; None where there is no such file yet."""
+    if not is_there(path):
+        return None
+    try:
+        values = json.loads(read_bytes(path, _LARGEST))
+    except (ValueError, RecursionError) as exc:
+        raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+    schema = schema_name(Baseline)
+    if not isinstance(values, dict) or values.get("schema") != schema:
+        raise LoadError(path, f"is no {schema}")
+    return read_as(values, str(path), Baseline)
+
+
+def against(
+    models: Sequence[CheckedModel], accepted: Baseline, tolerance: Tolerance
+) -> tuple[tuple[CheckedModel, ...], tuple[str, ...]]:
+    """The models with what changed of each, and the names that are no longer checked."""
+    by_name = dict(accepted.models)
+    counts = WhatCounts(tolerance)
+    found = []
+    for model in models:
+        before = by_name.pop(model.name, None)
+        if before is None or model.refusal:
+            found.append(model)
+            continue
+        now = accepted_subject(model.name, _accepted(model))
+        compared = compare_subjects([accepted_subject(model.name, before)], [now], counts)
+        found.append(structs.replace(model, change=compared.subjects[0]))
+    return tuple(found), tuple(by_name)
+
+
+def write_baseline(path: Path, run: BudgetRun) -> None:
+    """Write the numbers of this run; a model without an answer keeps what it had."""
+    kept = read_baseline(path) if run.has_baseline else None
+    models: dict[str, AcceptedModel] = {}
+    for model in run.models:
+        if not model.refusal:
+            models[model.name] = _accepted(model)
+        elif kept is not None and model.name in kept.models:
+            models[model.name] = kept.models[model.name]
+    # Sorted, a line for each number: git shows a change as what it is.
+    ordered = {name: models[name] for name in sorted(models)}
+    write_whole(path, encode(Baseline(models=ordered)).encode("ascii"))
+
+
+def _accepted(model: CheckedModel) -> AcceptedModel:
+    return AcceptedModel.of(model.pools, model.peak, model.settings, model.at_most)

@@ -12,9 +12,8 @@ from typing import Any
 
 from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.gate.keys import KEYS, words
-from qnnmem.gate.pools import every_pool, is_pool
-from qnnmem.gate.tolerance import NO_GROWTH, Tolerance, parse_tolerance
+from qnnmem.gate.comparison import NO_GROWTH, Tolerance, parse_tolerance
+from qnnmem.gate.keys import KEYS, every_pool, is_pool, words
 from qnnmem.options.parsers import text_item
 from qnnmem.text import nearest, plain_or_quoted, quote
 

@@ -1,43 +1,94 @@
-"""What two results are compared by: subjects with pools, tensors, verdicts and settings."""
+"""What of a result is compared: numbers by pool, tensors by name, verdicts by question."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qnnmem.errors import UsageError
-from qnnmem.gate.subject import (
-    BAD,
-    FIX,
-    GOOD,
-    HTP,
-    LOG,
-    LPAI,
-    NONE,
-    OPEN,
-    SWEEP,
-    ComparedAnswer,
-    ResultSubject,
-    SubjectTensor,
-    fit_answer,
-    tensors_by_name,
-)
 from qnnmem.provenance import Sourced
 from qnnmem.results.check import AcceptedModel, Baseline, CheckResult
 from qnnmem.results.doctor import DoctorResult
-from qnnmem.results.error import ErrorResult
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.fit import FitResult, FitsResult
 from qnnmem.results.fix import FixedModel, FixedModels
 from qnnmem.results.footprint import Bill, BillItem
 from qnnmem.results.inspect import InspectedBinary
 from qnnmem.results.plan import PlanResult, PlansResult
 from qnnmem.results.read import read_result, schema_in
-from qnnmem.results.result import MAX_COUNT, SchemaDocument
+from qnnmem.results.result import MAX_COUNT, ErrorResult, SchemaDocument
 from qnnmem.results.schema import schema_name
-from qnnmem.results.several import SeveralFiles
 from qnnmem.results.sweep import SweepResult
 from qnnmem.text import quote
+
+# What two results must both be to be compared.
+LPAI, HTP, LOG, FIX, SWEEP = (
+    "plan of memory",
+    "bill or fit on HTP",
+    "diagnosis",
+    "fix",
+    "sweep",
+)
+# How good an answer is; of two answers the one with the higher number is worse.
+GOOD, OPEN, BAD, NONE = range(4)
+_RANKS = {True: GOOD, None: OPEN, False: BAD}
+_WORDS = {True: "fits", None: "cannot tell", False: "does not fit"}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedAnswer:
+    """A verdict in words, and how good it is."""
+
+    words: str
+    rank: int = GOOD
+
+
+def fit_answer(fits: bool | None) -> ComparedAnswer:
+    """Yes, no or cannot tell."""
+    return ComparedAnswer(_WORDS[fits], _RANKS[fits])
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectTensor:
+    """Where a tensor lies and how much it takes."""
+
+    pool: str
+    size: int
+
+
+def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectTensor]:
+    """Tensors by name, with pool and size; several of one name are added up."""
+    tensors: dict[str, SubjectTensor] = {}
+    for name, pool, size in found:
+        before = tensors.get(name)
+        tensors[name] = SubjectTensor(pool, size + (before.size if before else 0))
+    return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSubject:
+    """One thing that a result is about: a file, a file on one SoC, a graph."""
+
+    kind: str  # what it may be compared with
+    file: str
+    part: str = ""  # SoC, graph or setting, where a file has several
+    pools: Mapping[str, int] = field(default_factory=dict)
+    at_most: frozenset[str] = frozenset()  # pools of which only an upper bound is known
+    counted: Mapping[str, str] = field(default_factory=dict)  # what is in pools of this name here
+    tensors: Mapping[str, SubjectTensor] = field(default_factory=dict)
+    has_all_tensors: bool = True  # else only the largest, and a missing one says nothing
+    answers: Mapping[str, ComparedAnswer] = field(default_factory=dict)
+    unasked: ComparedAnswer | None = (
+        None  # what a question is answered with that only the other side has
+    )
+    limits: Mapping[str, int] | None = None  # budgets; None where such a result never has one
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """File and part."""
+        return f"{self.file} ({self.part})" if self.part else self.file
 
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
@@ -265,7 +316,7 @@ def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
 # --- Budgets -------------------------------------------------------------------------------------
 
 CHECK = "check of budgets"
-_RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
+_CODE_RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
 
 
 def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
@@ -276,7 +327,7 @@ def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
             model.name,
             pools=model.pools,
             at_most=frozenset(model.at_most),
-            answers={"file": ComparedAnswer(model.answer, _RANKS[model.exit_code])},
+            answers={"file": ComparedAnswer(model.answer, _CODE_RANKS[model.exit_code])},
             limits={
                 f"{'budget' if check.budget else 'limit'} of {check.pool}": check.have_bytes
                 for check in model.checks

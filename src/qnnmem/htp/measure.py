@@ -84,9 +84,8 @@ def load_binaries(
     check_started(outcome)
     if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
         outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
-    loaded = outcome.reply.binaries if isinstance(outcome.reply, LoadReply) else ()
-    codes = tuple(binary.code for binary in loaded)
-    return Loaded(outcome, parse_log(outcome.log), codes)
+    codes = outcome.reply.codes if isinstance(outcome.reply, LoadReply) else ()
+    return Loaded(outcome, parse_log(outcome.log), tuple(codes))
 
 
 # --- Bills of files, without compiling ------------------------------------------------------------
@@ -221,21 +220,19 @@ def measure(
     return MeasuredModel(made, bill, loaded.no_estimate)
 
 
-def prepared_bill(
-    made: MeasuredModel, model: str, binary: Path, epcontext: Path | None = None
-) -> Bill:
-    """The bill as `footprint` gives it, and what was written."""
-    compiled = made.compiled
-    written = PreparedContext(
+def prepared_context(
+    made: Compiled, binary: Path, epcontext: Path | None = None
+) -> PreparedContext:
+    """What was written for a compiled model."""
+    return PreparedContext(
         path=str(binary),
         epcontext=None if epcontext is None else str(epcontext),
-        library=compiled.library,
-        seconds=round(compiled.outcome.seconds, 3),
-        on_cpu=compiled.on_cpu,
-        run=None if compiled.run is None else compiled.run.check,
-        notes=compiled.notes,
+        library=made.library,
+        seconds=round(made.outcome.seconds, 3),
+        on_cpu=made.on_cpu,
+        run=made.run,
+        notes=made.notes,
     )
-    return replaced(made.bill, file=model, prepared=written)
 
 
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:

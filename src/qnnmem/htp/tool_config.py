@@ -122,7 +122,7 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
         )
     vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
     if vtcm == 0:
-        vtcm = None if soc.vtcm_mb is None else soc.vtcm_mb.value
+        vtcm = soc.vtcm_mb
     level = next((one.opt_level for one in fitting if one.opt_level is not None), None)
     return HtpTarget(soc, vtcm, level, tuple(notes))
 

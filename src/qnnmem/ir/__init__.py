@@ -1,8 +1,7 @@
 """What a model is: tensors, ops, lifetimes; no file formats."""
 
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
-from qnnmem.ir.model import DType, Effect, FixedBuffer, Model, Op, Tensor
-from qnnmem.ir.span import Span
+from qnnmem.ir.model import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
 
 __all__ = [
     "DType",

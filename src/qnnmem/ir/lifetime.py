@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from qnnmem.ir.model import Effect, Model, Op, Tensor
-from qnnmem.ir.span import Span
+from qnnmem.ir.model import Effect, LiveBytes, Model, Op, Span, Tensor
 from qnnmem.units import Bytes, Step
 
 
 class Role(Enum):
-    """Why a tensor is in memory."""
+    """The role of a tensor in memory."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -26,25 +25,28 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
-    """One stretch of memory: a tensor and all its views."""
+class TensorGroup(LiveBytes):
+    """A tensor, named after the one that is written first, and its views of the same bytes."""
 
-    name: str  # the tensor that is written first
-    aliases: tuple[str, ...]  # other names of the same bytes
+    aliases: tuple[str, ...] = ()  # other names of the same bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime(TensorGroup):
+    """A group of tensors before it has an address."""
+
     roles: frozenset[Role]
-    size: Bytes
-    live: Span
 
 
 def stored_bytes(tensor: Tensor, bits: int | None) -> Bytes:
-    """Bytes of a tensor when floating-point elements are stored in `bits` bits."""
+    """Return the bytes of a tensor whose floating-point elements take `bits` bits."""
     return tensor.nbytes if bits is None or not tensor.dtype.is_float else tensor.nbytes_at(bits)
 
 
 def lifetimes(
     model: Model, *, bits: int | None = None, inplace: bool = False
 ) -> tuple[Lifetime, ...]:
-    """Lifetimes of everything but constants and state, in order of birth.
+    """Return the lifetimes of all tensors but constants and state, in order of birth.
 
     With `inplace` an element-wise op may write over an input that dies there.
     """
@@ -58,7 +60,7 @@ def lifetimes(
 
 
 def first_uses(model: Model) -> dict[str, int]:
-    """The step at which each planned tensor is written; -1 for inputs."""
+    """Return the step at which each planned tensor is written; -1 for inputs."""
     born = dict.fromkeys(model.inputs, -1)
     for step, op in enumerate(model.ops):
         for name in op.outputs:
@@ -67,7 +69,7 @@ def first_uses(model: Model) -> dict[str, int]:
 
 
 def last_uses(model: Model, born: dict[str, int]) -> dict[str, int]:
-    """The last step at which each planned tensor is read or written."""
+    """Return the last step at which each planned tensor is read or written."""
     last = dict(born)
     for step, op in enumerate(model.ops):
         for name in (*op.inputs, *op.outputs):
@@ -139,17 +141,17 @@ class _Groups:
         return tuple(
             Lifetime(
                 root,
-                tuple(name for name in names if name != root),
-                frozenset(map(role, names)),
                 self.size[root],
                 Span(Step(self.born[root]), Step(self.last[root] + 1)),
+                tuple(name for name in names if name != root),
+                roles=frozenset(map(role, names)),
             )
             for root, names in members.items()
         )
 
 
 def reordered(model: Model, order: Sequence[int]) -> Model:
-    """The model with its ops in another order; the caller vouches for the dependencies."""
+    """Return the model with reordered ops; the caller guarantees the dependencies."""
     from dataclasses import replace
 
     return replace(model, ops=tuple(model.ops[i] for i in order))

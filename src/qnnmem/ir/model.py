@@ -10,9 +10,42 @@ from types import MappingProxyType
 
 from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
 from qnnmem.errors import UsageError, Words
-from qnnmem.ir.span import Span, as_span
 from qnnmem.text import counted, quote
-from qnnmem.units import Align, Bytes, Offset, Size, as_align, as_bytes
+from qnnmem.units import Align, Bytes, Offset, Size, Step, as_align, as_bytes, as_step
+
+
+@dataclass(frozen=True, slots=True, order=True, init=False)
+class Span:
+    """Steps `lower <= t < upper`."""
+
+    lower: Step
+    upper: Step
+
+    def __init__(self, lower: int, upper: int) -> None:
+        object.__setattr__(self, "lower", lower if type(lower) is int else as_step(lower))
+        object.__setattr__(self, "upper", upper if type(upper) is int else as_step(upper))
+        if self.upper <= self.lower:
+            raise UsageError(f"empty span [{quote(self.lower)}, {quote(self.upper)})")
+
+    def overlaps(self, other: Span) -> bool:
+        """Return whether the two share a step; touching spans do not."""
+        return self.lower < other.upper and other.lower < self.upper
+
+    def covers(self, step: int) -> bool:
+        """Return whether `step` lies in the span."""
+        return self.lower <= step < self.upper
+
+    def __len__(self) -> int:
+        return self.upper - self.lower
+
+
+def as_span(life: Span | tuple[int, int]) -> Span:
+    """Return a span, given as one or as a pair of steps."""
+    if isinstance(life, Span):
+        return life
+    if isinstance(life, tuple | list) and len(life) == 2:
+        return Span(*life)
+    raise UsageError(f"a life is a pair of steps, as (0, 2); this is {quote(life)}")
 
 
 class DType(Enum):
@@ -44,7 +77,7 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
-        """Whether elements are real or complex floating-point numbers."""
+        """True if elements are real or complex floating-point numbers."""
         return "float" in self.value or "complex" in self.value
 
 
@@ -87,7 +120,7 @@ class Tensor:
         return self.nbytes_at(self.dtype.bits)
 
     def nbytes_at(self, bits: int) -> Bytes:
-        """Bytes if every element took `bits` bits."""
+        """Return the bytes if every element takes `bits` bits."""
         return Bytes(-(-self.elements * bits // 8))
 
 
@@ -131,14 +164,39 @@ class Op:
             _keep_items(self, "bodies", Model, "an op's bodies are models")
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class FixedBuffer:
-    """A buffer whose lifetime the file itself states (buffer CSV)."""
+@dataclass(frozen=True, slots=True)
+class LiveBytes:
+    """Bytes that are in use for a part of a run."""
 
     name: str
     size: Bytes
     live: Span
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Buffer(LiveBytes):
+    """One tensor's claim on memory for part of a run.
+
+    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
+    """
+
     align: Align
+
+    def __init__(
+        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
+    ) -> None:
+        if type(name) is not str:  # a planner makes many buffers: skip the call where it can
+            expect(name, str, "a buffer's name is a text")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "size", as_bytes(size))
+        object.__setattr__(self, "live", as_span(live))
+        object.__setattr__(self, "align", as_align(align))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FixedBuffer(Buffer):
+    """A buffer whose lifetime the file itself states (buffer CSV)."""
+
     offset: Offset | None
 
     def __init__(
@@ -149,11 +207,7 @@ class FixedBuffer:
         align: Size = 1,
         offset: int | None = None,
     ) -> None:
-        expect(name, str, "a buffer's name is a text")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "size", as_bytes(size))
-        object.__setattr__(self, "live", as_span(live))
-        object.__setattr__(self, "align", as_align(align))
+        Buffer.__init__(self, name, size, live, align)
         object.__setattr__(self, "offset", None if offset is None else Offset(as_bytes(offset)))
 
 
@@ -197,7 +251,7 @@ class Model:
         _keep_items(self, "holds_for", str, "what a model holds for is a list of texts")
 
     def __repr__(self) -> str:
-        """One line, however large the model is."""
+        """Return one line, however large the model is."""
         parts = (
             counted(len(self.buffers), "buffer") if self.buffers else counted(len(self.ops), "op")
         )
@@ -212,7 +266,7 @@ def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> No
 
 
 def find_missing(model: Model) -> str | None:
-    """The first name that is used and is no tensor of the model."""
+    """Return the first used name that is no tensor of the model, or None."""
     groups = (model.inputs, model.outputs, model.constants, model.states)
     used = (*groups, *(names for op in model.ops for names in (op.inputs, op.outputs)))
     return next((name for names in used for name in names if name not in model.tensors), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,7 @@ def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int
 
 
 def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return those of the sizes given for several files whose dimension this file has."""
+    """Return the given sizes whose dimension this file has."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.inputs import named_dims
 
@@ -131,3 +132,45 @@ def kind_of(path: Path) -> str:
     raise wrong_kind(
         path, found, f"which cannot be {'read as a model here' if code else 'planned'}"
     )
+
+
+_MAX_CACHED = 4
+# Models of files that the workbench plans again for every setting: reading takes a hundred times as
+# long as planning. None: nothing is kept, as on the command line.
+MODEL_CACHE: ContextVar[dict[str, tuple[Model, ...]] | None] = ContextVar(
+    "MODEL_CACHE", default=None
+)
+
+
+def load_cached(
+    path: Path,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, InputValue],
+) -> Model:
+    """Return the model in a file, as `qnnmem.load` does."""
+
+    def read() -> tuple[Model, ...]:
+        return (load(path, dims=dims, shapes=shapes, values=values),)
+
+    return cached(path, (dims, shapes, values), read)[0]
+
+
+def cached(
+    path: Path, sizes: Sequence[Mapping[str, object]], read: Callable[[], tuple[Model, ...]]
+) -> tuple[Model, ...]:
+    """Return the result of `read`, cached by the identity of the file and the sizes."""
+    known = MODEL_CACHE.get()
+    if known is None:
+        return read()
+    state = path.stat()
+    key = repr(
+        [path.name, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size]
+        + [sorted(given.items()) for given in sizes]
+    )
+    if key not in known:
+        models = read()
+        while len(known) >= _MAX_CACHED:
+            del known[next(iter(known))]
+        known[key] = models
+    return known[key]

@@ -66,7 +66,7 @@ def read(path: Path) -> Model:
 
 
 def write(buffers: Iterable[FixedBuffer]) -> str:
-    """Give the buffers as CSV, with alignment and offset columns only if some buffer has them."""
+    """Return the buffers as CSV; alignment and offset columns appear only if used."""
     rows = tuple(buffers)
     placed = sum(row.offset is not None for row in rows)
     if placed not in (0, len(rows)):
@@ -80,7 +80,7 @@ def write(buffers: Iterable[FixedBuffer]) -> str:
 
 
 def is_header(line: str) -> bool:
-    """Whether a first line names the columns of a buffer list."""
+    """True if a first line names the columns of a buffer list."""
     names = {_NAMES.get(name.strip().lower()) for name in line.split(",")}
     return {"id", "lower", "size"} <= names and bool({"upper", "end"} & names)
 

@@ -105,7 +105,7 @@ def _refuse(text: str) -> NoReturn:
 
 
 class _ReportReader:
-    """Turns one parsed graph into a model, checking every value it touches."""
+    """Reader of one parsed graph; checks every value it uses."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class _ReportReader:
         raise LoadError(self.path, reason)
 
     def field(self, value: object, key: str, kind: type[_T], where: str) -> _T:
-        """Entry `key` of an object, which must be of type `kind`."""
+        """Return the entry `key` of an object; refuse another type than `kind`."""
         found = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
             self.fail(f"{where} has no valid '{key}'")
@@ -150,7 +150,7 @@ class _ReportReader:
             yield f"tensor flags {bits} are not understood and were ignored"
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
-        """Nodes by `actual_order`; their place in the list is that of the source model."""
+        """Return nodes by `actual_order`; their place in the list is that of the source model."""
         found = [self._node(position, node) for position, node in enumerate(nodes)]
         found.sort(key=lambda node: node.order)
         for before, after in pairwise(found):
@@ -178,7 +178,7 @@ class _ReportReader:
                 yield self._item(value, where)
 
     def _item(self, value: object, where: str) -> _Item:
-        """Give one object for all mentions of a tensor id."""
+        """Return one object for all mentions of a tensor id."""
         key = self._text(value, "tensor_id", where)
         where = f"tensor {quote(key)}"
         flag = self._flag(value, where)
@@ -195,7 +195,7 @@ class _ReportReader:
         return known
 
     def _text(self, value: object, key: str, where: str) -> str:
-        """Entry `key`, which versions write as text or as a number."""
+        """Return the entry `key`, which versions write as text or as a number."""
         found = value.get(key) if isinstance(value, Mapping) else None
         return str(found) if isinstance(found, int) else self.field(value, key, str, where)
 
@@ -253,7 +253,7 @@ class _ReportReader:
         return size
 
     def _marked(self, listed: tuple[_Item, ...], bit: int) -> tuple[_Item, ...]:
-        """Tensors the graph lists, then those only their flag marks."""
+        """Return the tensors that the graph lists, then those that only their flag marks."""
         marked = (item for item in self.items.values() if item.flag & bit)
         return tuple({item.key: item for item in (*listed, *marked)}.values())
 
@@ -310,7 +310,7 @@ def _nbytes(item: _Item) -> int:
 
 
 def _layout_bytes(layout: object) -> int:
-    """Bytes from a layout's rows of index, start pad, valid size and stride; 0 without rows."""
+    """Return the bytes of a layout's rows of index, start pad, valid size and stride."""
     if not isinstance(layout, str):
         return 0
     rows = _ROW.finditer(layout[:_MAX_LAYOUT])

@@ -131,7 +131,7 @@ class LayoutOptions(ModelOptions, frozen=True, kw_only=True):
 class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
     """What is planned and how, for every verb that plans a model.
 
-    A new option of `plan` is a new field here and its use in `planner.from_options`: the command
+    A new option of `plan` is a new field here and its use in `planner.model_plan`: the command
     line, budget files, the workbench and the reference read this type.
     """
 

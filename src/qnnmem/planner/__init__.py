@@ -7,10 +7,10 @@ from typing import Any, overload
 
 from qnnmem.arguments import expect
 from qnnmem.errors import UsageError
-from qnnmem.ir.model import Model, find_missing
+from qnnmem.ir.model import Buffer, Model, find_missing
 from qnnmem.planner.model_plan import plan_model
 from qnnmem.planner.pools import Budget, Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions
-from qnnmem.planner.problem import Buffer, Infeasible, Peak, Plan, Problem, find_peak
+from qnnmem.planner.problem import Infeasible, Peak, Plan, Problem, find_peak
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Progress, Watcher, plan_problem
 from qnnmem.planner.verify import verify
 from qnnmem.text import a_kind, quote

@@ -18,7 +18,7 @@ A_YEAR = 365 * 86_400.0
 
 @dataclass(slots=True)
 class Effort:
-    """Work that is left, until a deadline."""
+    """The work a search may still do, until a deadline."""
 
     left: int
     deadline: float
@@ -26,32 +26,32 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Nominal work of that many seconds, and that much time."""
+        """Return the nominal work of that many seconds, with that deadline."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)
         return Effort(int(seconds * WORK_PER_SECOND), time.monotonic() + seconds)
 
     def excuse(self, seconds: float) -> None:
-        """Moves the deadline by time that was not spent on searching."""
+        """Move the deadline by time that was not spent on searching."""
         self.deadline += seconds
 
     def spend(self, work: int) -> None:
-        """Takes work off what is left."""
+        """Subtract work from what is left."""
         self.left -= work
 
     def part(self, work: int) -> Effort:
-        """An effort of its own, of no more than `work`; `settle` takes off what it spent."""
+        """Return a separate effort of at most `work`; `settle` subtracts what it spent."""
         return Effort(max(min(work, self.left), 0), self.deadline)
 
     def settle(self, part: Effort, given: int) -> None:
-        """Takes off what a part that began with `given` work has spent, whoever ended it."""
+        """Subtract what a part that began with `given` work has spent."""
         self.spend(given - max(part.left, 0))
         self.cut_by_clock |= part.cut_by_clock
         self.deadline = max(self.deadline, part.deadline)
 
     def begin(self, work: int) -> bool:
-        """Takes off work that nothing can interrupt; gives up where there is no time for it."""
+        """Subtract uninterruptible work; return False and stop if there is no time for it."""
         if self.at_once < work:
             self.cut_by_clock |= self.left >= work
             self.left = 0
@@ -70,7 +70,7 @@ class Effort:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         if self.left > 0 and time.monotonic() > self.deadline:
             self.left, self.cut_by_clock = 0, True
         return self.left <= 0

@@ -12,11 +12,20 @@ import random
 from collections.abc import Iterator
 from enum import Enum
 
-from qnnmem.planner.compiled_packing import CompiledPacking, is_compiled
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.greedy import Offsets, highest_load, orders
 from qnnmem.planner.instance import Instance
-from qnnmem.planner.packing import CUT, FEW, LOW, SOLVED, TIGHT, Packing, Strategy
+from qnnmem.planner.packing import (
+    CUT,
+    FEW,
+    LOW,
+    SOLVED,
+    TIGHT,
+    CompiledPacking,
+    Packing,
+    Strategy,
+    is_compiled,
+)
 
 # Above this many buffers one dive of the search costs seconds.
 LARGE_CORE = 4000
@@ -45,7 +54,7 @@ class Answer(Enum):
 
 
 def packing(instance: Instance) -> Packing:
-    """The fastest loops that this machine has."""
+    """Return the fastest loops that this machine has."""
     if is_compiled():
         return CompiledPacking(instance)
     from qnnmem.planner.plain_packing import PlainPacking
@@ -60,7 +69,7 @@ def place_packed(
     effort: Effort,
     around: Offsets | None = None,
 ) -> Offsets | None:
-    """Greedy offsets around those already given; None where the effort ends halfway."""
+    """Return greedy offsets around those already given; None if the effort runs out."""
     offsets = [-1] * len(packing.instance) if around is None else around
     while True:
         slice_work = PLACING_SLICE // packing.cost
@@ -76,7 +85,7 @@ def place_packed(
 def fit(
     instance: Instance, capacity: int, effort: Effort, seed: int = 0
 ) -> tuple[Answer, Offsets | None]:
-    """Offsets that end below `capacity` bytes, or whether there are none."""
+    """Return offsets that end below `capacity` bytes, or proof that there are none."""
     limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
     if min(limit, default=0) < 0:
         return Answer.NO, None
@@ -99,7 +108,7 @@ def fit(
 
 
 def dive_work(core: Instance) -> int:
-    """Work of going once from the root of the search to a full plan, somewhat overestimated."""
+    """Return an upper estimate of the work from the search root to a full plan."""
     width = sum(hi - lo for lo, hi in zip(core.lo, core.hi, strict=True))
     return SHORTEST_DIVE + len(core) * (256 + 8 * len(core) + 3 * core.sections + width // 4)
 
@@ -107,7 +116,7 @@ def dive_work(core: Instance) -> int:
 def _search(
     core: Instance, capacity: int, effort: Effort, seed: int
 ) -> tuple[Answer, Offsets | None]:
-    """Exact search, restarted until it answers or the effort is spent."""
+    """Return the answer of an exact search, restarted until the effort is spent."""
     loops = packing(core)
     limit = [core.highest_offset(i, capacity) for i in range(len(core))]
     prepared = loops.core(limit, _twins(core, limit))
@@ -129,14 +138,14 @@ def _search(
 
 
 def _twins(core: Instance, limit: list[int]) -> list[int]:
-    """Equal numbers for buffers that can be exchanged for each other."""
+    """Return a class number per buffer; interchangeable buffers share it."""
     kinds: dict[tuple[int, ...], int] = {}
     alike = zip(core.lo, core.hi, core.size, core.align, limit, strict=True)
     return [kinds.setdefault(key, len(kinds)) for key in alike]
 
 
 def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
-    """Lengths and strategies of one restart after the other, without end.
+    """Yield the length and strategy of each restart, without end.
 
     A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
     Luby's sequence, keep it complete. After the plain orders come disturbed ones.
@@ -155,7 +164,7 @@ def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
 
 
 def _disturbed_ranks(order: list[int], noise: float, shuffle: random.Random) -> list[int]:
-    """The rank of each buffer in an order where each moved by up to `noise` of its length."""
+    """Return the ranks of buffers after each moved by up to `noise` of the order's length."""
     places = [(k + shuffle.random() * noise * len(order), i) for k, i in enumerate(order)]
     rank = [0] * len(order)
     for k, (_, i) in enumerate(sorted(places)):
@@ -164,7 +173,7 @@ def _disturbed_ranks(order: list[int], noise: float, shuffle: random.Random) -> 
 
 
 def _luby(turn: int) -> int:
-    """1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …, counted from 1."""
+    """Return a term of Luby's sequence 1 1 2 1 1 2 4 1 1 2 …, counted from 1."""
     size = turn.bit_length()
     if turn == (1 << size) - 1:
         return 1 << (size - 1)
@@ -203,7 +212,7 @@ def _grow_core(
 
 
 def _with_company(core: Instance, chosen: list[int]) -> set[int]:
-    """The chosen buffers and all that is alive in the fullest section of each."""
+    """Return the chosen buffers and all that is alive in the fullest section of each."""
     if sum(core.hi[i] - core.lo[i] for i in chosen) > MOST_LOOKS:
         return set(chosen)
     fullest = {max(range(core.lo[i], core.hi[i]), key=core.load.__getitem__) for i in chosen}

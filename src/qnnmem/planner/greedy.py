@@ -1,10 +1,22 @@
-"""Greedy placement in several orders; pure Python, for the few thousand buffers of a real model.
+"""Greedy placement: in several orders for real models, in one sweep for lists of any size.
 
-for each order, for first fit and best fit:
-    for each buffer in that order:
-        look at the gaps between the placed buffers that share a section with it
-        take the lowest gap (first fit) or the tightest one (best fit) that holds it
-then again with the buffers that ended too high moved forward
+In several orders, for the few thousand buffers of a real model:
+
+    for each order, for first fit and best fit:
+        for each buffer in that order:
+            look at the gaps between the placed buffers that share a section with it
+            take the lowest gap (first fit) or the tightest one (best fit) that holds it
+    repeat with the buffers that ended too high moved forward
+
+In one sweep, with free stretches segregated by length:
+
+    for each buffer in order of birth:
+        free the buffers that have died
+        take the lowest stretch of the first class in which every stretch is long enough
+        or grow at the top
+
+A class holds the lengths that agree in their five leading bits, so a stretch is found without
+scanning others: the cost of a buffer does not depend on how many are alive.
 """
 
 from __future__ import annotations
@@ -24,7 +36,7 @@ Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in
 
 
 def orders(instance: Instance) -> Iterator[list[int]]:
-    """Orders in which to place buffers, most promising first.
+    """Yield orders in which to place buffers, most promising first.
 
     Built from size, width (sections covered), area and the highest load the buffer lives under;
     ties fall back to the canonical order of the instance.
@@ -46,7 +58,7 @@ def orders(instance: Instance) -> Iterator[list[int]]:
 
 
 def highest_load(instance: Instance) -> list[int]:
-    """For each buffer the largest load among its sections, in O(n log n)."""
+    """Return for each buffer the largest load among its sections, in O(n log n)."""
     table = [instance.load]  # table[k][s] = highest load in sections s .. s + 2**k - 1
     while 2 ** len(table) <= instance.sections:
         last, half = table[-1], 2 ** (len(table) - 1)
@@ -59,7 +71,7 @@ def highest_load(instance: Instance) -> list[int]:
 
 
 def neighbours(instance: Instance) -> list[list[int]]:
-    """For each buffer the buffers that share a section with it."""
+    """Return for each buffer the buffers that share a section with it."""
     lo, hi, n = instance.lo, instance.hi, len(instance)
     found: list[list[int]] = [[] for _ in range(n)]
     for i in range(n):
@@ -78,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Offsets in units after placing the buffers of an order around those that have one."""
+    """Return offsets in units after placing the buffers of an order around those that have one."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -88,7 +100,7 @@ def place(
 
 
 def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
-    """Lowest offset, or with `best_fit` in the tightest gap, between the stretches taken."""
+    """Return the lowest offset between the stretches taken, or that in the tightest gap."""
     top, chosen, tightest = 0, -1, -1
     for start, end in taken:
         if start > top:
@@ -104,7 +116,7 @@ def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: b
 
 
 def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
-    """Offsets in units after placing buffers as they are born, for problems of any size.
+    """Return offsets in units after placing buffers as they are born, for problems of any size.
 
     Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
     in all; what is born after that goes on top of everything alive. Moving stretches up in the list
@@ -130,7 +142,7 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
 def _find_gap(
     free: list[tuple[int, int]], size: int, align: int, best_fit: bool
 ) -> tuple[int, int]:
-    """Which free stretch to take, and the offset in it; the last one has room for anything."""
+    """Return the free stretch to take and the offset in it; the last has no end."""
     chosen, tightest = -1, 0
     for k, (start, end) in enumerate(free):
         offset = -(-start // align) * align
@@ -142,7 +154,7 @@ def _find_gap(
 
 
 def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
-    """Adds a stretch to those that are free and joins it with its neighbours."""
+    """Free a stretch and join it with its neighbours."""
     k = bisect_left(free, (start, end))
     if free[k][0] == end:  # there is always one above, without end
         end = free.pop(k)[1]
@@ -153,7 +165,7 @@ def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
 
 
 def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
-    """One set of offsets after another: all orders, then the best of them improved.
+    """Yield one set of offsets after another: all orders, then the best of them improved.
 
     The improvement is squeaky-wheel: a buffer that ended above `target` bytes moves half way to the
     front, and everything is placed again. It mends what a fixed order gets wrong on real models.
@@ -176,3 +188,117 @@ def _squeak(instance: Instance, order: list[int], offsets: Offsets, target: int)
         for k, i in enumerate(order)
     ]
     return [order[k] for k in sorted(range(len(order)), key=keys.__getitem__)]
+
+
+_LEADING = 5
+# Stretches of a buffer's own class may be too short for it; a few are worth a look.
+_LOOKS = 4
+
+
+def place_by_class(instance: Instance) -> list[int]:
+    """Return offsets in units after placing buffers as they are born."""
+    lo, hi, size, align = instance.lo, instance.hi, instance.size, instance.align
+    offsets: list[int] = []
+    free = _FreeStretches()
+    deaths = iter(sorted(range(len(hi)), key=hi.__getitem__))
+    dying = next(deaths, -1)
+    for born, start in enumerate(lo):
+        while hi[dying] <= start:  # what is born now dies later, so that the deaths do not run out
+            free.give_back(offsets[dying], offsets[dying] + size[dying])
+            dying = next(deaths)
+        offsets.append(free.take(size[born], align[born]))
+    return offsets
+
+
+def _class_of(length: int) -> int:
+    bits = length.bit_length()
+    if bits <= _LEADING:
+        return length
+    shift = bits - _LEADING
+    return (shift << (_LEADING - 1)) + (length >> shift)
+
+
+class _FreeStretches:
+    """Free stretches below `top`, by start, by end and by class; no two of them touch."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.end_of: dict[int, int] = {}
+        self.start_of: dict[int, int] = {}
+        # Lowest first. What was taken or joined stays in until it comes up.
+        self.classes: dict[int, list[tuple[int, int]]] = {}
+        self.filled = 0  # bit k: class k may hold a stretch
+
+    def give_back(self, start: int, end: int) -> None:
+        """Free a stretch and join it with its neighbours."""
+        before = self.start_of.pop(start, None)
+        if before is not None:
+            del self.end_of[before]
+            start = before
+        after = self.end_of.pop(end, None)
+        if after is not None:
+            del self.start_of[after]
+            end = after
+        if end == self.top:
+            self.top = start
+        else:
+            self._add(start, end)
+
+    def take(self, size: int, align: int) -> int:
+        """Return the start of `size` free units, taken from below the top if possible."""
+        found = self._find(size, align)
+        if found is None:
+            start = self.top
+            offset = -(-start // align) * align
+            self.top = end = offset + size
+        else:
+            start, end = found
+            offset = -(-start // align) * align
+        if start < offset:
+            self._add(start, offset)
+        if offset + size < end:
+            self._add(offset + size, end)
+        return offset
+
+    def _add(self, start: int, end: int) -> None:
+        self.end_of[start], self.start_of[end] = end, start
+        number = _class_of(end - start)
+        heap = self.classes.get(number)
+        if heap is None:
+            self.classes[number] = heap = []
+        if not heap:
+            self.filled |= 1 << number
+        heappush(heap, (start, end))
+
+    def _find(self, size: int, align: int) -> tuple[int, int] | None:
+        """Remove and return a free stretch that holds the buffer."""
+        number = _class_of(size)
+        if self.filled >> number & 1:
+            own = self._find_in(number, size, align, _LOOKS)
+            if own is not None:
+                return own
+        number = _class_of(size + align - 2) + 1  # all in it and above have size + align - 1 units
+        while above := self.filled >> number:
+            number += (above & -above).bit_length() - 1
+            found = self._find_in(number, size, align, 1)
+            if found is not None:
+                return found
+        return None
+
+    def _find_in(self, number: int, size: int, align: int, looks: int) -> tuple[int, int] | None:
+        heap, found = self.classes[number], None
+        seen: list[tuple[int, int]] = []
+        while heap and len(seen) < looks:
+            stretch = start, end = heappop(heap)
+            if self.end_of.get(start) != end:
+                continue
+            if -(-start // align) * align + size <= end:
+                del self.end_of[start], self.start_of[end]
+                found = stretch
+                break
+            seen.append(stretch)
+        for stretch in seen:
+            heappush(heap, stretch)
+        if not heap:
+            self.filled &= ~(1 << number)
+        return found

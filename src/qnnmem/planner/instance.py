@@ -1,22 +1,25 @@
-"""A problem in the form the algorithms work on: integers in canonical order.
+"""A packing problem as integers in canonical order, and lower bounds on its peak.
 
-Buffers are sorted, so that a plan does not depend on the order of the input. Offsets are counted in
-units of the largest number that divides every alignment; a size is rounded up to whole units, which
-loses nothing below the topmost buffer because the next offset is a whole unit anyway. What the
-topmost buffer may keep is in `slip`: the bytes by which its rounded end lies above its true end.
+Buffers are sorted, so a plan does not depend on the order of the input. Offsets are counted in
+units of the largest number that divides every alignment. Sizes are rounded up to whole units. This
+loses nothing below the topmost buffer, because the next offset is a whole unit anyway. `slip` holds
+the bytes by which a buffer's rounded end exceeds its true end: the topmost buffer can save them.
 
 Time is compressed to sections. Two steps with no birth between them and a death only later hold
 nested sets of live buffers, so only the fullest step of each such run can decide anything. Sections
-number those steps; a buffer covers sections `lo <= s < hi`, and two buffers share a step exactly
+number those steps. A buffer covers sections `lo <= s < hi`, and two buffers share a step exactly
 when they share a section.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
+from itertools import accumulate
 
 from qnnmem.planner.problem import Problem
 
@@ -31,7 +34,7 @@ class TimeSections:
 
 
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
-    """Sections of buffers that live from `lowers[i]` up to but not including `uppers[i]`."""
+    """Return sections of buffers that live from `lowers[i]` up to but not including `uppers[i]`."""
     births, ends = sorted(set(lowers)), sorted(set(uppers))
     lo_of: dict[int, int] = {}  # by the step of birth
     hi_of: dict[int, int] = {}  # by the step of death
@@ -81,7 +84,7 @@ class Instance:
 
     @cached_property
     def pairs(self) -> int:
-        """How many pairs of buffers share a section."""
+        """Number of pairs of buffers that share a section."""
         born = [0] * (self.sections + 1)
         for lo in self.lo:
             born[lo + 1] += 1
@@ -90,7 +93,7 @@ class Instance:
         return sum(born[hi] - i - 1 for i, hi in enumerate(self.hi))
 
     def subset(self, chosen: list[int]) -> Instance:
-        """Only the given buffers, sections cut anew; `source` then counts in this instance."""
+        """Return an instance of some buffers; `source` then holds positions in this one."""
         cut = cut_sections([self.lo[i] for i in chosen], [self.hi[i] for i in chosen])
         order = sorted(range(len(chosen)), key=lambda k: (cut.lo[k], cut.hi[k], chosen[k]))
         kept = [chosen[k] for k in order]
@@ -106,26 +109,26 @@ class Instance:
         )
 
     def true_size(self, i: int) -> int:
-        """Size in bytes, not rounded to units."""
+        """Return the size in bytes, not rounded to units."""
         return self.size[i] * self.unit - self.slip[i]
 
     def end_bytes(self, i: int, offset: int) -> int:
-        """True end in bytes of buffer `i` at `offset` units."""
+        """Return the true end in bytes of buffer `i` at `offset` units."""
         return (offset + self.size[i]) * self.unit - self.slip[i]
 
     def peak_bytes(self, offsets: list[int]) -> int:
-        """Highest true end over all buffers."""
+        """Return the highest true end over all buffers."""
         ends = zip(offsets, self.size, self.slip, strict=True)
         return max(((offset + size) * self.unit - slip for offset, size, slip in ends), default=0)
 
     def highest_offset(self, i: int, capacity: int) -> int:
-        """Highest legal offset in units of buffer `i` below `capacity` bytes; may be negative."""
+        """Return the highest legal offset in units below `capacity` bytes; may be negative."""
         room = (capacity + self.slip[i]) // self.unit - self.size[i]
         return room // self.align[i] * self.align[i]
 
 
 def arrange(problem: Problem) -> Instance:
-    """The instance of a problem; the same for every order of its buffers."""
+    """Return the instance of a problem; the same for every order of its buffers."""
     kept = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
     lives = [buffer.live for _, buffer in kept]
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
@@ -147,3 +150,72 @@ def arrange(problem: Problem) -> Instance:
         slip=[units * unit + less for units, less in zip(size, minus, strict=True)],
         sections=cut.count,
     )
+
+
+MOST_STEPS = 32
+# Looks at one buffer: above this only the commonest alignments count.
+MOST_LOOKS = 1_000_000
+
+
+def load_bound(instance: Instance) -> int:
+    """Return a lower bound on the peak of every plan, from the bytes alive together.
+
+    In one section every buffer stands above or below every other. Looking only at the buffers
+    whose alignment is a multiple of `a`, each but the topmost takes its size rounded up to `a`;
+    so the sum of the rounded sizes, less the most that the topmost can save, is a bound for every
+    `a`.
+    """
+    best = 0
+    for step in _steps(instance):
+        members = [i for i, align in enumerate(instance.align) if align % step == 0]
+        best = max(best, _rounded_load(instance, members, step * instance.unit))
+    return best
+
+
+def _steps(instance: Instance) -> list[int]:
+    # Any set of numbers gives a bound. Alignments themselves do best for the powers of two met in
+    # practice; the most common ones are enough, and a hostile file could hold thousands.
+    most = min(MOST_STEPS, max(1, MOST_LOOKS // max(len(instance), 1)))
+    common = (align for align, _ in Counter(instance.align).most_common(most))
+    return list(dict.fromkeys((1, *common)))
+
+
+def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
+    """Return the largest section sum of sizes rounded up to `step`, less the topmost padding."""
+    lo, hi, size, slip, unit = instance.lo, instance.hi, instance.size, instance.slip, instance.unit
+    change = [0] * (instance.sections + 1)
+    padded = []  # (first section, minus padding, last section + 1), by first section as buffers are
+    for i in members:
+        true = size[i] * unit - slip[i]
+        rounded = -(-true // step) * step
+        change[lo[i]] += rounded
+        change[hi[i]] -= rounded
+        if rounded > true:
+            padded.append((lo[i], true - rounded, hi[i]))
+    return _highest(change, padded) if padded else max(accumulate(change), default=0)
+
+
+def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
+    best, begun = 0, 0
+    saved: list[tuple[int, int]] = []  # (minus padding, last section + 1) of what is alive
+    for section, total in enumerate(accumulate(change)):
+        while begun < len(padded) and padded[begun][0] == section:
+            heappush(saved, padded[begun][1:])
+            begun += 1
+        while saved and saved[0][1] <= section:
+            heappop(saved)
+        best = max(best, total + (saved[0][0] if saved else 0))
+    return best
+
+
+def next_peak(instance: Instance, capacity: int) -> int:
+    """Return the least peak above `capacity` bytes that any plan could have."""
+    # A peak is some buffer's legal offset plus its true size; buffers alike in size modulo
+    # alignment reach the same ends.
+    ends = {(instance.true_size(i), align) for i, align in enumerate(instance.align)}
+    best = None
+    for true, align in ends:
+        step = align * instance.unit
+        above = max(0, (capacity - true) // step + 1) * step + true
+        best = above if best is None else min(best, above)
+    return capacity + 1 if best is None else best

@@ -1,24 +1,24 @@
-"""From a model to the plan of all its pools, with budgets judged."""
+"""From a model to the plan of all its pools, checked against budgets."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
-from qnnmem.ir.lifetime import stored_bytes
-from qnnmem.ir.model import Model
-from qnnmem.planner.blockers import find_blockers
+from qnnmem.ir.lifetime import Lifetime, Role, lifetimes, stored_bytes
+from qnnmem.ir.model import Buffer, Model, Op, Span
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.instance import arrange
-from qnnmem.planner.layout import Layout, constant_bytes
 from qnnmem.planner.pools import (
+    TCM,
     Budget,
     BudgetVerdict,
     Io,
+    Limits,
     MemoryPlan,
     PlacedBuffer,
     Pool,
@@ -26,16 +26,20 @@ from qnnmem.planner.pools import (
     Reordered,
     as_limits,
     as_options,
+    check_states,
+    suggest_states,
 )
-from qnnmem.planner.problem import Buffer, Infeasible, Plan, Problem, find_peak
-from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Watcher, plan_within
-from qnnmem.planner.states import check_states, suggest_states
+from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
+from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Watcher, find_blockers, plan_within
 from qnnmem.planner.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.units import Align, Bytes, round_up
+from qnnmem.units import Align, Bytes, Offset, Step, round_up
 
 if TYPE_CHECKING:
-    from qnnmem.planner.order.graph import ScratchRule
+    from qnnmem.ir import Model
+    from qnnmem.options.plan import PlanOptions
+    from qnnmem.planner.order_graph import ScratchRule
+    from qnnmem.planner.problem_plan import Watcher
 
 DEFAULT_ALIGN = Align(64)
 
@@ -55,7 +59,7 @@ def plan_model(
     seed: int = 0,
     watch: Watcher | None = None,
 ) -> MemoryPlan:
-    """Plans all pools of a model; see `PoolOptions` for what can be chosen.
+    """Return the plan of all pools of a model; see `PoolOptions` for the choices.
 
     Budgets are judged after planning. For a buffer list a scratch budget is the question itself:
     the search stops at the first plan that fits.
@@ -74,7 +78,14 @@ def plan_model(
     effort.settle(part, given)
     scratch = answer.best if isinstance(answer, Infeasible) else answer
     placed = [
-        PlacedBuffer(b.name, Pool.SCRATCH, b.size, b.live, offset, layout.aliases.get(b.name, ()))
+        PlacedBuffer(
+            b.name,
+            b.size,
+            b.live,
+            layout.aliases.get(b.name, ()),
+            pool=Pool.SCRATCH,
+            offset=offset,
+        )
         for b, offset in zip(buffers, scratch.offsets, strict=True)
     ]
     result = MemoryPlan(
@@ -102,9 +113,9 @@ def plan_model(
 
 
 def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
-    """Whether a planned model fits, its constants in place of the binary; None for a bare list.
+    """Check a plan against TCM, with its constants as the binary; None for a buffer list.
 
-    The limit is the documented one by default.
+    By default the limit is the documented one.
     """
     model, sizes = plan.model, dict(plan.io_sizes)
     if model.format == "csv":
@@ -122,12 +133,12 @@ def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | N
 def _lay_out(
     model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
-    """All pools but scratch, the buffers of scratch, and what another operator order brought."""
+    """Return all pools but scratch, the buffers of scratch, and the gain of another order."""
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
         layout = Layout(model, options, options.align or Align(1))
-        return layout, tuple(_listed(model, options.align)), None
+        return layout, _listed(model, options.align), None
     check_states(model, options.states)
     layout = Layout(model, options, options.align or DEFAULT_ALIGN)
     buffers = layout.sort_into_pools(effort, seed)
@@ -143,11 +154,11 @@ def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict
     return BudgetVerdict(Pool.SCRATCH, need, answer.lower_bound, capacity, answer.blockers)
 
 
-def _listed(model: Model, align: Align | None) -> Iterator[Buffer]:
-    """The buffers of a list, with an alignment on top of their own if one was chosen."""
+def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
+    """Return the buffers of a list; a chosen alignment applies on top of their own."""
     if align is None:
-        return (Buffer(b.name, b.size, b.live, b.align) for b in model.buffers)
-    return (
+        return model.buffers
+    return tuple(
         Buffer(b.name, Bytes(round_up(b.size, align)), b.live, Align(math.lcm(b.align, align)))
         for b in model.buffers
     )
@@ -156,7 +167,7 @@ def _listed(model: Model, align: Align | None) -> Iterator[Buffer]:
 def _reorder(
     given: Layout, buffers: tuple[Buffer, ...], effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered]:
-    """The layout in an operator order with fewer bytes of scratch alive, if there is one."""
+    """Return the layout in an op order with fewer live bytes, or the given one."""
     from qnnmem.planner.order import EFFORT, WORK_PER_LOOK, reorder
 
     before = after = _live_bytes(buffers)
@@ -179,12 +190,12 @@ def _reorder(
 
 
 def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
-    """What counts as scratch: first no more than in any order, then no less.
+    """Yield two rules for what counts as scratch: a lower bound, then an upper bound.
 
     The order decides whether new state is written to persistent, where the old one was, or waits
     in scratch to be copied there. It waits in any order if the op that writes it reads the old one.
     """
-    from qnnmem.planner.order.graph import ScratchRule
+    from qnnmem.planner.order_graph import ScratchRule
 
     options = layout.options
     outside = {name for name, _ in layout.io_sizes()} if options.io is Io.OUTSIDE else set()
@@ -251,7 +262,7 @@ def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
 
 
 def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
-    """How many others in scratch are as large as those in the way; of one, too large by itself."""
+    """Count the scratch buffers that are as large as the blockers, blockers excluded."""
     if verdict.fits is not False or verdict.pool is not Pool.SCRATCH or not verdict.blockers:
         return 0
     sizes = pool_sizes(plan, verdict.pool)
@@ -262,8 +273,202 @@ def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
 
 
 def pool_sizes(plan: MemoryPlan, pool: Pool) -> dict[str, int]:
-    """What lies in a pool by name, in bytes; of constants those outside of bodies."""
+    """Return the bytes of each buffer in a pool; constants of bodies are left out."""
     if pool is Pool.CONSTANTS:
         tensors, bits = plan.model.tensors, plan.options.bits
         return {name: stored_bytes(tensors[name], bits) for name in plan.model.constants}
     return {b.name: b.size for b in plan.buffers if b.pool is pool}
+
+
+class Layout:
+    """Lifetimes of a model sorted into pools; all but scratch are filled in order."""
+
+    def __init__(self, model: Model, options: PoolOptions, align: Align) -> None:
+        self.model, self.options, self.align = model, options, align
+        self.placed: list[PlacedBuffer] = []
+        self.aliases: dict[str, tuple[str, ...]] = {}
+        self.ends = dict.fromkeys(Pool, 0)  # of the pools that are filled in order
+        self.whole = Span(Step(-1), Step(len(model.ops) + 1))
+        self.workspaces: dict[str, int] = {}  # of control-flow ops, for their bodies
+        self.search_missing = False  # for the body of a control-flow op
+
+    def rounded(self, size: int) -> Bytes:
+        """Return a size with the padding that alignment adds."""
+        return Bytes(round_up(size, self.align))
+
+    def bytes_of(self, name: str) -> Bytes:
+        """Return the stored bytes of a tensor."""
+        return stored_bytes(self.model.tensors[name], self.options.bits)
+
+    def used(self, pool: Pool) -> Bytes:
+        """Return the end of the last buffer of a pool that is filled in order."""
+        return Bytes(self.ends[pool])
+
+    def io_sizes(self) -> Iterable[tuple[str, Bytes]]:
+        """Return inputs and outputs that are not state, with their bytes."""
+        kept = {name for pair in self.options.states for name in pair}
+        for name in dict.fromkeys((*self.model.inputs, *self.model.outputs)):
+            if name not in kept:
+                yield name, self.bytes_of(name)
+
+    def sort_into_pools(self, effort: Effort, seed: int) -> tuple[Buffer, ...]:
+        """Place persistent and IO buffers; return the buffers left for scratch."""
+        lives = {life.name: life for life in self._lifetimes()}
+        for name, size in _states(self.model, self.options.bits).items():
+            self._append(Pool.PERSISTENT, name, size, self.whole, ())
+        self._place_state_pairs(lives)
+        if self.options.io is Io.OUTSIDE:
+            self._place_io(lives)
+        buffers = []
+        for life in lives.values():
+            self.aliases[life.name] = life.aliases
+            buffers.append(Buffer(life.name, self.rounded(life.size), life.live, self.align))
+        for step, op in enumerate(self.model.ops):
+            if op.bodies:
+                buffers.append(self._workspace(step, op, effort, seed))
+        return tuple(buffers)
+
+    def _lifetimes(self) -> tuple[Lifetime, ...]:
+        return lifetimes(self.model, bits=self.options.bits, inplace=self.options.inplace)
+
+    def _append(
+        self, pool: Pool, name: str, size: Bytes, live: Span, aliases: tuple[str, ...]
+    ) -> None:
+        offset, size = Offset(self.used(pool)), self.rounded(size)
+        self.ends[pool] += size
+        self.placed.append(PlacedBuffer(name, size, live, aliases, pool=pool, offset=offset))
+
+    def _place_state_pairs(self, lives: dict[str, Lifetime]) -> None:
+        """Put old state into persistent, and the new one too where it can be written in place.
+
+        The new state may take the place of the old one only if that is not read any more when it is
+        written; otherwise it stays in scratch until the end, to be copied over.
+        """
+        owner = {alias: life for life in lives.values() for alias in (life.name, *life.aliases)}
+        for old, new in self.options.states:
+            before, after = owner[old], owner[new]
+            aliases, size = before.aliases, before.size
+            lives.pop(before.name, None)
+            # Not if another pair has it, nor if the application reads it under another name too.
+            shown = {new, *(n for pair in self.options.states for n in pair)}
+            others = {after.name, *after.aliases} & {
+                *self.model.inputs,
+                *self.model.outputs,
+            } - shown
+            free = after.name in lives and Role.INPUT not in after.roles and not others
+            if free and before.live.upper <= after.live.lower:
+                del lives[after.name]
+                aliases += (after.name, *after.aliases)
+                size = Bytes(max(size, after.size))  # a view may be smaller than what it shows
+            self._append(Pool.PERSISTENT, before.name, size, self.whole, aliases)
+
+    def _place_io(self, lives: dict[str, Lifetime]) -> None:
+        """Move every input and output from scratch into a buffer of its own.
+
+        Views stay with the first of them they belong to; where several inputs or outputs are views
+        of each other, the application's buffers differ and the runtime must copy.
+        """
+        sizes = dict(self.io_sizes())
+        for life in list(lives.values()):
+            group = (life.name, *life.aliases)
+            if not any(name in sizes for name in group):  # a temporary, or state on its way out
+                continue
+            del lives[life.name]
+            views = tuple(name for name in group if name not in sizes)
+            for name in group:
+                if name in sizes:
+                    size = Bytes(max(sizes[name], life.size)) if views else sizes[name]
+                    self._append(Pool.IO, name, size, life.live, views)
+                    views = ()
+                    del sizes[name]
+        for name, size in sizes.items():  # outputs that no op writes: constants handed out
+            self._append(Pool.IO, name, size, self.whole, ())
+
+    def _workspace(self, step: int, op: Op, effort: Effort, seed: int) -> Buffer:
+        """Return a buffer for the largest body of a control-flow op, live while the op runs."""
+        need = max(_body_bytes(body, op, self, effort, seed) for body in op.bodies)
+        self.workspaces[op.name] = need
+        name = f"{op.name} (body)"
+        while name in self.model.tensors or name in self.aliases:
+            name += "'"
+        self.aliases[name] = ()
+        return Buffer(name, Bytes(need), Span(Step(step), Step(step + 1)), self.align)
+
+
+def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -> int:
+    """Return the scratch of a body; captured tensors belong to the model around it."""
+    layout = Layout(body, PoolOptions(bits=outer.options.bits), outer.align)
+    buffers = layout.sort_into_pools(effort, seed)
+    if op.repeats:
+        # Results of one turn are copied to the inputs of the next: neither may overwrite the other.
+        inputs = set(body.inputs)
+        buffers = tuple(
+            Buffer(b.name, b.size, layout.whole, b.align) if b.name in inputs else b
+            for b in buffers
+        )
+    part = effort.part(effort.left // 4)
+    given = part.left
+    plan = plan_within(Problem(buffers), part, seed=seed)
+    effort.settle(part, given)
+    best = plan.best if isinstance(plan, Infeasible) else plan
+    outer.search_missing |= layout.search_missing or best.search_missing
+    return best.peak
+
+
+def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
+    """Return the bytes of each state variable of a model and its bodies."""
+    found = {name: stored_bytes(model.tensors[name], bits) for name in model.states}
+    for op in model.ops:
+        for body in op.bodies:
+            found = _states(body, bits) | found
+    return found
+
+
+def constant_bytes(model: Model, bits: int | None) -> Bytes:
+    """Return the bytes of all constants, those of bodies included."""
+    own = sum(stored_bytes(model.tensors[name], bits) for name in model.constants)
+    return Bytes(own + sum(constant_bytes(b, bits) for op in model.ops for b in op.bodies))
+
+
+def plan_with(
+    model: Model,
+    options: PlanOptions,
+    *,
+    budget: Mapping[Pool, Bytes] | Mapping[str, Bytes],
+    watch: Watcher | None = None,
+) -> MemoryPlan:
+    """Plan a model with the user's options; `budget` replaces the budgets in them."""
+    chosen = PoolOptions(
+        io=options.io,
+        align=options.align,
+        bits=options.bits,
+        states=options.states,
+        inplace=options.inplace,
+        reorder=options.reorder,
+    )
+    return plan_model(
+        model,
+        chosen,
+        budget=dict(budget),
+        time_limit=options.time_limit,
+        seed=options.seed,
+        watch=watch,
+    )
+
+
+def limits_of(options: PlanOptions) -> Limits:
+    """Return the budgets of the pools, and that of TCM, which spans several pools."""
+    pools = {pool.value: pool for pool in Pool}
+    chosen: dict[str, Bytes] = {}
+    given = [(name.lower(), size) for name, size in options.budgets]
+    if options.capacity is not None:
+        given.append((Pool.SCRATCH.value, options.capacity))
+    for name, size in given:
+        if name not in pools and name != TCM:
+            known = ", ".join(pools)
+            raise UsageError(f"'{name}' is not a pool; pools are {known} and {TCM}")
+        if name in chosen:
+            raise UsageError("a pool has two budgets; give one")
+        chosen[name] = size
+    tcm = chosen.pop(TCM, None)
+    return Limits({pools[name]: size for name, size in chosen.items()}, tcm)

@@ -1,11 +1,17 @@
-"""What the planner's inner loops give, whether they are compiled or plain Python."""
+"""The planner's inner loops: their interface, and the version compiled from `packing.c`.
+
+`plain_packing` has the same loops in Python, for machines without a compiler.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from qnnmem.native_parts import NativePart, load_library
 from qnnmem.planner.instance import Instance
 
 SOLVED, EXHAUSTED, CUT = 1, 0, -1  # how a search ended, as in C
@@ -18,7 +24,7 @@ MOST_ELIMINATION_LOOKS = 4_000_000
 
 
 class Strategy(NamedTuple):
-    """Which choice a search tries first; every strategy gives the same answer, sooner or later."""
+    """Which choice a search tries first; every strategy is complete."""
 
     rank: Sequence[int]  # of buffers that could sit on the same floor: the lowest goes first
     branching_rule: int
@@ -29,11 +35,11 @@ class PackingCore(Protocol):
     """An instance and a capacity; a search keeps what it learned for the next."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
-        """How a search from the start ended, the work, and the offsets where it is SOLVED."""
+        """Return the status of a search, its work, and the offsets if it is SOLVED."""
         ...
 
     def forget(self, share: float) -> None:
-        """Let the conflicts that were met count less."""
+        """Reduce the weight of past conflicts."""
         ...
 
 
@@ -45,23 +51,152 @@ class Packing(Protocol):
     most_pairs: int  # of overlapping buffers that are searched, as each takes memory
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
-        """Buffers that fit wherever the others are, as they may be set aside."""
+        """Return the buffers that fit wherever the others are placed."""
         ...
 
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """How many of the order were reached, the work, and the offsets: -1 for none yet."""
+        """Return how many of the order were reached, the work, and the offsets: -1 for none yet."""
         ...
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """What a search needs: highest offsets, and the kinds that can be exchanged."""
+        """Return what a search needs: highest offsets, and the kinds that can be exchanged."""
         ...
 
 
 def first_of_sections(instance: Instance) -> list[int]:
-    """For each section, and for the end, the first buffer born there or later."""
+    """Return for each section, and for the end, the first buffer born there or later."""
     born = [0] * (instance.sections + 1)
     for lo in instance.lo:
         born[lo + 1] += 1
     return list(accumulate(born))
+
+
+_OBJECT = "libqnnmem_packing.so"
+# A product that is fused with a sum would round otherwise on some machines.
+_FLAGS = ("-O3", "-ffp-contract=off")
+PACKING = NativePart("qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the search")
+
+
+def is_compiled() -> bool:
+    """True if the compiled loops are available; compiling them once takes seconds."""
+    return not why_not_compiled()
+
+
+@cache  # a search asks often, and without a compiler each look would read the disk again
+def why_not_compiled() -> str:
+    """Return why the loops run in plain Python, or ""."""
+    try:
+        _library()
+    except ImportError as exc:
+        return str(exc)
+    return ""
+
+
+@cache
+def _library() -> Any:
+    """Return the compiled loops; raise ImportError if there are none."""
+    import ctypes
+
+    library = load_library(PACKING, _OBJECT)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.packing_eliminate.argtypes = (pointer, pointer, number, pointer)
+    library.packing_eliminate.restype = number
+    library.packing_place.argtypes = (
+        *(pointer, pointer, number, pointer),
+        *(ctypes.c_int, number, pointer),
+    )
+    library.packing_place.restype = number
+    library.packing_prepare.argtypes = (pointer,)
+    library.packing_search.argtypes = (
+        *(pointer, pointer, number, number),
+        *(pointer, pointer, pointer, number, number, pointer),
+    )
+    return library
+
+
+def _ints(values: Sequence[int]) -> array[int]:
+    return array("q", values)
+
+
+def _address(values: array[Any]) -> int:
+    return values.buffer_info()[0]
+
+
+class CompiledPacking:
+    """The loops in C; the arrays live as long as this object."""
+
+    cost = 1
+    most_pairs = 1 << 60  # only the core keeps pairs, see planner/exact.py
+
+    def __init__(self, instance: Instance) -> None:
+        fields = (instance.lo, instance.hi, instance.size, instance.align)
+        self.instance = instance
+        self._arrays = [*map(_ints, fields), _ints(first_of_sections(instance))]
+        addresses = map(_address, self._arrays)
+        # The struct `Buffers`: two numbers and five addresses, all of eight bytes.
+        self.buffers = _ints([len(instance), instance.sections, *addresses])
+
+    def eliminate(self, limit: Sequence[int]) -> list[int]:
+        """Return the buffers that fit wherever the others are placed."""
+        limits, order = _ints(limit), _ints([0]) * len(limit)
+        count = _library().packing_eliminate(
+            _address(self.buffers), _address(limits), MOST_ELIMINATION_LOOKS, _address(order)
+        )
+        return order[: _checked(count)].tolist()
+
+    def place(
+        self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
+    ) -> tuple[int, int, list[int]]:
+        """Return how many of the order were reached, the work, and the offsets."""
+        turns, placed, work = _ints(order), _ints(offsets), _ints([0])
+        reached = _library().packing_place(
+            *(_address(self.buffers), _address(turns), len(order), _address(placed)),
+            *(best_fit, work_limit, _address(work)),
+        )
+        return _checked(reached), work[0], placed.tolist()
+
+    def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
+        """Return what a search needs: highest offsets, and the kinds that can be exchanged."""
+        return _CompiledCore(self, limit, twin)
+
+
+class _CompiledCore:
+    """The core of a search in C; all its arrays are Python's, so that nothing has to be freed."""
+
+    def __init__(self, packing: CompiledPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
+        instance = packing.instance
+        self._count, self._memo = len(instance), bytearray(16 * MEMO_SLOTS)
+        self._weight = array("d", [1.0]) * instance.sections
+        lengths = (len(instance) + 1, 2 * instance.pairs, instance.sections)
+        made = [_ints(limit), _ints(twin), *(_ints([0]) * length for length in lengths)]
+        # The struct `Core`: the struct `Buffers`, then the addresses of these.
+        self._core = _ints([*packing.buffers, *map(_address, made)])
+        self._borrowed = (packing, made)  # as long as C has their addresses
+        _checked(_library().packing_prepare(_address(self._core)))
+
+    def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
+        import ctypes
+
+        rank, work = _ints(strategy.rank), _ints([0])
+        least = _ints([0]) * self._count
+        status = _library().packing_search(
+            *(_address(self._core), _address(rank), strategy.branching_rule, strategy.wall_bonus),
+            *(_address(least), _address(self._weight)),
+            *(ctypes.addressof(ctypes.c_char.from_buffer(self._memo)), MEMO_SLOTS),
+            *(work_limit, _address(work)),
+        )
+        if status < CUT:
+            raise MemoryError
+        return status, work[0], least.tolist()
+
+    def forget(self, share: float) -> None:
+        self._weight = array("d", [1.0 + (weight - 1.0) * share for weight in self._weight])
+
+
+def _checked(count: int) -> int:
+    """Return a count from C; raise MemoryError if it is negative."""
+    if count < 0:
+        raise MemoryError
+    return count

@@ -59,11 +59,11 @@ class PlainPacking:
 
     @cached_property
     def near(self) -> list[list[int]]:
-        """For each buffer the buffers that share a section with it."""
+        """Return for each buffer the buffers that share a section with it."""
         return greedy.neighbours(self.instance)
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
-        """Buffers that fit wherever the others are, as they may be set aside.
+        """Return the buffers that fit wherever the others are placed.
 
         A neighbour of size s keeps a buffer of size z away from at most `s + z - 1` consecutive
         offsets, hence from at most `(s + z - 1 + a - 1) / a` multiples of the alignment a. If all
@@ -95,7 +95,7 @@ class PlainPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """How many of the order were reached, the work, and the offsets."""
+        """Return how many of the order were reached, the work, and the offsets."""
         work = 0
         for turn in range(0, len(order), _TURNS):
             if work > work_limit:
@@ -106,7 +106,7 @@ class PlainPacking:
         return len(order), work, offsets
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """What a search needs: highest offsets, and the kinds that can be exchanged."""
+        """Return what a search needs: highest offsets, and the kinds that can be exchanged."""
         return _PlainCore(self, limit, twin)
 
 
@@ -134,13 +134,13 @@ class _PlainCore:
                 self.cap[s] = max(self.cap[s], highest + size)
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
-        """How a search from the start ended, the work, and the offsets where it is SOLVED."""
+        """Return the status of a search, its work, and the offsets if it is SOLVED."""
         search = _Search(self, strategy)
         status = search.run(work_limit)
         return status, search.work, search.least
 
     def forget(self, share: float) -> None:
-        """Let the conflicts that were met count less."""
+        """Reduce the weight of past conflicts."""
         self.weight = [1.0 + (weight - 1.0) * share for weight in self.weight]
 
 
@@ -214,7 +214,7 @@ class _Search:
             parent = last
 
     def _split(self, a: int, b: int) -> list[tuple[int, int]]:
-        """The components of the unplaced buffers in sections a..b, least conflicted first."""
+        """Return the components of unplaced buffers in sections a..b, least conflicted first."""
         weight = self.core.weight
         found: list[tuple[int, int]] = []
         start, end = -1, -1
@@ -270,14 +270,14 @@ class _Search:
             self.work += (self.hi[u] - self.lo[u]) // 4
 
     def _is_too_high(self, a: int, b: int) -> bool:
-        """Whether some section passes its capacity; such sections gain weight."""
+        """True if some section passes its capacity; such sections gain weight."""
         high = [s for s in range(a, b) if self.height[s] > self.core.cap[s]]
         for s in high:
             self.core.weight[s] += 1.0
         return bool(high)
 
     def _choose(self, order: list[int], a: int, b: int) -> _Pit | None:
-        """The pit to branch in; None: a dead end.
+        """Return the pit to branch in; None: a dead end.
 
         A section scores by its choices and by how few conflicts it has met.
         """
@@ -309,7 +309,7 @@ class _Search:
         return best
 
     def _cover(self, order: list[int], left: int, right: int, smallest: int) -> bool:
-        """Whether the floor of sections left..right can be filled as far as it must be.
+        """Return whether the floor of sections left..right can be filled as far as it must be.
 
         A section whose buffers would pass the capacity if none of them sat on the floor must be
         covered by one that does. Buffers on one floor do not overlap in time, so going along the
@@ -354,7 +354,7 @@ class _Search:
         return True
 
     def _choices(self, order: list[int], pit: _Pit) -> list[int]:
-        """Buffers that can sit on the floor, the best first and each kind once.
+        """Return buffers that can sit on the floor, the best first and each kind once.
 
         A buffer that touches a wall of the pit leaves no narrow pit beside it.
         """
@@ -450,7 +450,7 @@ class _Search:
         return True
 
     def _next_rest(self, section: int, level: int, begin: int, end: int) -> int | None:
-        """Lowest height above `level` at which a buffer of a section can rest."""
+        """Return the lowest height above `level` at which a buffer of a section can rest."""
         heights: list[int] = []
         self.work += end - begin
         for u in range(begin, end):

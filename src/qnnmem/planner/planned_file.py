@@ -1,19 +1,37 @@
-"""The plan of a file with its verdicts, and the result that is made of it."""
+"""The plan of a file: its verdicts, options that would save memory, and the JSON result.
+
+Options are planned before they are recommended:
+
+    for each option that may help     reorder, in place, IO outside, 8 bits
+        plan the model with it        briefly; a bound would promise what no plan keeps
+        keep it if the pool shrinks
+    if several help and none suffices, plan with all of them together
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from qnnmem.errors import Setting
 from qnnmem.flags import flag, with_flags
-from qnnmem.planner.model_plan import judge_plan, pool_sizes
-from qnnmem.planner.pools import TCM, BudgetVerdict, MemoryPlan, PlacedBuffer, held_types
+from qnnmem.ir.model import Model
+from qnnmem.planner.model_plan import judge_plan, plan_model, pool_sizes
+from qnnmem.planner.pools import (
+    TCM,
+    BudgetVerdict,
+    Io,
+    MemoryPlan,
+    PlacedBuffer,
+    Pool,
+    PoolOptions,
+    held_types,
+)
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
-from qnnmem.planner.remedies import Remedies, Remedy
 from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import (
     LiveBuffer,
     PlanBudget,
@@ -25,8 +43,8 @@ from qnnmem.results.plan import (
     PlanSaving,
     PlansResult,
 )
-from qnnmem.results.several import FileCounts, RefusedFile, worst_code
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
+from qnnmem.units import Bytes
 
 # Exit code by whether every budget holds.
 _CODES: dict[bool | None, Literal[0, 1, 3]] = {True: 0, False: 1, None: 3}
@@ -49,12 +67,12 @@ class PlannedFile:
 
     @cached_property
     def tcm(self) -> TcmVerdict | None:
-        """Whether constants and IO fit the documented TCM pool; None for a list of buffers."""
+        """Verdict on constants and IO in the documented TCM pool; None for a buffer list."""
         return judge_plan(self.plan)
 
     @cached_property
     def computes_in_floats(self) -> bool:
-        """Whether any tensor but constants, such as scales, is floating-point."""
+        """True if any tensor is floating-point; constants, such as scales, do not count."""
         return any(kind.is_float for kind in held_types(self.plan.model))
 
     @cached_property
@@ -96,7 +114,7 @@ class PlannedFile:
         )
 
     def _fits(self) -> bool | None:
-        """Whether every budget holds and TCM serves every allocation.
+        """Return whether every budget holds and TCM serves every allocation.
 
         None: the search had no time to tell, or a size in the file only stands in for the true one.
         """
@@ -130,7 +148,7 @@ class PlannedFile:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader of the file said, and how far the proof goes."""
+        """Notes of the loader, and limits of the proof."""
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[str]:
@@ -151,7 +169,7 @@ class PlannedFile:
             yield search_missing_note()
 
     def _idle_options(self) -> Iterator[str]:
-        """Options that change nothing for this model."""
+        """Yield options that change nothing for this model."""
         plan, bits = self.plan, self.plan.options.bits
         if bits is None or plan.model.format == "csv" or self.computes_in_floats:
             return
@@ -160,24 +178,24 @@ class PlannedFile:
         yield f"{option} changes no buffer: none is floating-point ({kinds})"
 
     def _empty_io(self) -> Iterator[str]:
-        """Inputs and outputs without a single element."""
+        """Yield inputs and outputs without a single element."""
         model = self.plan.model
         for kind, names in (("input", model.inputs), ("output", model.outputs)):
             for name in names:
                 if not model.tensors[name].elements:
-                    shape = "x".join(map(str, model.tensors[name].shape))
+                    shape = by_sizes(model.tensors[name].shape)
                     yield f"{kind} {quote(name)} has no elements ({shape})"
 
 
 def search_missing_note() -> str:
-    """That compiled code may find a better plan, and why there is none."""
-    from qnnmem.planner.compiled_packing import why_not_compiled
+    """Return a note that the search ran in plain Python, with the reason."""
+    from qnnmem.planner.packing import why_not_compiled
 
     return f"the search ran in plain Python and did not finish; {why_not_compiled()}"
 
 
 def plan_map(plan: MemoryPlan) -> PlanMap:
-    """What a memory map shows of a plan."""
+    """Return the parts of a plan that a memory map shows."""
     return PlanMap(
         scratch_bytes=plan.scratch_bytes,
         persistent_bytes=plan.persistent_bytes,
@@ -200,7 +218,7 @@ def _peak(plan: MemoryPlan) -> PlanPeak | None:
 
 
 def op_at_peak(plan: MemoryPlan) -> str | None:
-    """The op that runs at the fullest step; None before the first and after the last."""
+    """Return the op that runs at the fullest step; None before the first and after the last."""
     peak, ops = plan.peak, plan.model.ops
     if peak is None or not 0 <= peak.step < len(ops):
         return None
@@ -246,15 +264,122 @@ PlanRow = PlannedFile | RefusedFile
 
 
 def plans_result(rows: Sequence[PlanRow]) -> PlansResult:
-    """The plans of several files as one result."""
-    plans = tuple(row.result for row in rows if isinstance(row, PlannedFile))
-    refused = tuple(row for row in rows if isinstance(row, RefusedFile))
-    counts = FileCounts.of([plan.fits for plan in plans], len(refused))
-    codes = [*(plan.exit_code for plan in plans), *(file.exit_code for file in refused)]
-    return PlansResult(
-        fits=counts.all_fit,
-        exit_code=worst_code(codes),
-        counts=counts,
-        plans=plans,
-        refused=refused,
+    """Return the plans of several files as one result."""
+    return PlansResult.of(row.result if isinstance(row, PlannedFile) else row for row in rows)
+
+
+# For one option: whether it helps shows early, and there are several.
+LONGEST_S = 1.0
+
+_Change = tuple[Setting, Callable[[PoolOptions], PoolOptions]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A pool that exceeds its budget."""
+
+    pool: str
+    have: Bytes
+    need: Callable[[MemoryPlan], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Options that make a pool smaller, and by how much: planned, not guessed."""
+
+    settings: tuple[Setting, ...]
+    pool: str
+    before: int
+    after: int
+    have: int
+    moved: int = 0  # bytes of IO that are then in buffers of the application
+
+    @property
+    def saved(self) -> int:
+        """Bytes saved in the pool."""
+        return self.before - self.after
+
+    @property
+    def fits(self) -> bool:
+        """True if the pool then fits its budget."""
+        return self.after <= self.have
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """The options that were tried for oversized pools, and those that help, best first."""
+
+    tried: tuple[Setting, ...]
+    found: tuple[Remedy, ...]
+
+
+def shortages(plan: MemoryPlan) -> tuple[Shortage, ...]:
+    """Return the pools of a plan that are proven to be over their budgets."""
+    return tuple(
+        Shortage(budget.pool.value, budget.have, _need(budget.pool))
+        for budget in plan.budgets
+        if budget.fits is False
     )
+
+
+def _need(pool: Pool) -> Callable[[MemoryPlan], int]:
+    return lambda plan: plan.pool_bytes(pool)
+
+
+def find_remedies(
+    model: Model,
+    plan: MemoryPlan,
+    lacking: tuple[Shortage, ...],
+    *,
+    time_limit: float = DEFAULT_TIME_LIMIT_S,
+    seed: int = 0,
+) -> Remedies:
+    """Return unused options that shrink an oversized pool; `model` is as loaded."""
+    limit = min(time_limit, LONGEST_S)
+
+    def planned(changes: tuple[_Change, ...]) -> Iterator[Remedy]:
+        options = plan.options
+        for _setting, change in changes:
+            options = change(options)
+        other = plan_model(model, options, time_limit=limit, seed=seed)
+        settings = tuple(setting for setting, _change in changes)
+        moved = other.io_bytes - plan.io_bytes if options.io is not plan.options.io else 0
+        for short in lacking:
+            before, after = short.need(plan), short.need(other)
+            if after < before:
+                yield Remedy(settings, short.pool, before, after, short.have, moved)
+
+    changes = tuple(_changes(model, plan.options, {short.pool for short in lacking}))
+    found = [remedy for change in changes for remedy in planned((change,))]
+    helpful = tuple(
+        change for change in changes if any(change[0] in remedy.settings for remedy in found)
+    )
+    if len(helpful) > 1 and {one.pool for one in found} - {one.pool for one in found if one.fits}:
+        found += planned(helpful)
+    return Remedies(tuple(setting for setting, _change in changes), tuple(sorted(found, key=_rank)))
+
+
+def _changes(model: Model, options: PoolOptions, pools: set[str]) -> Iterator[_Change]:
+    """Yield the options that were not chosen, free ones first."""
+    if not model.ops or not pools:
+        return
+    if Pool.SCRATCH.value in pools:
+        if not options.reorder:
+            yield Setting("reorder"), lambda chosen: replace(chosen, reorder=True)
+        if not options.inplace:
+            yield Setting("inplace"), lambda chosen: replace(chosen, inplace=True)
+        if options.io is Io.INSIDE:
+            yield Setting("io", "outside"), lambda chosen: replace(chosen, io=Io.OUTSIDE)
+    if options.bits != 8 and any(tensor.dtype.is_float for tensor in model.tensors.values()):
+        yield Setting("bits", "8"), lambda chosen: replace(chosen, bits=8)
+
+
+def _rank(remedy: Remedy) -> tuple[bool, bool, int, int]:
+    """Return the sort key: sufficient remedies with the fewest changes first.
+
+    Quantizing changes results, so it comes last. Insufficient remedies are sorted by savings.
+    """
+    quantizes = any(setting.name == "bits" for setting in remedy.settings)
+    if remedy.fits:
+        return False, quantizes, len(remedy.settings), -remedy.saved
+    return True, False, 0, -remedy.saved

@@ -1,11 +1,13 @@
-"""The pools of LPAI and what a plan of them says.
+"""The pools of LPAI, the options of a plan, and the plan itself.
 
-Scratch holds temporaries and, unless told otherwise, inputs and outputs; persistent holds state; IO
-holds inputs and outputs that the application brings; constants are the model binary's.
+Scratch holds temporaries and, by default, inputs and outputs. Persistent holds state that survives
+from one execution to the next. IO holds inputs and outputs that the application allocates.
+Constants are part of the model binary.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -13,20 +15,103 @@ from typing import Any, Literal, TypeAlias
 
 from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
-from qnnmem.ir.model import DType, Model
-from qnnmem.ir.span import Span
+from qnnmem.ir.lifetime import TensorGroup
+from qnnmem.ir.model import DType, Effect, Model
 from qnnmem.planner.problem import Peak, Plan
-from qnnmem.planner.states import StatePair
 from qnnmem.planner.tcm import TcmVerdict
 from qnnmem.results.proof import ProofScope, proof_words
-from qnnmem.text import counted, quote
+from qnnmem.text import by_sizes, counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
+
+StatePair = tuple[str, str]
+
+# Words by which exporters tell the old value of a state from the new one.
+_OLD_NEW = re.compile(
+    r"past_key_values|past|present|previous|prev|next|new|old|updated|initial|init|input|output|in|out"
+)
+
+
+def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, ...]:
+    """Return the pairs; raise UsageError unless types and shapes of each pair agree."""
+    pairs = tuple(pairs)
+    for old, new in pairs:
+        wrong = _fault(model, old, new)
+        if wrong:
+            raise UsageError((Setting("states", f"{old}={new}"), f": {wrong}"))
+    names = [name for pair in pairs for name in pair]
+    if len(set(names)) != len(names):
+        raise UsageError((Setting("states"), " names the same tensor twice"))
+    return pairs
+
+
+def _fault(model: Model, old: str, new: str) -> str:
+    """Return why an output cannot become an input of the next run, or ""."""
+    if old not in model.inputs or new not in model.outputs:
+        return (
+            f"expected input=output; inputs are {_list(model.inputs)}, "
+            f"outputs are {_list(model.outputs)}"
+        )
+    if new in model.constants or new in model.states:
+        return f"output {new} is never written by an op"
+    a, b = model.tensors[old], model.tensors[new]
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return (
+            f"{a.dtype.value} {by_sizes(a.shape)} cannot hold {b.dtype.value} {by_sizes(b.shape)}"
+        )
+    return ""
+
+
+def suggest_states(model: Model) -> tuple[StatePair, ...]:
+    """Return input-output pairs that look like state: same type, shape and name stem.
+
+    An output that only passes an input through is no state.
+    """
+    outputs: dict[tuple[object, ...], list[str]] = {}
+    handed = _handed_through(model)
+    for name in model.outputs:
+        if name in handed:
+            continue
+        outputs.setdefault(_trace(model, name), []).append(name)
+    pairs = []
+    for name in model.inputs:
+        trace = _trace(model, name)
+        if trace[0] and outputs.get(trace):
+            pairs.append((name, outputs[trace].pop(0)))
+    return tuple(pairs)
+
+
+def _handed_through(model: Model) -> set[str]:
+    """Return inputs and views of them."""
+    found = set(model.inputs)
+    for op in model.ops:
+        if op.effect is Effect.VIEW and op.inputs[0] in found:
+            found.add(op.outputs[0])
+    return found
+
+
+def _trace(model: Model, name: str) -> tuple[object, ...]:
+    tensor = model.tensors[name]
+    return (_stem(name), tensor.dtype, tensor.shape)
+
+
+def _stem(name: str) -> str:
+    """Return the part of `h0`, `hn`, `state_in`, `stateN` or `past.0.key` that names the state."""
+    bare = _OLD_NEW.sub("", name.lower()[:200])
+    bare = re.sub(r"[^a-z0-9]+", "", bare)
+    stem = re.sub(r"(?<=.)(n|\d+)$", "", bare)
+    return stem if re.search("[a-z]", stem) else ""  # a bare number names nothing
+
+
+def _list(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:8])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > 8 else shown or "none"
+
 
 TCM = "tcm"  # in budgets: the pool that model binary and IO share, if they are put there
 
 
 class Pool(Enum):
-    """A memory that LPAI tells apart."""
+    """A memory pool of LPAI."""
 
     SCRATCH = "scratch"
     PERSISTENT = "persistent"
@@ -83,7 +168,7 @@ class PoolOptions:
 
 
 def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
-    """Options as a caller writes them: also as a mapping of what differs from the defaults."""
+    """Return options; a mapping names only those that differ from the defaults."""
     if given is None or isinstance(given, PoolOptions):
         return given or PoolOptions()
     known = [one.name for one in fields(PoolOptions)]
@@ -95,7 +180,7 @@ def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
 
 
 def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePair, ...]:
-    """State as a caller writes it: pairs of names, or a mapping from inputs to outputs."""
+    """Return state pairs, given as pairs of names or a mapping from inputs to outputs."""
     pairs = tuple(states.items()) if isinstance(states, Mapping) else states
     what = "states are pairs of an input and an output"
     found = []
@@ -108,7 +193,7 @@ def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePai
 
 
 def as_io(word: Io | str) -> Io:
-    """Where inputs and outputs live, by its word."""
+    """Return the placement of inputs and outputs that a word names."""
     try:
         return Io(word)
     except ValueError:
@@ -117,7 +202,7 @@ def as_io(word: Io | str) -> Io:
 
 
 def as_pool(name: Pool | str) -> Pool:
-    """A pool by its name."""
+    """Return a pool by its name."""
     try:
         return Pool(name)
     except ValueError:
@@ -127,14 +212,14 @@ def as_pool(name: Pool | str) -> Pool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the pools may take, and what model binary and IO may take of TCM."""
+    """Budgets of the pools, and of TCM for model binary and IO."""
 
     pools: Mapping[Pool, Bytes]
     tcm: Bytes | None = None
 
 
 def as_limits(budget: Budget | None) -> Limits:
-    """A budget as a caller writes it: `{"scratch": "256K"}`, or a size, which is scratch's."""
+    """Return limits, given as `{"scratch": "256K"}` or as a size of scratch."""
     if budget is None:
         return Limits({})
     if not isinstance(budget, Mapping):
@@ -156,21 +241,17 @@ def as_limits(budget: Budget | None) -> Limits:
     return Limits({pool: have for pool, have in found.items() if isinstance(pool, Pool)}, tcm)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedBuffer:
-    """A stretch of a pool that one tensor and its views hold for a while."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedBuffer(TensorGroup):
+    """A group of tensors at its place in a pool."""
 
-    name: str
     pool: Pool
-    size: Bytes
-    live: Span
     offset: Offset
-    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetVerdict:
-    """A pool against what the user can spare."""
+    """A pool compared with its budget."""
 
     pool: Pool
     need: Bytes  # of the plan at hand
@@ -180,7 +261,7 @@ class BudgetVerdict:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pool stays within its budget; None when the search could not tell in time."""
+        """True if the pool stays within its budget; None when the search could not tell in time."""
         if self.need <= self.have:
             return True
         return False if self.at_least > self.have else None
@@ -188,7 +269,7 @@ class BudgetVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Reordered:
-    """What another operator order brought, in bytes of scratch alive at the fullest step."""
+    """Live bytes of scratch at the fullest step, before and after reordering."""
 
     before: Bytes
     after: Bytes
@@ -197,7 +278,7 @@ class Reordered:
 
 
 def held_types(model: Model) -> Iterator[DType]:
-    """Types of all tensors but constants, such as scales; those of bodies included."""
+    """Yield the types of all tensors but constants, those of bodies included."""
     constants = set(model.constants)
     yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
     for op in model.ops:
@@ -226,7 +307,7 @@ class MemoryPlan:
     tcm: TcmVerdict | None = None  # against a budget for it, where one was given
 
     def __repr__(self) -> str:
-        """The answer in one line."""
+        """Return the answer in one line."""
         name = quote(self.model.name)
         scratch = f"scratch {counted(self.scratch_bytes, 'byte')}, {self.proof_words}"
         others = (pool for pool in Pool if pool is not Pool.SCRATCH and self.pool_bytes(pool))
@@ -246,7 +327,7 @@ class MemoryPlan:
 
     @property
     def proof(self) -> ProofScope:
-        """What scratch is minimal for."""
+        """The scope in which scratch is proven minimal."""
         if self.is_estimate:
             return ProofScope.ESTIMATE
         if any(op.bodies for op in self.model.ops):
@@ -262,7 +343,7 @@ class MemoryPlan:
 
     @property
     def is_estimate(self) -> bool:
-        """Whether a float model is planned with integers, which it has only once quantized."""
+        """True if a float model is planned with integer sizes, as if quantized."""
         bits = self.options.bits
         return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
 
@@ -272,7 +353,7 @@ class MemoryPlan:
         return proof_words(self.proof, self.scratch_bytes, self.scratch.lower_bound)
 
     def pool_bytes(self, pool: Pool) -> Bytes:
-        """Size of a pool."""
+        """Return the size of a pool."""
         return {
             Pool.SCRATCH: self.scratch_bytes,
             Pool.PERSISTENT: self.persistent_bytes,
@@ -282,13 +363,13 @@ class MemoryPlan:
 
     @property
     def search_missing(self) -> bool:
-        """Whether the exact search, had it been installed, could say more about scratch."""
+        """True if a compiled search could improve the answer about scratch."""
         return self.body_search_missing or (
             self.scratch.search_missing and not self.scratch.optimal
         )
 
     @property
     def fits(self) -> bool:
-        """Whether every budget is known to hold."""
+        """True if every budget is known to hold."""
         within_tcm = self.tcm is None or self.tcm.fits
         return within_tcm and all(budget.fits for budget in self.budgets)

@@ -9,40 +9,17 @@ from functools import cached_property
 
 from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
-from qnnmem.ir.span import Span, as_span
+from qnnmem.ir.model import Buffer
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import counted, quote
-from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Buffer:
-    """One tensor's claim on memory for part of a run.
-
-    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
-    """
-
-    name: str
-    size: Bytes
-    live: Span
-    align: Align
-
-    def __init__(
-        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
-    ) -> None:
-        if type(name) is not str:  # planners make many
-            expect(name, str, "a buffer's name is a text")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "size", as_bytes(size))
-        object.__setattr__(self, "live", as_span(live))
-        object.__setattr__(self, "align", as_align(align))
+from qnnmem.units import MAX_BYTES, Bytes, Offset, Size, Step, as_bytes
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Problem:
-    """Buffers to place so that no two that live together share a byte.
+    """Buffers to place so that no two that are alive together share a byte.
 
-    With a capacity the question is whether they fit below it, without one how low they can go.
+    With a capacity the question is whether they fit below it, otherwise how low the peak can be.
     """
 
     buffers: tuple[Buffer, ...]
@@ -55,7 +32,7 @@ class Problem:
         self._check()
 
     def __repr__(self) -> str:
-        """One line, however many buffers there are."""
+        """Return one line, however many buffers there are."""
         within = "" if self.capacity is None else f" within {counted(self.capacity, 'byte')}"
         return f"<Problem: {counted(len(self.buffers), 'buffer')}{within}>"
 
@@ -94,7 +71,7 @@ class Plan:
         expect(self.lower_bound, int, "the lower bound of a plan is a number of bytes")
 
     def __repr__(self) -> str:
-        """The answer in one line."""
+        """Return the answer in one line."""
         buffers = counted(len(self.offsets), "buffer")
         return f"<Plan: {counted(self.peak, 'byte')}, {self.proof}; {buffers}>"
 
@@ -107,7 +84,7 @@ class Plan:
 
     @property
     def optimal(self) -> bool:
-        """Whether the peak equals a proven bound: these lifetimes need no fewer bytes."""
+        """True if the peak equals a proven bound: these lifetimes need no fewer bytes."""
         return self.peak == self.lower_bound
 
     @property
@@ -123,7 +100,7 @@ class Plan:
 
 
 def check_plan(plan: object) -> None:
-    """Refuse what is no plan of one pool."""
+    """Raise UsageError unless the value is a Plan."""
     if not isinstance(plan, Plan):
         cure = "plan(problem) makes one, and a MemoryPlan has one in .scratch"
         raise UsageError(f"{quote(plan)} is not a Plan", cure=cure)
@@ -140,7 +117,7 @@ class Infeasible:
     best: Plan  # the lowest plan found; its peak is above the capacity
 
     def __repr__(self) -> str:
-        """The answer in one line."""
+        """Return the answer in one line."""
         have = 0 if self.problem.capacity is None else self.problem.capacity
         known = "does not fit" if self.proven else "not known to fit"
         return (
@@ -163,7 +140,7 @@ class Peak:
 
 
 def find_peak(buffers: Iterable[Buffer]) -> Peak | None:
-    """The first step at which most bytes are alive; None without buffers."""
+    """Return the first step at which most bytes are alive; None without buffers."""
     buffers = tuple(buffers)
     if not buffers:
         return None

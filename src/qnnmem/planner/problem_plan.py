@@ -1,20 +1,20 @@
-"""From a problem to a verified plan or to the buffers that stand in the way."""
+"""From a packing problem to a verified plan, or to the buffers that cannot fit."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
 from qnnmem.planner import greedy
-from qnnmem.planner.bounds import load_bound, next_peak
-from qnnmem.planner.effort import Effort
-from qnnmem.planner.instance import Instance, arrange
-from qnnmem.planner.problem import Infeasible, Plan, Problem
-from qnnmem.planner.segregated import place_by_class
+from qnnmem.planner.effort import WORK_PER_SECOND, Effort
+from qnnmem.planner.greedy import place_by_class
+from qnnmem.planner.instance import Instance, arrange, load_bound, next_peak
+from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
 from qnnmem.planner.verify import verify
-from qnnmem.units import Bytes, Offset
+from qnnmem.units import Bytes, Offset, round_up
 
 # Pure Python places this many overlapping pairs faster than the compiled code can be imported.
 SMALL_PAIRS = 20_000
@@ -37,7 +37,7 @@ DEFAULT_TIME_LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a planner knows at some moment."""
+    """The state of a running planner."""
 
     doing: str
     peak: Bytes
@@ -54,7 +54,7 @@ def plan_problem(
     seed: int = 0,
     watch: Watcher | None = None,
 ) -> Plan | Infeasible:
-    """The lowest plan found in `time_limit` seconds, verified, with a proven lower bound.
+    """Return the lowest plan found in `time_limit` seconds, verified, with a proven lower bound.
 
     With a capacity it stops at the first plan that fits and returns `Infeasible` when none does.
     """
@@ -64,7 +64,7 @@ def plan_problem(
 def plan_within(
     problem: Problem, effort: Effort, *, seed: int = 0, watch: Watcher | None = None
 ) -> Plan | Infeasible:
-    """As `plan_problem`, with what is left of an effort that others share."""
+    """Return what `plan_problem` returns, within an effort that others share."""
     search = _Search(problem, effort, seed, watch)
     search.run()
     return search.answer()
@@ -92,7 +92,7 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more can be learned: the target is met or proven out of reach."""
+        """True if nothing more can be learned: the target is met or proven out of reach."""
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
@@ -139,8 +139,8 @@ class _Search:
                 return
 
     def _load_compiled(self) -> bool:
-        """Whether there are compiled loops; compiling them, once on a machine, takes no effort."""
-        from qnnmem.planner.compiled_packing import is_compiled
+        """Return whether compiled loops exist; compiling them is not charged as effort."""
+        from qnnmem.planner.packing import is_compiled
 
         started = time.monotonic()
         self.compiled = is_compiled()
@@ -158,7 +158,7 @@ class _Search:
         return self._births()
 
     def _births(self) -> Iterator[greedy.Offsets]:
-        """One set of offsets after another, each placed in the order of birth."""
+        """Yield one set of offsets after another, each placed in the order of birth."""
         yield place_by_class(self.instance)
         for best_fit in (False, True):
             looks = min(MOST_LOOKS, self.effort.at_once // WORK_PER_LOOK)
@@ -198,7 +198,7 @@ class _Search:
         return placer
 
     def _try(self, capacity: int, share: float) -> bool | None:
-        """Whether a plan fits `capacity`; None when a share of the effort left did not tell."""
+        """Return whether a plan fits `capacity`; None if a share of the effort is not enough."""
         from qnnmem.planner.exact import Answer, dive_work, fit
 
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
@@ -220,7 +220,7 @@ class _Search:
         return None
 
     def _minimise(self) -> None:
-        """Tries the bound, then halves the distance to it, then goes down in ever smaller steps."""
+        """Try the bound, then halve the distance to it, then descend in smaller steps."""
         from qnnmem.planner.exact import dive_work
 
         # A search that will succeed mostly does so within a few dives, and then nothing is left to
@@ -239,7 +239,7 @@ class _Search:
         self._descend()
 
     def _descend(self) -> None:
-        """Takes a share of the way down to the bound at a time, a smaller one after a failure."""
+        """Lower the peak by a share of the distance to the bound, smaller after a failure."""
         parts = 3
         while self.peak > self.bound and not self.effort.over:
             step = max(1, (self.peak - self.bound) // parts)
@@ -264,8 +264,6 @@ class _Search:
             _refuse(wrong)
         if problem.capacity is None or best.peak <= problem.capacity:
             return best
-        from qnnmem.planner.blockers import find_blockers
-
         proven = self.bound > problem.capacity
         blockers = find_blockers(problem, instance, proven, self.effort.deadline)
         return Infeasible(problem, blockers, best.lower_bound, proven, best)
@@ -273,3 +271,120 @@ class _Search:
 
 def _refuse(wrong: str) -> NoReturn:
     raise AssertionError(f"the planner made a wrong plan, please report it: {wrong}")
+
+
+# Shrinking a set repeats the search many times; this bounds all of it together.
+SHRINK_SECONDS = 5.0
+# A reason is wanted even where the search for a plan took all the time there was.
+GRACE_SECONDS = 0.5
+MOST_SECTIONS = 64
+# Dropping one buffer of more than this takes too long for the result to become much smaller.
+MOST_SHRUNK = 20_000
+
+
+def find_blockers(
+    problem: Problem, instance: Instance, proven: bool, deadline: float = math.inf
+) -> tuple[str, ...]:
+    """Return names of a small set of buffers that cannot fit, largest first.
+
+    When too much is alive at one step that is the fewest largest buffers of that step. When only a
+    search showed it, buffers are dropped one by one while the rest still cannot fit. When nothing
+    was proven these are the buffers of the fullest step, the first suspects.
+    """
+    capacity = problem.capacity or 0
+    effort = Effort.of_seconds(SHRINK_SECONDS)
+    effort.deadline = min(effort.deadline, max(deadline, time.monotonic()) + GRACE_SECONDS)
+    if load_bound(instance) > capacity:
+        chosen = _overfull(instance, capacity, effort)
+        # With mixed alignments the bound says less than a search.
+        if len(set(instance.align)) > 1 and len(chosen) <= MOST_SHRUNK:
+            chosen = _shrink(instance, chosen, capacity, effort)
+    elif proven:
+        chosen = _shrink(instance, list(range(len(instance))), capacity, effort)
+    else:
+        peak = find_peak(problem.buffers)
+        return tuple(buffer.name for buffer in peak.live) if peak else ()
+    names = [problem.buffers[instance.source[i]] for i in chosen]
+    return tuple(b.name for b in sorted(names, key=lambda b: (-b.size, b.name)))
+
+
+def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
+    """Return few buffers of one section that exceed the capacity together."""
+    best = list(range(len(instance)))
+    for section in _suspects(instance):
+        if len(best) < len(instance) and effort.over:
+            break
+        alive = [i for i in range(len(instance)) if instance.lo[i] <= section < instance.hi[i]]
+        alive.sort(key=lambda i: (-instance.true_size(i), i))
+        if _fewest(instance, alive, capacity) >= len(best) or not _over(instance, alive, capacity):
+            continue
+        low, high = 1, len(alive)
+        while low < high:
+            middle = (low + high) // 2
+            over = _over(instance, alive[:middle], capacity)
+            low, high = (low, middle) if over else (middle + 1, high)
+        found = _without_bystanders(instance, alive[:low], capacity, effort)
+        best = min(best, found, key=len)
+    return best
+
+
+def _suspects(instance: Instance) -> list[int]:
+    """Return sections to examine: the fullest, and those with the largest buffers."""
+    by_load = sorted(range(instance.sections), key=lambda s: -instance.load[s])[:MOST_SECTIONS]
+    largest = sorted(range(len(instance)), key=lambda i: -instance.true_size(i))[:MOST_SECTIONS]
+    fullest = [
+        max(range(instance.lo[i], instance.hi[i]), key=instance.load.__getitem__) for i in largest
+    ]
+    return list(dict.fromkeys([*by_load, *fullest]))
+
+
+def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
+    """Return a number of buffers below which even rounded sizes stay within the capacity."""
+    total = 0
+    for count, i in enumerate(alive, 1):
+        total += round_up(instance.size[i], instance.align[i]) * instance.unit
+        if total > capacity:
+            return count
+    return len(alive)
+
+
+def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
+    return load_bound(instance.subset(chosen)) > capacity
+
+
+def _without_bystanders(
+    instance: Instance, chosen: list[int], capacity: int, effort: Effort
+) -> list[int]:
+    """Drop buffers that are not needed to exceed the capacity, smallest first."""
+    for i in reversed(chosen.copy()):
+        if effort.over:
+            break
+        rest = [k for k in chosen if k != i]
+        if rest and _over(instance, rest, capacity):
+            chosen = rest
+    return chosen
+
+
+def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort) -> list[int]:
+    """Drop ever smaller groups of buffers as long as the rest provably cannot fit."""
+    from qnnmem.planner.exact import Answer, fit
+
+    def stuck(chosen: list[int]) -> bool:
+        trial = effort.part(WORK_PER_SECOND // 2)
+        before = trial.left
+        answer, _ = fit(instance.subset(chosen), capacity, trial)
+        effort.settle(trial, before)
+        effort.spend(1000)
+        return answer is Answer.NO
+
+    group = max(len(chosen) // 2, 1)
+    while group and not effort.over:
+        start = 0
+        while start < len(chosen) and not effort.over:
+            rest = chosen[:start] + chosen[start + group :]
+            if rest and stuck(rest):
+                chosen = rest
+            else:
+                start += group
+        group //= 2
+    return chosen

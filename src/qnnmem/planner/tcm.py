@@ -43,7 +43,7 @@ class TcmTensor:
 
 @dataclass(frozen=True, slots=True)
 class TcmAlignment:
-    """What the platform asks of an allocation."""
+    """Alignment that the platform requires of an allocation."""
 
     start: int
     size: int
@@ -51,7 +51,7 @@ class TcmAlignment:
 
 @dataclass(frozen=True, slots=True)
 class TcmRequest:
-    """What goes into the pool, in the order of allocation, and how large the pool is."""
+    """Allocations in the pool in order, and the limits of the pool."""
 
     binary: int
     tensors: tuple[TcmTensor, ...]
@@ -60,7 +60,7 @@ class TcmRequest:
     max_buffers: Sourced
 
     def rows(self) -> Iterator[TcmRow]:
-        """Each allocation where it would lie if the pool had no end."""
+        """Yield the allocations as placed in a pool without an end."""
         free = total = 0
         sizes = [(BINARY, self.binary), *((tensor.label, tensor.size) for tensor in self.tensors)]
         for number, (what, exact) in enumerate(sizes, 1):
@@ -75,7 +75,7 @@ class TcmRequest:
 
 @dataclass(frozen=True, slots=True)
 class TcmRow:
-    """One allocation: its bytes, what alignment adds, and where the pool stands after it."""
+    """One allocation: its bytes, its padding, and the running total after it."""
 
     what: str
     exact: int
@@ -86,7 +86,7 @@ class TcmRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TcmVerdict:
-    """What model binary and IO take of the TCM pool, an allocation each, and whether they fit."""
+    """Whether model binary and IO fit the TCM pool, one allocation each."""
 
     need: Bytes
     limit: Sourced
@@ -95,7 +95,7 @@ class TcmVerdict:
     rows: tuple[TcmRow, ...] = ()
 
     def __repr__(self) -> str:
-        """The answer in one line."""
+        """Return the answer in one line."""
         word = "fits" if self.fits else "does not fit"
         taken = f"{self.need:,} of {self.limit.value:,} bytes"
         counted = f"{self.buffers} of {self.max_buffers.value} allocations"
@@ -103,17 +103,17 @@ class TcmVerdict:
 
     @property
     def fits(self) -> bool:
-        """Whether both the bytes and the number of allocations are within the pool."""
+        """True if both the bytes and the number of allocations are within the pool."""
         return not self.missing and not self.is_crowded
 
     @property
     def missing(self) -> int:
-        """Bytes that the pool is short of."""
+        """Bytes over the limit."""
         return max(0, self.need - self.limit.value)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more allocations than the pool takes, however small they are."""
+        """True if there are more allocations than the pool serves."""
         return self.buffers > self.max_buffers.value
 
     @property
@@ -136,7 +136,7 @@ class TcmVerdict:
 
 
 def judge(request: TcmRequest) -> TcmVerdict:
-    """The verdict on a request; every other judgement comes down to this one."""
+    """Return the verdict on a request."""
     sizes = (request.binary, *(tensor.size for tensor in request.tensors))
     if min(sizes) < 0 or request.binary > MAX_BYTES:
         raise UsageError("sizes of model binary, inputs and outputs are numbers of bytes")
@@ -154,7 +154,7 @@ def judge_tcm(
     limit: Sourced | None = None,
     max_buffers: Sourced | None = None,
 ) -> TcmVerdict:
-    """Whether a model and IO of these sizes fit; the limits are the documented ones by default."""
+    """Return the verdict on a binary and IO sizes; default limits are the documented ones."""
     if isinstance(io, str | bytes | Mapping) or not isinstance(io, Iterable):
         raise UsageError(f"the inputs and outputs are a list of sizes, not {quote(io)}")
     for given in (limit, max_buffers):
@@ -173,11 +173,11 @@ def judge_tcm(
 
 
 def request_tcm(binary: int, tensors: tuple[TcmTensor, ...], alignment: TcmAlignment) -> TcmRequest:
-    """What goes into the pool, whose limits are the documented ones."""
+    """Return a request against the documented limits of the pool."""
     pool = tcm_pool()
     return TcmRequest(binary, tensors, alignment, pool.size, pool.max_allocations)
 
 
 def too_many(buffers: int, most: int) -> str:
-    """Say that a model needs more allocations than the pool serves, which ends the whole system."""
+    """Return the clause about more allocations than the pool serves."""
     return f"{buffers} allocations where TCM serves {most}, fatal on the device"

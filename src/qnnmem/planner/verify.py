@@ -11,7 +11,7 @@ _LONGEST_RUN = 1000
 
 
 def verify(plan: Plan) -> str | None:
-    """The first thing wrong with a plan as a sentence, or None when it is right.
+    """Return the first thing wrong with a plan as a sentence, or None when it is right.
 
     Sweeps over time with the live buffers sorted by address: when a buffer is born, only its two
     neighbours in address order can collide with it. Shares no code with the planners.
@@ -49,7 +49,7 @@ def _find_collision(plan: Plan) -> str | None:
 
 
 class _LiveStretches:
-    """Disjoint stretches by address, in runs that are short so that adding one moves few others."""
+    """Disjoint stretches by address, in short runs, so that an insertion moves few entries."""
 
     def __init__(self) -> None:
         # One below all others saves looking whether there is any.
@@ -58,7 +58,7 @@ class _LiveStretches:
         self.held: dict[int, tuple[int, int]] = {-1: (0, -1)}  # end and index by start
 
     def add(self, start: int, end: int, index: int) -> int | None:
-        """Adds a stretch, unless it meets a neighbour: then gives the index of that."""
+        """Add a stretch and return None; return the index of a neighbour it overlaps instead."""
         k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
         at = bisect_right(run, start)
@@ -79,7 +79,7 @@ class _LiveStretches:
         return None
 
     def remove(self, start: int) -> None:
-        """Takes out a stretch that was added."""
+        """Remove a stretch."""
         k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
         del run[bisect_left(run, start)], self.held[start]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qnnmem.errors import Fault, UsageError
-from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.enums import DataType, HtpMemType, MemRegisterType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,16 +45,35 @@ class SharedRange:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class MemDescription:
+    """The members of `Qnn_MemDescriptor_t` and of HTP's own: where a tensor's bytes lie."""
+
+    dimensions: tuple[int, ...]
+    data_type: DataType
+    fd: int
+    mem_type: int = MemRegisterType.ION
+    htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
+    total_size: int = 0  # of CUSTOM, which needs it: bytes of the whole buffer
+    offset: int = 0  # of CUSTOM; refused with ION, which has none
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class MemHandle:
-    """`Qnn_MemHandle_t`: one tensor's bytes in a shared file."""
+class MappedBytes:
+    """Bytes of a shared file, and where they are mapped."""
 
     fd: int
-    offset: int
-    size: int
     file: FileId
-    mapped: mmap.mmap
+    offset: int
     view: memoryview
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MemHandle(MappedBytes):
+    """`Qnn_MemHandle_t`: one tensor's bytes in a shared file."""
+
+    size: int
+    mapped: mmap.mmap
 
     @property
     def array(self) -> NDArray[Any]:
@@ -144,7 +163,7 @@ class RegisteredMemory:
             except (OSError, ValueError, OverflowError) as exc:  # a folder, or not writable
                 raise Fault(f"fd {file.fd} cannot be mapped: {exc}") from exc
         view = memoryview(mapped)[place.offset : place.offset + place.size]
-        return MemHandle(file.fd, place.offset, place.size, file.id, mapped, view)
+        return MemHandle(file.fd, file.id, place.offset, view, place.size, mapped)
 
     def _release(self, handle: MemHandle) -> None:
         self._handles.remove(handle)

@@ -15,6 +15,9 @@ SCALE_OFFSET, AXIS_SCALE_OFFSET, BITS_SCALE_OFFSET, BITS_AXIS_SCALE_OFFSET = ran
 Size = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Kind = TypeVar("Kind")
 Type = TypeVar("Type")
+# Members of both enums as JSON names them.
+TensorTypeName = Annotated[str, Meta(pattern="^QNN_TENSOR_TYPE_[A-Z_]+$")]
+DataTypeName = Annotated[str, Meta(pattern="^QNN_DATATYPE_[A-Z0-9_]+$")]
 
 
 class ScaleOffset(Struct, frozen=True):

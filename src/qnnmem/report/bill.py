@@ -1,16 +1,22 @@
-"""The memory bill as text: the verdict, then parts, limits, graphs, largest tensors and traps."""
+"""The memory bill as text, what a compile made or why not, and what is known without one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
+from qnnmem.flags import with_flags
+from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
-from qnnmem.report.limits import limit_lines, source_lines
-from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.sizes import size_words
+from qnnmem.report.fit import limit_lines, source_lines
+from qnnmem.report.shell import LONGEST, file_word, next_line, output_words, shell_line
+from qnnmem.report.table import size_words
 from qnnmem.results.fit import FitCheck
-from qnnmem.results.footprint import Bill, BillItem, GraphBill
+from qnnmem.results.footprint import Bill, BillItem, GraphBill, PreparedContext
+from qnnmem.results.result import ErrorResult
+from qnnmem.results.schema import encode
 from qnnmem.targets.socs import find_soc
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -179,4 +185,117 @@ def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
         return next_line("with the SoC you mean, for example", words, "--soc=SM8650")
     return next_line(
         "every field of the file", ["qnnmem", "inspect", file_word(bill.file)], "--json"
+    )
+
+
+_SENTENCE = 2000  # an operator refused by the library may be named at length
+_LAST_LINES = 5  # of the log of a crash
+
+
+def render_prepared(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> str:
+    """The file that was written, what came with it, then the bill as `footprint` shows it.
+
+    `io_types` are the memory types of inputs and outputs in the file.
+    """
+    words = ["qnnmem", "footprint", file_word(made.path)]
+    again = next_line("read the file again, without the library", words, f"--soc={bill.soc}")
+    part = bill.missing_sentence
+    whole = replace(bill, missing_outputs=())  # the first line says it already
+    shown = render_text(whole, compiled=True, next_step=again)
+    first = [part] if part else []
+    return "\n".join([*first, *_written(bill, made, io_types), "", shown])
+
+
+def _written(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> Iterator[str]:
+    size = f"{counted(bill.file_bytes, 'byte')} for {bill.soc}"
+    yield f"{shorten(made.path, _WIDE)}: {size}, compiled by {made.library}"
+    for graph in bill.graphs:
+        yield f"  graph {shorten(graph.name, _WIDE)}"
+    yield f"  IO memory type in the file: {', '.join(io_types)}"
+    yield f"  compiled in {made.seconds:.1f} s"
+    for node in made.on_cpu:
+        why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
+        yield f"  on the CPU: {shorten(node.name, _WIDE)} ({shorten(node.operator)}){why}"
+    for note in made.notes:
+        yield f"  note: {shorten(note, _WIDE)}"
+    if made.epcontext is not None:
+        yield f"  for ONNX Runtime: {shorten(made.epcontext, _WIDE)}"
+    if made.run is not None:
+        yield f"  {made.run.why}"
+
+
+def render_failure(
+    failure: CompileFailure,
+    missing: str,
+    *,
+    reading: str = "",
+    code: int = 1,
+    as_json: bool = False,
+) -> str:
+    """Why there is no binary, bill or table, whichever is `missing`.
+
+    `reading` is what the doctor makes of the line that decides, `code` the exit code.
+    """
+    lines = list(_failure(failure, missing, reading))
+    if as_json:
+        sentence = "; ".join(line.strip() for line in lines)
+        return encode(ErrorResult(error=sentence, exit_code=code))
+    return "\n".join(lines) + "\n"
+
+
+def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[str]:
+    yield f"No {missing}: {shorten(with_flags(failure.why), _SENTENCE)}"
+    for node in failure.unsupported:
+        yield f"  not for QNN: {refused_words(node)}"
+    if failure.code is not None:
+        yield f"  code {failure.code}, {failure.code_name}"
+    if failure.line:
+        yield f"  decisive line: {shorten(failure.line, _SENTENCE)}"
+    if reading:
+        yield f"  the doctor reads it as: {shorten(reading, _SENTENCE)}"
+    if failure.outcome.kind == "crashed":
+        for line in failure.outcome.tail[-_LAST_LINES:]:
+            yield f"  log: {shorten(line, _SENTENCE)}"
+
+
+def refused_words(node: RefusedNode) -> str:
+    """A node that QNN cannot take: name, operator, types and shapes, the reason."""
+    takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
+    types = f"; {takes} -> {gives}" if takes or gives else ""
+    why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
+    return f"{shorten(node.name, _WIDE)} ({shorten(node.operator)}{types}){why}"
+
+
+_WORKER = "docker run -i --rm --platform linux/amd64 qnnmem htp-worker"
+_RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
+
+
+def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
+    """A row for each number, with its origin; `at` names the settings they are for."""
+    yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
+    for name, part in known:
+        size = f"{part.value:>15,}{format_size(part.value):>13}"
+        yield f"  {shorten(name, 30):<30}{size}  {part.origin.value}"
+
+
+def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
+    """Where it can be compiled, and what works here.
+
+    `image` is the folder or address that the image is built from, empty where it is not known;
+    `words` are what was typed, empty where a container would not find the files. `elsewhere` says
+    that there is no compiler for this platform.
+    """
+    if elsewhere:
+        source = shell_line([image or "FOLDER-OF-THE-SOURCES"])
+        yield "with a worker elsewhere; the variable QNNMEM_HTP_WORKER holds one of its commands:"
+        yield "  ssh BOX qnnmem htp-worker                           Linux on x86-64, over ssh"
+        yield f"  {_WORKER}    a container"
+        yield "  qemu-x86_64 PYTHON -m qnnmem htp-worker             ARM Linux, under qemu-user"
+        yield "in a container, from a folder with the model:"
+        yield f"  docker build --platform linux/amd64 -t qnnmem {source}"
+        line = f"{_RUN} {shell_line(words)}"
+        yield f"  {line if words and len(line) <= LONGEST else f'{_RUN} --help'}"
+    yield (
+        "without a compiler: a context binary of the model (.bin) is read anywhere, by footprint, "
+        "fit, qmem, inspect and place"
     )

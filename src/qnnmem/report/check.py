@@ -1,16 +1,44 @@
-"""Budgets of a project checked, as text; and rows of pools that every format shows."""
+"""Budgets of a project checked: text, Markdown, SARIF, JUnit XML and GitHub annotations.
+
+Forges take inline SVG and images in `data:` out of Markdown, so a memory map stands in it as
+characters; the drawing itself is a file beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from qnnmem.flags import flag_word
-from qnnmem.gate.checked import BASELINE, GROWN, BudgetRun, CheckedModel
-from qnnmem.gate.pools import LPAI, TOTAL
+from qnnmem.gate.checked import (
+    BASELINE,
+    BROKEN,
+    GROWN,
+    NOT_READ,
+    OPEN,
+    BudgetRun,
+    CheckedModel,
+    grown_words,
+)
+from qnnmem.gate.keys import LPAI, TOTAL
+from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.report.diff import signed, size
+from qnnmem.report.findings import (
+    CiFinding,
+    CiPlace,
+    CiRule,
+    JunitCase,
+    JunitSuite,
+    github_commands,
+    junit_xml,
+    sarif_log,
+)
+from qnnmem.report.markdown import block, escape
+from qnnmem.report.plan import map_lines
+from qnnmem.report.plan_picture import render_svg
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.table import Column, text_table
+from qnnmem.report.table import Column, markdown_table, text_table
 from qnnmem.results.check import PoolCheck
 from qnnmem.text import counted, shorten
 
@@ -192,3 +220,170 @@ def _budget_lines(run: BudgetRun) -> Iterator[str]:
     where = "below [tool.qnnmem]" if run.config.endswith("pyproject.toml") else "at the top"
     name = shorten(run.config, _WIDE)
     yield f'write a budget into {name}, {where}: budget = {{ scratch = "{kib}K" }}'
+
+
+_WORSE = "worse-than-baseline"
+_RULES = {
+    rule.id: rule
+    for rule in (
+        CiRule("budget-broken", "A pool is over its budget", "error"),
+        CiRule("limit-broken", "A pool is over a limit of the SoC", "error"),
+        CiRule(_WORSE, "A pool grew beyond what was accepted", "error"),
+        CiRule("not-checked", "A model cannot be read", "error"),
+        CiRule("not-compiled", "The library refuses to compile a model", "error"),
+        CiRule("cannot-tell", "Something needed for an answer is missing", "warning"),
+    )
+}
+# The rule of a model without an answer.
+_REFUSALS = {NOT_READ: "not-checked", BROKEN: "not-compiled", OPEN: "cannot-tell"}
+
+
+def render_sarif(run: BudgetRun) -> str:
+    """A SARIF log with a result for each budget that is broken."""
+    invocation = {"executionSuccessful": True, "exitCode": run.exit_code}
+    return sarif_log(tuple(_RULES.values()), findings(run), invocation)
+
+
+def render_github(run: BudgetRun) -> str:
+    """An annotation for each thing that is wrong, beside the change."""
+    return github_commands(findings(run), run.verdict)
+
+
+def render_junit(run: BudgetRun) -> str:
+    """A suite for each model, a case for each budget."""
+    suites = [JunitSuite(one.name, tuple(_cases(one)), one.seconds) for one in run.models]
+    return junit_xml(suites, "qnnmem check")
+
+
+def findings(run: BudgetRun) -> Iterator[CiFinding]:
+    """All that is wrong."""
+    for model in run.models:
+        rules = [(_broken_rule(check), check.pool) for check in model.broken]
+        rules += [(_WORSE, change.pool) for change in model.grown]
+        rules += [(_REFUSALS[model.refusal or OPEN], "")] * (len(model.reasons) - len(rules))
+        for (rule, pool), reason in zip(rules, model.reasons, strict=True):
+            yield CiFinding(
+                rule,
+                _RULES[rule].level,
+                reason,
+                _place(model.place),
+                (_place(run.config, model.line or 1),),
+                subject=model.name,
+                fingerprint=f"{model.name}:{rule}:{pool}",
+                properties={"target": model.target, "answer": model.answer},
+            )
+
+
+def _broken_rule(check: PoolCheck) -> str:
+    return "budget-broken" if check.budget else "limit-broken"
+
+
+def _place(file: str, line: int = 1) -> CiPlace:
+    return CiPlace(file, line, shorten(file, 200))
+
+
+def _cases(model: CheckedModel) -> Iterator[JunitCase]:
+    """Their names hold no numbers: the same case in two builds has the same name."""
+    if model.refusal:
+        yield JunitCase("is checked", "error", _REFUSALS[model.refusal], model.answer)
+        return
+    budgets = {check.pool for check in model.checks if check.budget}
+    said = {check.pool: why for check, why in zip(model.broken, model.reasons, strict=False)}
+    for row in pool_rows(model):
+        name = f"{row.pool} within its {'budget' if row.pool in budgets else 'limit'}"
+        if row.words == "cannot tell":
+            yield JunitCase(name, "error", "cannot-tell", model.why or row.words)
+        elif row.kind in ("budget", "limit"):
+            yield JunitCase(name, "failure", f"{row.kind}-broken", said[row.pool])
+        elif row.limit is not None:
+            yield JunitCase(name)
+        if row.before is not None:
+            name = f"{row.pool} no worse than the baseline"
+            grown = [grown_words(one) for one in model.grown if one.pool == row.pool]
+            yield JunitCase(name, "failure", _WORSE, "".join(grown)) if grown else JunitCase(name)
+    if not model.checks and model.change is None:
+        yield JunitCase("is planned")
+
+
+_MARKS = {0: ":white_check_mark:", 1: ":x:", 2: ":x:", 3: ":grey_question:"}
+_MAPS = 5  # drawn at most: a summary may have 1 MiB
+_MODELS = 200  # in the table
+_LINE = 200
+_COLUMNS = (
+    *(Column(title, "<") for title in ("model", "pool")),
+    *(Column(title) for title in ("before", "now", "change", "budget")),
+    Column("", "<"),
+)
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 120  # characters of a file's name
+
+
+def render_markdown(run: BudgetRun, maps: Mapping[str, str] | None = None) -> str:
+    """The verdict, a table of all models, and maps of those that are not well.
+
+    `maps` are drawings that were written, by the name of the model.
+    """
+    lines = [f"### {_MARKS[run.exit_code]} {escape(shorten(run.verdict, 1000))}", ""]
+    rows = (cells for model in run.models[:_MODELS] for cells in _markdown_rows(model))
+    lines += markdown_table(_COLUMNS, rows)
+    if len(run.models) > _MODELS:
+        lines += ["", f"{len(run.models) - _MODELS:,} more models are not shown here."]
+    bad = [model for model in run.models if model.exit_code and model.plan is not None]
+    for model in bad[:_MAPS]:
+        lines += ["", *_map(model, (maps or {}).get(model.name, ""))]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_rows(model: CheckedModel) -> Iterator[Sequence[str]]:
+    rows: Sequence[PoolRow] = pool_rows(model)
+    shown = [row for row in rows if row.limit is not None or row.words or row.is_changed]
+    name = escape(shorten(model.name, _LINE))
+    mark = _MARKS[model.exit_code]
+    if not shown:
+        yield name, *[""] * 5, f"{mark} {escape(shorten(model.answer, 300))}"
+        return
+    for number, row in enumerate(shown):
+        words = f"{mark} {escape(model.answer)}" if number == 0 else ""
+        what = f" **{escape(row.words)}**" if row.words and row.words not in words else ""
+        sizes = size(row.before), size(row.now), signed(row.delta), size(row.limit)
+        yield "" if number else name, row.pool, *sizes, f"{words}{what}"
+
+
+def _map(model: CheckedModel, drawing: str) -> Iterator[str]:
+    yield f"<details><summary>{escape(shorten(model.name, _LINE))}: what sets the peak</summary>"
+    yield ""
+    yield from (f"- {escape(one)}" for one in model.reasons)
+    yield ""
+    yield from block(map_lines(_planned_file(model)))
+    if drawing:
+        yield from ("", f"As a drawing: `{escape(drawing)}` among the files of this run.")
+    yield from ("", "</details>")
+
+
+def _planned_file(model: CheckedModel) -> PlannedFile:
+    """The plan of a model as renderers of plans take it."""
+    if model.plan is None:
+        raise ValueError(f"{model.name} was not planned")
+    return PlannedFile(model.plan, model.file, model.seconds)
+
+
+def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
+    """File name and SVG of every model that was planned, by its name."""
+    found: dict[str, tuple[str, str]] = {}
+    taken: set[str] = set()
+    for model in models:
+        if model.plan is not None:
+            name = _file(model.name, taken)
+            taken.add(name)
+            found[model.name] = name, render_svg(_planned_file(model).result)
+    return found
+
+
+def _file(name: str, taken: set[str]) -> str:
+    """A name that is safe in every file system, and no other's."""
+    stem = _ODD.sub("_", name).strip("._")[:_LONGEST] or "model"
+    number, file = 1, f"{stem}.svg"
+    while file.lower() in {other.lower() for other in taken}:
+        number += 1
+        file = f"{stem}-{number}.svg"
+    return file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qnnmem.gate.verdict import limit_words, percent, turned_words
+from qnnmem.gate.comparison import limit_words, percent, turned_words
 from qnnmem.report.markdown import escape
 from qnnmem.report.table import Column, markdown_table, text_table
 from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange

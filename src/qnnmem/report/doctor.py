@@ -1,4 +1,4 @@
-"""A diagnosis as text and as JSON, schema `qnnmem.doctor/1`.
+"""A diagnosis as text and as JSON, schema `qnnmem.doctor/1`, and the table of many workers.
 
 Text has the verdict first, then evidence, cause, shortage, remedies and the next step. JSON has one
 incident on each line. Both come piece by piece: a log may hold a hundred thousand incidents.
@@ -6,7 +6,7 @@ incident on each line. Both come piece by piece: a log may hold a hundred thousa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, Struct
@@ -14,16 +14,21 @@ from msgspec.json import decode
 
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
+from qnnmem.report.table import Column, text_table
 from qnnmem.results.incident import Incident, ReadingStats, to_json
 from qnnmem.results.result import TOOL
 from qnnmem.text import counted, printable, shorten
+from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     from qnnmem.doctor.fleet.summary import FleetSummary
+    from qnnmem.results.doctor import IncidentGroup
     from qnnmem.results.host import HostResult
 
 SCHEMA = "qnnmem.doctor/1"
 IN_FULL = 20  # incidents shown in full; the rest is a table
+_MAX_KEY = 48  # columns for what a row of a fleet has in common
+_NUMBERS = (("incidents", 9), ("memory", 6), ("logs", 5))
 
 
 def render_text(
@@ -214,3 +219,42 @@ def _table(rest: Mapping[tuple[str, str], int]) -> Iterator[str]:
 
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def render_fleet(summary: FleetSummary) -> str:
+    """One line for each row below a heading."""
+    return _lines(_fleet_lines(summary))
+
+
+def _fleet_lines(summary: FleetSummary) -> Iterator[str]:
+    rows, by = summary.rows, summary.by
+    total = sum(row.incidents for row in rows)
+    yield f"{counted(total, 'incident')} by {by}" if total else "no incidents"
+    if not rows:
+        return
+    columns = (
+        Column(by, "<"),
+        *(Column(title, width=width) for title, width in _NUMBERS),
+        Column("shortage", "<", 24),
+        Column("first seen", "<"),
+    )
+    yield from text_table(columns, map(_cells, rows))
+
+
+def _cells(row: IncidentGroup) -> Sequence[str]:
+    numbers = (f"{number:,}" for number in (row.incidents, row.memory, row.logs))
+    return _shown(row.key), *numbers, _shortage(row), printable(row.first_seen)
+
+
+def _shortage(row: IncidentGroup) -> str:
+    least, most = row.shortage_min_bytes, row.shortage_max_bytes
+    if least is None or most is None:
+        return "-"
+    if least == most:
+        return format_size(least)
+    return f"{format_size(least)} .. {format_size(most)}"
+
+
+def _shown(key: str) -> str:
+    text = printable(key)
+    return text if len(text) <= _MAX_KEY else text[: _MAX_KEY - 3] + "..."

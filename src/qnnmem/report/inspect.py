@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from qnnmem.report.sizes import size_words
+from qnnmem.report.table import size_words
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.results.inspect import (
     FrameWindow,

@@ -1,4 +1,4 @@
-"""The LPAI contract as text: its rules, the choices where it is silent, the self-test."""
+"""The LPAI contract as text: rules, choices, the self-test, and what is wrong in config files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from qnnmem.contract.rules import Rule
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
-from qnnmem.qnn.codes import code_name
-from qnnmem.results.lpai import Choice, DescribedRule, RuleCode, RuleResult, RulesResult
-from qnnmem.text import counted
+from qnnmem.results.lint import ConfigFinding, LintResult
+from qnnmem.results.lpai import Choice, Rule, RuleResult
+from qnnmem.text import counted, shorten
 
 _MARKS = {
     "D": "documented",
@@ -20,23 +19,6 @@ _MARKS = {
     "I": "inferred from documented facts",
     "C": "our choice, see `qnnmem lpai choices`",
 }
-
-
-def rules_result(rules: Sequence[Rule]) -> RulesResult:
-    """Rules with the names of their codes."""
-    return RulesResult(rules=tuple(map(_described, rules)))
-
-
-def _described(rule: Rule) -> DescribedRule:
-    return DescribedRule(
-        id=rule.id,
-        title=rule.title,
-        consequence=rule.consequence,
-        codes=tuple(RuleCode(code, code_name(code)) for code in rule.codes),
-        mark=rule.mark,
-        source=rule.source,
-        cure=rule.cure,
-    )
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
@@ -80,7 +62,7 @@ def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
 def _rule_lines(rule: Rule) -> Iterator[str]:
     yield f"{rule.id}: {rule.title}"
     yield ""
-    codes = [f"{code_name(code)} ({code})" for code in rule.codes]
+    codes = [f"{one.name} ({one.code})" for one in rule.named_codes]
     rows = (
         ("documented", rule.consequence),
         ("answered here", ", ".join(codes) or "a finding, no QNN code"),
@@ -125,3 +107,40 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
 
 def _text(lines: Iterator[str]) -> str:
     return "\n".join(lines) + "\n"
+
+
+_WIDE = 200  # for paths
+
+
+def lint_text(report: LintResult) -> str:
+    """The verdict, then one line for each finding; names from files are made safe to print."""
+    return "\n".join([verdict(report), *_lines(report)]) + "\n"
+
+
+def verdict(report: LintResult) -> str:
+    """One line: fine, or how much is wrong."""
+    read = [file for file in report.files if file.unreadable is None]
+    errors, warnings = report.errors, report.warnings
+    if not errors and not warnings:
+        verdict = f"fine: {', '.join(shorten(file.path, _WIDE) for file in read[:5])}"
+        return verdict + (f" and {len(read) - 5} more" if len(read) > 5 else "")
+    numbers = ((errors, "error"), (warnings, "warning"))
+    parts = [counted(number, noun) for number, noun in numbers if number]
+    strict = "; warnings count with --strict" if report.strict and not errors else ""
+    return f"{', '.join(parts)} in {counted(len(read), 'file')}{strict}"
+
+
+def _lines(report: LintResult) -> Iterator[str]:
+    for file in report.files:
+        if file.named_by is not None and any(f.file == file.path for f in report.findings):
+            yield f"{shorten(file.path, _WIDE)}: named by {shorten(file.named_by, _WIDE)}"
+        yield from (_line(finding) for finding in report.findings if finding.file == file.path)
+
+
+def _line(finding: ConfigFinding) -> str:
+    where = shorten(finding.file, _WIDE)
+    if finding.line is not None:
+        where += f":{finding.line}:{finding.column}"
+    about = f"{finding.key}: " if finding.key else ""
+    text = f"{finding.severity.value}: {about}{finding.sentence}; {finding.cure}"
+    return f"{where}: {shorten(text, 600)}"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from qnnmem.results.socs import Soc
 from qnnmem.units import format_size
-
-if TYPE_CHECKING:
-    from qnnmem.targets.socs import Soc
 
 
 def render_text(chosen: Sequence[Soc]) -> str:
@@ -29,7 +26,7 @@ def _table(chosen: Sequence[Soc]) -> Iterator[str]:
         limit = "-" if soc.compile_limit is None else format_size(soc.compile_limit.value)
         facts = f"{soc.model_id:>4}  {_arch(soc):<5}{_vtcm(soc):>10}{limit:>15}  {_fp16(soc):<5}"
         yield f"{soc.name:<13}{facts}{soc.marketing_name}".rstrip()
-    sources = dict.fromkeys(s.vtcm_mb.source for s in chosen if s.vtcm_mb is not None)
+    sources = dict.fromkeys(s.vtcm_size.source for s in chosen if s.vtcm_size is not None)
     for source in sources:
         yield f"measured: {source}; `qnnmem socs NAME` has the rest"
 
@@ -41,15 +38,15 @@ def _one(soc: Soc) -> Iterator[str]:
         yield f"known as       {soc.marketing_name}"
     yield f"soc_model id   {soc.model_id}"
     yield f"architecture   {_arch(soc)}"
-    if soc.vtcm_mb is not None:
-        yield f"VTCM           {_vtcm(soc)} ({soc.vtcm_mb.origin.value})"
+    if soc.vtcm_size is not None:
+        yield f"VTCM           {_vtcm(soc)} ({soc.vtcm_size.origin.value})"
     if soc.compile_limit is not None:
         limit = format_size(soc.compile_limit.value)
         yield f"compile limit  {limit} for each graph ({soc.compile_limit.origin.value})"
     if soc.fp16 is not None:
         yield f"fp16           {_fp16(soc)} (measured: {soc.fp16_source})"
     yield f"source         {soc.source}"
-    if soc.library_name:
+    if soc.library_name != soc.name:
         yield f"library name   {soc.library_name}, which has the same id"
     if soc.note:
         yield f"note           {soc.note}"

@@ -11,7 +11,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qnnmem.text import printable, shorten
+from qnnmem.text import counted, printable, shorten
+from qnnmem.units import format_size
+
+
+def size_words(size: int) -> str:
+    """`1 byte`, `512 bytes`, `2,048 bytes (2.00 KiB)`."""
+    exact = counted(size, "byte")
+    return exact if size < 1 << 10 else f"{exact} ({format_size(size)})"
+
+
+def size_column(size: int, width: int) -> str:
+    """The number to the right in `width` columns, then its unit."""
+    return f"{size:>{width},} {'byte' if size == 1 else 'bytes'}"
+
 
 _LINE = 80  # columns of a table of files
 _NAME = 30  # columns for a file, where nothing is cut

@@ -1,13 +1,23 @@
-"""A program that was watched, as text with the verdict first."""
+"""A watched program as text with the verdict first: one run, or one for each failed call."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from qnnmem.programs.ledger import listed
-from qnnmem.programs.watch.summary import of_programmer
+from qnnmem.programs.watch.summary import amount, of_programmer
+from qnnmem.qnn.codes import code_name
 from qnnmem.report.table import Column, text_table
-from qnnmem.results.programs import FailedCall, LiveHandle, Stack, WatchResult, thinned
+from qnnmem.results.programs import (
+    FailEachResult,
+    FailedCall,
+    FailedRun,
+    LiveHandle,
+    Stack,
+    WatchResult,
+    thinned,
+)
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
@@ -155,3 +165,43 @@ def _functions(report: WatchResult) -> Iterator[str]:
     yield from text_table(_FUNCTIONS, cells)
     if len(rows) > _ROWS:
         yield f"and {counted(len(rows) - _ROWS, 'function')} more"
+
+
+def run_headline(run: FailedRun) -> str:
+    """One run in one line."""
+    where = f" at {run.place}" if run.place else ""
+    return shorten(f"call {run.call}{where}: {_end(run)}", 400)
+
+
+def _end(run: FailedRun) -> str:
+    if run.outcome == "crashed":
+        return f"crashed ({run.ended_by})"
+    if run.outcome == "leaked":
+        kinds = Counter(one.kind for one in run.leaked)
+        left = ", ".join(amount(kind, number) for kind, number in kinds.items())
+        return f"leaked {left} (exit code {run.exit_code})"
+    if run.outcome == "failed":
+        return f"failed with exit code {run.exit_code}"
+    return run.outcome
+
+
+def render_fail_each(report: FailEachResult) -> str:
+    """Verdict, then every run."""
+    return "\n".join([report.verdict, *_fail_each_lines(report)]) + "\n"
+
+
+def _fail_each_lines(report: FailEachResult) -> Iterator[str]:
+    yield f"code       {report.code} {code_name(report.code)}"
+    yield f"usually    exit code {report.exit_code}, {counted(report.calls, 'call')}"
+    if report.calls > len(report.runs):
+        tried = counted(len(report.runs), "call")
+        yield f"note: {tried} of {report.calls:,} failed in turn, from the first on"
+    for run in report.runs:
+        yield run_headline(run)
+        for one in run.leaked[:5]:
+            where = f" at {one.place}" if one.place else ""
+            yield shorten(f"    {one.kind} made by {one.made_by}{where}", 300)
+        if run.last_line:
+            yield f"    last line  {printable(run.last_line)}"
+    if any(run.outcome == "exited 0" for run in report.runs):
+        yield "exited 0: the program fell back to something else, or did not notice the failure"

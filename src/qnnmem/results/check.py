@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from qnnmem.results.diff import SubjectChange
+from qnnmem.results.diff import PoolChange, SubjectChange
 from qnnmem.results.result import Count, Result, SchemaDocument, describe
 
 ExitCode = Literal[0, 1, 2, 3]
@@ -82,6 +82,16 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
         describe("Against the baseline; null where that does not have the model."),
     ] = None
     seconds: Annotated[float, Meta(ge=0)] = 0.0
+
+    @property
+    def grown(self) -> tuple[PoolChange, ...]:
+        """Pools that grew by more than is allowed."""
+        return tuple(one for one in self.change.pools if one.worse) if self.change else ()
+
+    @property
+    def broken(self) -> tuple[PoolCheck, ...]:
+        """Budgets and limits that do not hold."""
+        return tuple(one for one in self.checks if one.fits is False)
 
 
 class CheckCounts(Struct, frozen=True):

@@ -10,7 +10,13 @@ from typing import Annotated, Literal, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from qnnmem.qnn.tensor import ScaleOffset, TensorInfo
+from qnnmem.qnn.tensor import (
+    DataTypeName,
+    ScaleOffset,
+    TensorDescription,
+    TensorInfo,
+    TensorTypeName,
+)
 from qnnmem.results.result import Count, Result, describe
 from qnnmem.text import counted
 
@@ -68,17 +74,15 @@ class VendorEncoding(Struct, frozen=True, rename="camel"):
         return cls("QNN_DEFINITION_DEFINED", "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", pair)
 
 
-class VendorTensorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+class VendorTensorInfo(  # type: ignore[misc]
+    TensorDescription[TensorTypeName, DataTypeName], frozen=True, kw_only=True, rename="camel"
+):
     """A tensor as the vendor's tool describes it."""
 
-    id: Count = 0
-    name: str
-    type: Annotated[str, Meta(pattern="^QNN_TENSOR_TYPE_[A-Z_]+$")] = "QNN_TENSOR_TYPE_UNDEFINED"
+    data_type: DataTypeName = field(name="dataType")  # inherited fields keep their names in JSON
     data_format: Literal[0] = 0  # QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER
-    data_type: Annotated[str, Meta(pattern="^QNN_DATATYPE_[A-Z0-9_]+$")]
     quantize_params: VendorEncoding | None = None
     rank: Count = 0
-    dimensions: tuple[Count, ...] = ()
     mem_type: Annotated[str, Meta(pattern="^QNN_TENSORMEMTYPE_[A-Z_]+$")] | UnsetType = UNSET
 
 

@@ -7,12 +7,14 @@ from typing import Annotated
 from msgspec import Struct, field
 
 from qnnmem.qnn.graph import OpDescription
-from qnnmem.qnn.tensor import Quantization, TensorDescription
+from qnnmem.qnn.tensor import DataTypeName, Quantization, TensorDescription, TensorTypeName
 from qnnmem.results.result import Count, Result, describe
 from qnnmem.text import counted
 
 
-class DlcTensor(TensorDescription[str, str], frozen=True, kw_only=True):  # type: ignore[misc]
+class DlcTensor(  # type: ignore[misc]
+    TensorDescription[TensorTypeName, DataTypeName], frozen=True, kw_only=True
+):
     """A tensor of a graph; its type QNN_TENSOR_TYPE_APP_WRITE is an input."""
 
     bytes: Annotated[Count, describe("Bytes of its elements.")]

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 
 from qnnmem.provenance import Sourced
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.footprint import BillItem, SizeRange
 from qnnmem.results.result import Difference, Result, describe
-from qnnmem.results.several import FileCounts, RefusedFile, SeveralFiles, worst_code
 
 FitAnswer = Literal["fits", "does-not-fit", "cannot-tell"]
 _NAMES: Mapping[bool | None, FitAnswer] = {
@@ -215,26 +215,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
     """Whether several files fit, each as it would be alone."""
 
+    listed = "answers"
     answers: Annotated[
         tuple[FitResult, ...], describe("The result of each file with an answer, in order.")
     ]
-
-    @property
-    def each(self) -> tuple[FitResult, ...]:
-        """The result of each file."""
-        return self.answers
-
-    @classmethod
-    def of(cls, rows: Iterable[FitResult | RefusedFile]) -> FitsResult:
-        """Join the results of several files."""
-        listed = tuple(rows)
-        answers = tuple(row for row in listed if isinstance(row, FitResult))
-        refused = tuple(row for row in listed if isinstance(row, RefusedFile))
-        counts = FileCounts.of([one.fits for one in answers], len(refused))
-        return cls(
-            fits=counts.all_fit,
-            exit_code=worst_code(row.exit_code for row in listed),
-            counts=counts,
-            answers=answers,
-            refused=refused,
-        )

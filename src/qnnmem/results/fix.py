@@ -7,12 +7,19 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.plan import PlanMap
 from qnnmem.results.result import Count, Positive, Result, describe
-from qnnmem.results.several import SeveralFiles
 
 # How far results are off; null where a number became NaN or infinite, which JSON cannot say.
 Gap = Annotated[float, Meta(ge=0)] | None
+LargestGap = Annotated[
+    Gap, describe("Largest difference; null where a number became NaN or infinite.")
+]
+RelativeGap = Annotated[
+    Gap, describe("The largest difference as part of the output's largest value.")
+]
+OverBudget = Annotated[tuple[str, ...], describe("Pools that are over their limits.")]
 
 
 def finite(number: float) -> float | None:
@@ -24,12 +31,8 @@ class OutputDifference(Struct, frozen=True):
     """An output that differs from that of the model as it was."""
 
     name: Annotated[str, describe("Name of the output.")]
-    largest_difference: Annotated[
-        Gap, describe("Largest difference; null where a number became NaN or infinite.")
-    ]
-    relative_difference: Annotated[
-        Gap, describe("The largest difference as part of the output's largest value.")
-    ]
+    largest_difference: LargestGap
+    relative_difference: RelativeGap
     signal_to_noise_db: Annotated[
         float | None, describe("Signal to noise in decibels; null where it is not defined.")
     ]
@@ -42,12 +45,8 @@ class LevelDifference(Struct, frozen=True):
         str, Meta(pattern="^(basic|extended|all)$"), describe("The optimisation level.")
     ]
     identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
-    largest_difference: Annotated[
-        Gap, describe("Largest difference; null where a number became NaN or infinite.")
-    ]
-    relative_difference: Annotated[
-        Gap, describe("The largest difference as part of the output's largest value.")
-    ]
+    largest_difference: LargestGap
+    relative_difference: RelativeGap
 
 
 class RemedyTrial(Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
     bytes: Annotated[Count | None, describe("Bytes needed; null where the judge could not say.")]
     limit_bytes: Annotated[Count | None, describe("Limit of the pool in bytes.")] = None
     fits: Annotated[bool | None, describe("Whether every limit holds; null without one.")]
-    over_budget: Annotated[tuple[str, ...], describe("Pools that are over their limits.")] = ()
+    over_budget: OverBudget = ()
     missing_bytes: Annotated[Count, describe("Bytes over all limits together.")] = 0
     why: Annotated[
         str, describe("Why it does not fit, where that is not a matter of the bytes.")
@@ -73,12 +72,8 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
         describe("Whether results may differ; what differs without it does not count."),
     ] = False
     samples: Annotated[Count, describe("On how many samples results were compared.")] = 0
-    largest_difference: Annotated[
-        Gap, describe("Largest difference; null where a number became NaN or infinite.")
-    ] = 0.0
-    relative_difference: Annotated[
-        Gap, describe("The largest difference as part of the output's largest value.")
-    ] = 0.0
+    largest_difference: LargestGap = 0.0
+    relative_difference: RelativeGap = 0.0
     outputs: Annotated[
         tuple[OutputDifference, ...], describe("Outputs that differ, and how far.")
     ] = ()
@@ -155,9 +150,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
     largest_difference: Annotated[
         Gap, describe("To the model as it was; null where a number became NaN or infinite.")
     ]
-    relative_difference: Annotated[
-        Gap, describe("The largest difference as part of the output's largest value.")
-    ]
+    relative_difference: RelativeGap
     planned_difference: Annotated[Gap, describe("Difference of planned memory to the CPU.")]
     nans: Annotated[Count, describe("Elements that are NaN.")]
     infinities: Annotated[Count, describe("Elements that are infinite.")]
@@ -230,7 +223,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     before_bytes: Annotated[Count | None, describe("Bytes of the model as it is.")] = None
     after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
     limit_bytes: Annotated[Count | None, describe("Limit of these bytes.")] = None
-    over_budget: Annotated[tuple[str, ...], describe("Pools that are over their limits.")] = ()
+    over_budget: OverBudget = ()
     total_bytes: Annotated[
         Count | None,
         describe("Bytes of everything at the worst moment of a run; null where it is not known."),
@@ -307,9 +300,5 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
 class FixedModels(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fixes/1"):
     """What became of several models that were to need less memory."""
 
+    listed = "results"
     results: Annotated[tuple[FixedModel, ...], describe("The result of each model, in order.")]
-
-    @property
-    def each(self) -> tuple[FixedModel, ...]:
-        """The result of each model."""
-        return self.results

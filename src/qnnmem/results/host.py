@@ -19,16 +19,23 @@ class HostVerdict(Enum):
     NOT_KNOWN = "not_known"
 
 
-class HostCheck(Struct, frozen=True):
+class Outcome(Struct, frozen=True):
+    """What was found of one thing, how it stands, and what to do about it."""
+
+    found: Annotated[str, Meta(min_length=1)]
+    verdict: HostVerdict
+    action: Annotated[str, describe("What to do; empty where nothing is.")] = ""
+    origin: Annotated[Origin, describe("Reported: the machine's own word about itself.")] = (
+        Origin.MEASURED
+    )
+
+
+class HostCheck(Outcome, frozen=True, kw_only=True):
     """One thing that can be in the way."""
 
     id: Annotated[str, Meta(pattern="^[a-z]+$")]
     name: str
-    verdict: HostVerdict
-    found: Annotated[str, Meta(min_length=1)]
     why: Annotated[str, Meta(min_length=1), describe("Why it matters.")]
-    action: Annotated[str, describe("What to do; empty where nothing is.")]
-    origin: Origin
     concerns_cause: Annotated[bool, describe("Whether it is about a cause in `causes`.")] = False
 
 

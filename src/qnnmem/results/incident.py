@@ -34,6 +34,34 @@ Verdict = Annotated[
 ]
 
 
+class EntryTitle(msgspec.Struct, frozen=True):
+    """An entry of the knowledge base by its name and what it concludes."""
+
+    id: Annotated[
+        str,
+        describe("Name of the entry."),
+        Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9-]{0,63}$"}),
+    ]
+    title: Annotated[str, describe("The diagnosis in one line.")]
+    cause: Annotated[str, describe("The cause, one of a closed set.")]
+    stage: Stage
+
+
+class EntryFacts(EntryTitle, frozen=True, kw_only=True):
+    """What an entry says besides how it is recognised."""
+
+    verdict: Verdict = "cause"
+    confidence: Confidence = "high"
+    own: Annotated[
+        bool, describe("Whether it is a team's entry, which speaks before the built-in ones.")
+    ] = False
+    documented: Annotated[
+        bool, describe("Whether it is known from its sources only: no stored log shows it.")
+    ] = False
+    remedies: Annotated[tuple[str, ...], describe("What to do, the first thing first.")] = ()
+    sources: Annotated[tuple[str, ...], describe("Where this is known from.")] = ()
+
+
 class Candidate(msgspec.Struct, frozen=True):
     """A cause and how likely it is, from 0 to 1."""
 

@@ -49,6 +49,16 @@ class FrameWindow(Struct, frozen=True):
     padding: Annotated[Count, describe("Zero frames that count as present at the start.")]
     reset: Annotated[str | None, describe("Input that empties the window when true.")]
 
+    def step(self, present: int) -> tuple[int, bool]:
+        """Frames left after one more execute, and whether that execute has a result.
+
+        `present` is `padding` at the start and after a reset. Without a result, execute
+        returns 6038.
+        """
+        now = min(present + self.frames, self.size)
+        full = now == self.size
+        return (self.size - self.stride if full else now), full or not self.blocking
+
 
 class InspectedBuffer(Struct, frozen=True, kw_only=True):
     """A stretch of a pool that one tensor and its views hold for a while."""
@@ -64,18 +74,23 @@ class InspectedBuffer(Struct, frozen=True, kw_only=True):
     aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
 
 
-class InspectedGraph(Struct, frozen=True, kw_only=True):
-    """A graph of a binary."""
+class BinaryGraph(Struct, frozen=True, kw_only=True):
+    """What is said of every graph of a binary."""
 
     name: Annotated[str, describe("Name of the graph.")]
     ops: Annotated[Count, describe("Number of ops.")] = 0
     float_ops: Annotated[Count, describe("Ops that compute in floating point.")] = 0
-    program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
-    in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
-    align: Annotated[Positive, describe("Alignment of starts and sizes in bytes.")] = 1
     io: Annotated[
         Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
     ]
+
+
+class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
+    """A graph of a binary with the place of everything."""
+
+    program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
+    in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
+    align: Annotated[Positive, describe("Alignment of starts and sizes in bytes.")] = 1
     pools: Annotated[
         dict[str, Count], describe("Bytes of each pool; io only where it is outside of scratch.")
     ]

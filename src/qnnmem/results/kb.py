@@ -1,4 +1,4 @@
-"""The doctor's knowledge base: its entries, and whether they keep what they promise."""
+"""The doctor's knowledge base: its entries, whether they keep what they promise, error codes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,13 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from qnnmem.results.incident import Confidence, Share, Stage, Verdict
+from qnnmem.results.incident import EntryFacts, EntryTitle, Share
 from qnnmem.results.result import Count, Result, describe
 
 
-class KbEntry(Struct, frozen=True):
-    """An entry of the knowledge base."""
+class KbEntry(EntryFacts, frozen=True, kw_only=True):
+    """An entry of the knowledge base, as it is listed."""
 
-    id: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,63}$"), describe("Name of the entry.")]
-    title: Annotated[str, describe("The diagnosis in one line.")]
-    stage: Stage
-    cause: Annotated[str, describe("The cause, one of a closed set.")]
-    verdict: Verdict
-    confidence: Confidence
-    own: Annotated[
-        bool, describe("Whether it is a team's entry, which speaks before the built-in ones.")
-    ]
-    documented: Annotated[
-        bool, describe("Whether it is known from its sources only: no stored log shows it.")
-    ]
-    remedies: Annotated[tuple[str, ...], describe("What to do, the first thing first.")]
-    sources: Annotated[tuple[str, ...], describe("Where this is known from.")]
     lines: Annotated[tuple[str, ...], describe("Line templates by which it is recognised.")]
     score: Annotated[
         Share | UnsetType,
@@ -70,3 +56,67 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
     documented: Annotated[Count, describe("Entries without a stored log, which say so.")]
     findings: Annotated[tuple[EntryFinding, ...], describe("What is wrong.")]
     notes: Annotated[tuple[EntryFinding, ...], describe("Worth knowing, but not wrong.")]
+
+
+class CodeMeaning(Struct, frozen=True):
+    """One meaning of a code, and its diagnoses."""
+
+    code: Annotated[int, describe("The number.")]
+    hex: Annotated[str, Meta(pattern="^-?0x[0-9a-f]+$"), describe("The number in hexadecimal.")]
+    name: Annotated[str, describe("Name of the constant.")]
+    family: Annotated[
+        str, describe("Table that the number belongs to, e.g. qnn, fastrpc, errno or prepare.")
+    ]
+    component: Annotated[str, describe("Who returns it.")]
+    meaning: Annotated[str, describe("What the name says.")]
+    aliases: Annotated[tuple[str, ...], describe("Other names of the same constant.")]
+    also_written: Annotated[tuple[str, ...], describe("Other spellings seen in logs.")]
+    in_practice: Annotated[
+        str, describe("What it means in practice; empty when nothing is known beyond the name.")
+    ]
+    not_what_it_says: Annotated[
+        str,
+        describe(
+            "What the name suggests and the code does not mean; empty where that is not an issue."
+        ),
+    ]
+    look_for: Annotated[tuple[str, ...], describe("What to look for above the line with the code.")]
+    entries: Annotated[
+        tuple[EntryTitle, ...],
+        describe("Diagnoses that test or show the code, those that name a cause first."),
+    ]
+
+
+class NearCode(Struct, frozen=True):
+    """A code beside one that no table has."""
+
+    code: int
+    name: str
+
+
+class Explanation(Struct, frozen=True):
+    """Everything about one question."""
+
+    asked: Annotated[str, describe("The question as it was typed.")]
+    code: Annotated[int | None, describe("The number; null for a name.")]
+    known: Annotated[bool, describe("Whether a table has it.")]
+    nearest_range: Annotated[
+        str, describe("Component whose numbers are near it when no table has it, else empty.")
+    ] = ""
+    near: Annotated[
+        tuple[NearCode, ...],
+        describe("The codes just below and above it in that range when no table has it."),
+    ] = ()
+    meanings: Annotated[
+        tuple[CodeMeaning, ...], describe("One for each component that uses the number.")
+    ] = ()
+
+
+class ExplainResult(Result, frozen=True, kw_only=True, tag="qnnmem.explain/1"):
+    """What error codes mean, and which diagnoses they belong to."""
+
+    codes: Annotated[
+        tuple[Explanation, ...],
+        Meta(min_length=1),
+        describe("One answer for each code that was asked for, in that order."),
+    ]

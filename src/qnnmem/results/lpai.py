@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from qnnmem.results.result import Count, Result, describe
 
@@ -16,18 +16,18 @@ class RuleCode(Struct, frozen=True):
     name: Annotated[str, describe("QNN's name.")]
 
 
-class DescribedRule(Struct, frozen=True, kw_only=True):
+class Rule(Struct, frozen=True, kw_only=True):
     """One rule that a client has to keep, its codes with their names."""
 
     id: Annotated[str, describe("Id as messages name it.")]
     title: Annotated[str, describe("The rule itself.")]
     consequence: Annotated[str, describe("What is publicly said about breaking it.")]
-    codes: Annotated[
+    named_codes: Annotated[
         tuple[RuleCode, ...],
         describe(
             "QNN codes that this runtime answers with; empty where it leaves a finding instead."
         ),
-    ]
+    ] = field(name="codes")
     mark: Annotated[
         str,
         Meta(pattern="^[DPIC]$"),
@@ -38,11 +38,16 @@ class DescribedRule(Struct, frozen=True, kw_only=True):
     source: Annotated[str, describe("Where it is said.")]
     cure: Annotated[str, describe("What to do about it.")]
 
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The codes without their names."""
+        return tuple(one.code for one in self.named_codes)
+
 
 class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
     """Rules of the LPAI memory contract, as `qnnmem lpai rules --json` prints them."""
 
-    rules: Annotated[tuple[DescribedRule, ...], describe("The rules.")]
+    rules: Annotated[tuple[Rule, ...], describe("The rules.")]
 
 
 class Choice(Struct, frozen=True):

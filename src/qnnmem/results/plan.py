@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from qnnmem.results.files import SeveralFiles
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.results.result import Count, Difference, Positive, Result, describe
-from qnnmem.results.several import SeveralFiles
 
 BufferPool = Annotated[str, Meta(pattern="^(scratch|persistent|io)$")]
 BudgetPool = Annotated[str, Meta(pattern="^(scratch|persistent|io|constants|tcm)$")]
@@ -382,9 +382,5 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 class PlansResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.plans/1"):
     """The memory plans of several files."""
 
+    listed = "plans"
     plans: Annotated[tuple[PlanResult, ...], describe("The plan of each file that was planned.")]
-
-    @property
-    def each(self) -> tuple[PlanResult, ...]:
-        """The result of each file."""
-        return self.plans

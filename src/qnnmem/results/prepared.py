@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from qnnmem.results.inspect import BinaryGraph
 from qnnmem.results.proof import ProofScope
 from qnnmem.results.result import Count, Result, describe
 
 Width = Annotated[int, Meta(ge=8, le=16, multiple_of=8)]
-# Share of the largest output; null where it is without bound, which JSON cannot say.
+# Share of the largest output; null where it is without bound.
 OutputError = Annotated[float, Meta(ge=0)] | None
+LARGE_ERROR = 0.2  # of an output's largest value; beyond it results say little
 
 
-class TriedWidths(Struct, frozen=True):
+def finite(error: float) -> float | None:
+    """An error as results hold it: None where it is without bound, which JSON cannot say."""
+    return error if math.isfinite(error) else None
+
+
+def percent(error: float | None) -> str:
+    """An error as a share of the largest output."""
+    if error is None:
+        return "∞ times"
+    return f"{error:.3g} times" if error >= 10 else f"{error:.1%}"
+
+
+class TriedWidths(Struct, frozen=True, order=True):
     """The error of the same model on the same samples with other widths."""
 
     bits: Annotated[Width, describe("Bits of activations.")]
@@ -36,22 +51,42 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
     made_up_samples: Annotated[bool, describe("Whether the samples are random numbers.")]
     tried: Annotated[tuple[TriedWidths, ...], describe("Other widths that were tried.")]
 
+    @property
+    def sentence(self) -> str:
+        """How large the error is, on what."""
+        samples = "made-up samples" if self.made_up_samples else "the calibration samples"
+        widths = f"int{self.bits} with {self.weight_bits}-bit weights"
+        return f"{widths}: off by up to {percent(self.error)} of the largest output on {samples}"
 
-class PreparedGraph(Struct, frozen=True, kw_only=True):
-    """A graph of the binary."""
+    @property
+    def cures(self) -> tuple[TriedWidths, ...]:
+        """What was seen to help, narrow numbers first: each is at least twice as good as before.
 
-    name: Annotated[str, describe("Name of the graph.")]
-    ops: Annotated[Count, describe("Number of ops.")]
+        What leaves the error large is named only where nothing does better.
+        """
+        found: list[TriedWidths] = []
+        least = _bound(self.error)
+        enough = [tried for tried in self.tried if _bound(tried.error) <= LARGE_ERROR]
+        for tried in sorted(enough or self.tried):
+            if _bound(tried.error) < least / 2:
+                found.append(tried)
+                least = _bound(tried.error)
+        return tuple(found)
+
+
+def _bound(error: float | None) -> float:
+    return math.inf if error is None else error
+
+
+class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
+    """A graph of the binary and what is proven of its plan."""
+
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]
     proof: Annotated[ProofScope, describe("What scratch_bytes is minimal for.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
     io_bytes: Annotated[Count, describe("Bytes of inputs and outputs.")]
-    io: Annotated[
-        Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
-    ]
     executable: Annotated[bool, describe("Whether it has a program, not only a layout.")]
-    float_ops: Annotated[Count, describe("Ops that compute in floating point.")]
     tcm_bytes: Annotated[
         Count | None, describe("Bytes that binary and IO take of TCM; null for a layout.")
     ]

@@ -15,6 +15,7 @@ from qnnmem.struct_types import ready
 from qnnmem.text import quote
 
 Kind = TypeVar("Kind", bound=SchemaDocument)
+Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
@@ -24,8 +25,8 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.check/1": "check.CheckResult",
     "qnnmem.diff/1": "diff.DiffResult",
     "qnnmem.doctor/1": "doctor.DoctorResult",
-    "qnnmem.error/1": "error.ErrorResult",
-    "qnnmem.explain/1": "explain.ExplainResult",
+    "qnnmem.error/1": "result.ErrorResult",
+    "qnnmem.explain/1": "kb.ExplainResult",
     "qnnmem.fail-each/1": "programs.FailEachResult",
     "qnnmem.fit/1": "fit.FitResult",
     "qnnmem.fits/1": "fit.FitsResult",
@@ -52,7 +53,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.socs/1": "socs.SocsResult",
     "qnnmem.sweep/1": "sweep.SweepResult",
     "qnnmem.watch/1": "programs.WatchResult",
-    "qnnmem.written/1": "written.WrittenResult",
+    "qnnmem.written/1": "files.WrittenResult",
 }
 # Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
 _DOCUMENTS: Mapping[str, str] = {
@@ -68,18 +69,19 @@ def result_types() -> tuple[type[SchemaDocument], ...]:
 
 def result_type(name: str) -> type[SchemaDocument]:
     """The type of a schema; KeyError for a name that is none."""
-    module, _, kind = _TYPES[name].rpartition(".")
-    found: type[SchemaDocument] = getattr(import_module(f"qnnmem.results.{module}"), kind)
+    found: type[SchemaDocument] = _imported(_TYPES[name])
     return found
 
 
 def document_type(name: str) -> type[msgspec.Struct]:
     """The type of the whole JSON text: the result's own, or a vendor's nesting around it."""
-    if name not in _DOCUMENTS:
-        return result_type(name)
-    module, _, kind = _DOCUMENTS[name].rpartition(".")
-    found: type[msgspec.Struct] = getattr(import_module(f"qnnmem.results.{module}"), kind)
+    found: type[msgspec.Struct] = _imported(_DOCUMENTS.get(name) or _TYPES[name])
     return found
+
+
+def _imported(place: str) -> Any:
+    module, _, kind = place.rpartition(".")
+    return getattr(import_module(f"qnnmem.results.{module}"), kind)
 
 
 def schema_in(values: Any) -> str | None:
@@ -102,12 +104,24 @@ def read_result(values: Any, where: str) -> SchemaDocument:
     return read_as(_ours(values), where, result_type(name))
 
 
+def read_document(values: Any, where: str) -> msgspec.Struct:
+    """The result in values decoded from JSON, with the vendor's nesting around it if it has one."""
+    name = schema_in(values)
+    if name is None or name not in _DOCUMENTS:
+        return read_result(values, where)
+    return _converted(values, where, document_type(name), name)
+
+
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
     """The result of a known type in values decoded from JSON; UsageError where there is none."""
     name = schema_name(kind)
     if isinstance(values, Mapping) and issubclass(kind, Result):
         # The default of the type names this version, which did not write the result.
         values = {"tool": "", **values}
+    return _converted(values, where, kind, name)
+
+
+def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decoded:
     try:
         return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write

@@ -64,3 +64,17 @@ class SourcedNumber(Struct, frozen=True):
     def of(cls, number: Sourced) -> Self:
         """Take over a number of the domain."""
         return cls(number.value, number.origin, number.source)
+
+    @property
+    def sourced(self) -> Sourced:
+        """The number as the domain has it."""
+        return Sourced(self.value, self.origin, self.source)
+
+
+class ErrorResult(Result, frozen=True, kw_only=True, tag="qnnmem.error/1"):
+    """What a verb prints in place of its result when JSON was asked for and there is none."""
+
+    error: Annotated[
+        str, Meta(min_length=1), describe("The sentence that standard error has, too.")
+    ]
+    exit_code: Annotated[int, Meta(ge=1), describe("Exit code of the command.")]

@@ -4,31 +4,53 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from qnnmem.provenance import Sourced
 from qnnmem.results.result import Count, Result, SourcedNumber, describe
 
+_MIB = 1 << 20
 
-class SocFacts(Struct, frozen=True, kw_only=True):
+
+class Soc(Struct, frozen=True, kw_only=True):
     """One name of a SoC; several names may share an id."""
 
     name: str
     marketing_name: str
     model_id: Annotated[Count, describe("QNN's `soc_model`.")]
     arch: Annotated[Count | None, describe("Version of Hexagon, such as 75.")]
-    htp: Annotated[bool, describe("Whether the HTP backend can compile for it.")]
-    vtcm_bytes: Annotated[SourcedNumber | None, describe("Largest VTCM of a graph.")]
-    compile_limit_bytes: Annotated[
+    has_htp: Annotated[bool, describe("Whether the HTP backend can compile for it.")] = field(
+        name="htp"
+    )
+    vtcm_size: Annotated[SourcedNumber | None, describe("Largest VTCM of a graph.")] = field(
+        name="vtcm_bytes"
+    )
+    graph_limit: Annotated[
         SourcedNumber | None, describe("Bytes that one graph may be estimated at.")
-    ]
+    ] = field(name="compile_limit_bytes")
     fp16: Annotated[bool | None, describe("Whether a float model compiles.")]
     fp16_source: Annotated[str, describe("How that was found out.")] = ""
     source: str
     library_name: Annotated[str, describe("What the library calls this id.")]
     note: str = ""
 
+    @property
+    def vtcm_bytes(self) -> Sourced | None:
+        """Largest VTCM of a graph in bytes."""
+        return None if self.vtcm_size is None else self.vtcm_size.sourced
+
+    @property
+    def vtcm_mb(self) -> int | None:
+        """Largest VTCM of a graph in MiB."""
+        return None if self.vtcm_size is None else self.vtcm_size.value // _MIB
+
+    @property
+    def compile_limit(self) -> Sourced | None:
+        """Bytes that one graph may be estimated at."""
+        return None if self.graph_limit is None else self.graph_limit.sourced
+
 
 class SocsResult(Result, frozen=True, kw_only=True, tag="qnnmem.socs/1"):
     """A table of SoCs."""
 
-    socs: tuple[SocFacts, ...]
+    socs: tuple[Soc, ...]

@@ -20,7 +20,7 @@ class TcmLimits:
 
 @cache
 def tcm_pool() -> TcmLimits:
-    """Size and allocation limit of the TCM pool."""
+    """Return the size and allocation limit of the TCM pool."""
     facts = tomllib.loads(files(__package__).joinpath("lpai.toml").read_text("utf-8"))["tcm"]
     origin, source = Origin(facts["origin"]), facts["source"]
     return TcmLimits(

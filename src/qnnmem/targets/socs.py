@@ -1,22 +1,21 @@
-"""The SoCs that QNN names, and what its HTP compiler answers about each."""
+"""The SoCs that QNN names, how people write those names, and the HTP limits of each SoC."""
 
 from __future__ import annotations
 
 import csv
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.targets.names import hexagon_version, meant, model_id, near, spellings
+from qnnmem.results.result import SourcedNumber
+from qnnmem.results.socs import Soc as Soc
 from qnnmem.text import quote
-
-if TYPE_CHECKING:
-    from qnnmem.results.socs import SocFacts, SocsResult
 
 MIB = 1 << 20
 PD_BUDGET = "process domain budget"
@@ -31,51 +30,15 @@ _ANSWERS = {
 _LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Soc:
-    """One name of a SoC; several names may share a `model_id`."""
-
-    name: str
-    marketing_name: str
-    model_id: int
-    arch: int | None  # Hexagon version, e.g. 75
-    vtcm_mb: Sourced | None  # largest VTCM of a graph, in MiB; None where there is no HTP
-    compile_limit: Sourced | None  # bytes that one graph may be estimated at
-    fp16: bool | None  # whether a float model compiles
-    source: str
-    library_name: str = ""  # what the library calls this id, where that is another name
-    note: str = ""
-
-    @property
-    def has_htp(self) -> bool:
-        """Whether the HTP backend can compile for it."""
-        return self.vtcm_mb is not None
-
-    @property
-    def fp16_source(self) -> str:
-        """How it was found out whether it computes in FP16."""
-        if self.fp16 is None:
-            return ""
-        seen = "compiles" if self.fp16 else "is refused"
-        return f"{_LIBRARY}: a small model of floats {seen} for id {self.model_id}"
-
-    @property
-    def vtcm_bytes(self) -> Sourced | None:
-        """Largest VTCM of a graph in bytes."""
-        if self.vtcm_mb is None:
-            return None
-        return Sourced(self.vtcm_mb.value * MIB, self.vtcm_mb.origin, self.vtcm_mb.source)
-
-
 @cache
 def socs() -> tuple[Soc, ...]:
-    """Every SoC known here, sorted by name."""
+    """Return all known SoCs, sorted by name."""
     text = files(__package__).joinpath("socs.csv").read_text("utf-8")
     return tuple(_soc(row) for row in csv.DictReader(text.splitlines()))
 
 
 def find_soc(text: str) -> Soc:
-    """The HTP target meant by `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case."""
+    """Return the HTP target meant by `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case."""
     found = _find(text)
     if found is None:
         raise _unknown(text)
@@ -86,13 +49,13 @@ def find_soc(text: str) -> Soc:
 
 
 def soc_by_id(model_id: int) -> Soc | None:
-    """The SoC of an id under the name that the library uses; None for an unknown id."""
+    """Return the SoC of an id under the name that the library uses; None for an unknown id."""
     named = [soc for soc in socs() if soc.model_id == model_id]
-    return min(named, key=lambda soc: (soc.library_name != "", soc.name), default=None)
+    return min(named, key=lambda soc: (soc.library_name != soc.name, soc.name), default=None)
 
 
 def any_soc(text: str) -> Soc:
-    """The SoC meant by a text, whether or not it has an HTP."""
+    """Return the SoC meant by a text, whether or not it has an HTP."""
     found = _find(text)
     if found is None:
         raise _unknown(text)
@@ -100,13 +63,13 @@ def any_soc(text: str) -> Soc:
 
 
 def pd_budget() -> Sourced:
-    """Bytes that the contexts in one process domain may be estimated at together."""
+    """Return the limit on the estimated bytes of all contexts in one process domain."""
     facts = _facts()["process_domain"]
     return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
 
 
 def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
-    """What bounds every model on a SoC, by name."""
+    """Return the named limits of every model on a SoC."""
     named = (
         (f"compile limit of {soc.name}", soc.compile_limit),
         (PD_BUDGET, pd_budget()),
@@ -116,7 +79,7 @@ def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
 
 
 def htp_constant(section: str, name: str) -> Sourced:
-    """A measured constant of the HTP backend, e.g. `("io", "unit")`."""
+    """Return a measured constant of the HTP backend, e.g. `("io", "unit")`."""
     facts = _facts()[section][name]
     return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
 
@@ -128,22 +91,27 @@ def _facts() -> Mapping[str, Any]:
 
 def _soc(row: Mapping[str, str]) -> Soc:
     asked = _ANSWERS[row["answer"]]
+    fp16 = {"yes": True, "no": False, "": None}[row["fp16"]]
+    seen = "compiles" if fp16 else "is refused"
+    tried = f"{_LIBRARY}: a small model of floats {seen} for id {row['model_id']}"
     return Soc(
-        row["name"],
-        row["marketing_name"],
-        int(row["model_id"]),
-        int(row["arch"]) if row["arch"] else None,
-        _measured(row["vtcm_mb"], 1, asked),
-        _measured(row["compile_limit_mib"], MIB, asked),
-        {"yes": True, "no": False, "": None}[row["fp16"]],
-        f"{asked}; {_ID_FROM[row['id_from']]}",
-        row["library_name"],
-        row["note"],
+        name=row["name"],
+        marketing_name=row["marketing_name"],
+        model_id=int(row["model_id"]),
+        arch=int(row["arch"]) if row["arch"] else None,
+        has_htp=bool(row["vtcm_mb"]),
+        vtcm_size=_measured(row["vtcm_mb"], asked),
+        graph_limit=_measured(row["compile_limit_mib"], asked),
+        fp16=fp16,
+        fp16_source="" if fp16 is None else tried,
+        source=f"{asked}; {_ID_FROM[row['id_from']]}",
+        library_name=row["library_name"] or row["name"],
+        note=row["note"],
     )
 
 
-def _measured(text: str, unit: int, source: str) -> Sourced | None:
-    return Sourced(int(text) * unit, Origin.MEASURED, source) if text else None
+def _measured(mib: str, source: str) -> SourcedNumber | None:
+    return SourcedNumber(int(mib) * MIB, Origin.MEASURED, source) if mib else None
 
 
 def _find(text: str) -> Soc | None:
@@ -160,7 +128,7 @@ def _spellings() -> Mapping[str, str]:
 
 
 def _unknown(text: str) -> UsageError:
-    """The error for a text that means no SoC, with those it may mean."""
+    """Return the error about an unknown SoC, with suggestions."""
     if of_version := with_hexagon(text):
         known = sorted(of_version, key=_fame)
         listed = ", ".join(soc.name for soc in known[:_LISTED])
@@ -175,13 +143,12 @@ def _unknown(text: str) -> UsageError:
 
 
 def _fame(soc: Soc) -> tuple[bool, int, str]:
-    """Puts those first that most people mean: the large ones that are sold under a name."""
-    vtcm = 0 if soc.vtcm_mb is None else soc.vtcm_mb.value
-    return not soc.marketing_name.startswith("Snapdragon"), -vtcm, soc.name
+    """Return the sort key: large SoCs with a marketing name first."""
+    return not soc.marketing_name.startswith("Snapdragon"), -(soc.vtcm_mb or 0), soc.name
 
 
 def with_hexagon(text: str) -> tuple[Soc, ...]:
-    """The SoCs with the version of Hexagon that a text means, such as `v75`; none for others."""
+    """Return the SoCs with a Hexagon version such as `v75`; none for other texts."""
     version = hexagon_version(text)
     return tuple(soc for soc in socs() if version is not None and soc.arch == version)
 
@@ -192,29 +159,141 @@ def _shown(soc: Soc) -> str:
     return f"{soc.name} ({about})" if about else soc.name
 
 
-def socs_result(chosen: Iterable[Soc]) -> SocsResult:
-    """SoCs as they are written."""
-    from qnnmem.results.socs import SocsResult
+_LONGEST = 80  # characters of a text that are looked at
+_BRAND = re.compile(
+    r"qualcomm|snapdragon|dragonwing|\b(?:mobile|compute|platform|processor|chipset|automotive|"
+    r"soc|for galaxy)\b|[®™]"
+)
+_PLUS = re.compile(r"(?<=\d)\s*plus\b")
+_SHORT_GEN = re.compile(r"(?<=\d)(s|\+)?g(?=\d$)")  # 8g3, 8sg3
+_NOT_KEPT = re.compile(r"[^a-z0-9+]+")
+_PARENTHESIS = re.compile(r"\([^()]*\)")
+# A part number with the letters of a bin or a package behind it: SM8650-AB, QCS6490-1-AA.
+_PART = re.compile(r"([a-z]{2,4}\d{3,4}[a-z]{0,2})(?:[\s_./-].*|a[a-f]|[\s]*\(.*)")
+_ID = re.compile(r"(?:soc)?[\s_]*(?:id|model)?[\s_:=#]*([0-9]{1,5})")
+_ARCH = re.compile(
+    r"(?:qualcomm|hexagon|htp|npu|nsp|c?dsp|arch|tensor|processor|[\s_=:-])*v?(\d\d)"
+    r"(?:[\s_-]*(?:hexagon|htp|npu|nsp|c?dsp))?"
+)
+# What is not the name of a SoC and says much about which one is meant: boards, laptops' chips, and
+# what Android calls the platform.
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "rb3gen2": ("QCS6490",),
+    "rb3": ("QCS6490", "SDM845"),
+    "rb5": ("QRB5165",),
+    "rb2": ("QRB4210",),
+    "rubikpi3": ("QCS6490",),
+    "rubikpi": ("QCS6490",),
+    "x1e": ("SC8380XP",),
+    "x1p": ("SC8380XP", "SC8340XP"),
+    "xplus": ("SC8380XP", "SC8340XP"),
+    "kona": ("SM8250",),
+    "lahaina": ("SM8350",),
+    "taro": ("SM8450",),
+    "waipio": ("SM8450",),
+    "kalama": ("SM8550",),
+    "pineapple": ("SM8650",),
+    "lanai": ("SM8650",),
+    "sun": ("SM8750",),
+}
 
-    return SocsResult(socs=tuple(map(_soc_facts, chosen)))
+
+def plain(text: str) -> str:
+    """Return a name without brand, case and separators: `8gen3`."""
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("_", " ")
+    words = _PLUS.sub("+", _BRAND.sub(" ", folded))
+    bare = _NOT_KEPT.sub("", words)
+    return _SHORT_GEN.sub(lambda found: f"{found[1] or ''}gen", re.sub(r"^sd(?=\d)", "", bare))
 
 
-def _soc_facts(soc: Soc) -> SocFacts:
-    from qnnmem.results.result import SourcedNumber
-    from qnnmem.results.socs import SocFacts
+def spellings(marketing: Mapping[str, str]) -> Mapping[str, str]:
+    """Return SoC names by all their spellings; `marketing` maps names to marketing names."""
+    found = {plain(name): name for name in marketing}
+    for words in (lambda sold: (sold,), _derived):
+        for name, sold in marketing.items():
+            for word in words(sold):
+                found.setdefault(plain(word), name)
+    found.pop("", None)
+    return found
 
-    vtcm, limit = soc.vtcm_bytes, soc.compile_limit
-    return SocFacts(
-        name=soc.name,
-        marketing_name=soc.marketing_name,
-        model_id=soc.model_id,
-        arch=soc.arch,
-        htp=soc.has_htp,
-        vtcm_bytes=None if vtcm is None else SourcedNumber.of(vtcm),
-        compile_limit_bytes=None if limit is None else SourcedNumber.of(limit),
-        fp16=soc.fp16,
-        fp16_source=soc.fp16_source,
-        source=soc.source,
-        library_name=soc.library_name or soc.name,
-        note=soc.note,
-    )
+
+def _derived(sold: str) -> Iterator[str]:
+    """Yield parts of marketing names such as `Snapdragon 855 (SM8150)`."""
+    yield _PARENTHESIS.sub("", sold)
+    yield from sold.split(" / ")
+
+
+def meant(text: str, known: Mapping[str, str]) -> str | None:
+    """Return the SoC that a text names unambiguously, or None."""
+    text = text[:_LONGEST].strip()
+    if found := known.get(plain(text)):
+        return found
+    part = _PART.fullmatch(text.casefold())
+    tried = [part[1] if part else "", _PARENTHESIS.sub("", text)]
+    tried += (inside[1:-1] for inside in _PARENTHESIS.findall(text))
+    return next((known[plain(one)] for one in tried if plain(one) in known), None)
+
+
+def model_id(text: str) -> int | None:
+    """Return 57 for `57`, `id 57` or `soc_model: 57`."""
+    found = _ID.fullmatch(text[:_LONGEST].strip().casefold())
+    return int(found[1]) if found else None
+
+
+def hexagon_version(text: str) -> int | None:
+    """Return 75 for `v75`, `Hexagon v75` or `htp75`; a bare number is no version."""
+    text = text[:_LONGEST].strip().casefold()
+    found = _ARCH.fullmatch(text)
+    return int(found[1]) if found and not text.isdigit() and text.isascii() else None
+
+
+def near(text: str, known: Mapping[str, str], count: int = 4) -> tuple[str, ...]:
+    """Return SoCs that a text may mean, the likeliest first."""
+    wanted = plain(text[:_LONGEST])
+    tiers = (_elsewhere, _mistyped, _partly, _alike) if wanted else ()
+    found = (tuple(dict.fromkeys(tier(wanted, known))) for tier in tiers)
+    return next(filter(None, found), ())[:count]
+
+
+def _elsewhere(wanted: str, _known: Mapping[str, str]) -> Iterator[str]:
+    yield from next((to for word, to in _ELSEWHERE.items() if wanted.startswith(word)), ())
+
+
+def _mistyped(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
+    """Yield names with another prefix, two swapped characters or one wrong character."""
+    names = {plain(name): name for name in known.values()}
+    wanted = re.sub(r"(?<=\d)o", "0", wanted)
+    yield from filter(None, (names.get(wanted),))
+    digits = re.sub(r"\D", "", wanted)
+    if len(digits) > 2:
+        yield from (name for key, name in names.items() if re.sub(r"\D", "", key) == digits)
+    yield from (name for key, name in names.items() if _is_swapped(wanted, key))
+    yield from (name for key, name in names.items() if _differs_once(wanted, key))
+
+
+def _partly(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
+    if len(wanted) > 2:
+        yield from (name for key, name in known.items() if wanted in key)
+
+
+def _alike(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
+    from difflib import get_close_matches
+
+    yield from (known[key] for key in get_close_matches(wanted, known, n=3, cutoff=0.6))
+
+
+def _is_swapped(one: str, other: str) -> bool:
+    """True if the texts differ by one swap of neighbouring characters."""
+    apart = [at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
+    if len(one) != len(other) or len(apart) != 2 or apart[1] - apart[0] != 1:
+        return False
+    first, second = apart
+    return one[first] == other[second] and one[second] == other[first]
+
+
+def _differs_once(one: str, other: str) -> bool:
+    """Return whether the texts differ by one character."""
+    short, long = sorted((one, other), key=len)
+    if len(short) == len(long):
+        return sum(a != b for a, b in zip(one, other, strict=True)) == 1
+    return any(long[:at] + long[at + 1 :] == short for at in range(len(long)))

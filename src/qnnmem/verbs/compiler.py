@@ -48,7 +48,7 @@ def need_compiler(
         found = find_library()
     except NoCompiler as missing:
         from qnnmem.htp.compile.preflight import known_uncompiled
-        from qnnmem.report import uncompiled as report
+        from qnnmem.report import bill as report
 
         for line in report.facts(known_uncompiled(path, socs, options), at):
             missing.add_note(line)
@@ -61,19 +61,19 @@ def need_compiler(
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
     """Note what the file tells before a compile that may take long."""
-    from qnnmem.htp.compile.preflight import foreseen
-    from qnnmem.loader.onnx.backend_mark import other_backend_note
+    from qnnmem.htp.compile.preflight import preflight_warnings
+    from qnnmem.loader.onnx import other_backend_note
 
     if other := other_backend_note(path, "htp"):
         listener.note(f"note: {other}")
-    for sentence in foreseen(path, options):
+    for sentence in preflight_warnings(path, options):
         listener.note(f"warning: {sentence}")
 
 
 def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
     from qnnmem.htp.installed import compiler_exists
     from qnnmem.installation import sources
-    from qnnmem.report import uncompiled as report
+    from qnnmem.report import bill as report
 
     # A container sees the folder it is started in, and what is below.
     is_below = not path.is_absolute() and ".." not in path.parts

@@ -85,8 +85,8 @@ def check_fix(options: FixOptions) -> None:
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     """Fix one model, and write what it became."""
-    from qnnmem.fix.outputs import outputs_of
-    from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
+    from qnnmem.fix.fixed_model import outputs_of
+    from qnnmem.fix.parts.chain import FIRST_PART, MANIFEST
     from qnnmem.report.fix import next_commands
     from qnnmem.temporary_folder import temporary_folder
     from qnnmem.verbs.fix_folder import FixFolder, fix_folder
@@ -125,7 +125,7 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
 
 def _validated(result: FixResult, listener: ProgressListener) -> Validation:
     """The result run once more, output by output."""
-    from qnnmem.fix.proof.validate import validate
+    from qnnmem.fix.proof.prove import validate
 
     listener.say("validating")
     return validate(result.case, result.best.change)
@@ -296,7 +296,7 @@ def _written(
     """The files of a change, all or none."""
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
-    from qnnmem.report.fix_report import RunFacts, render_report
+    from qnnmem.report.fix import RunFacts, render_report
     from qnnmem.results.schema import encode
 
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)

@@ -65,7 +65,7 @@ class _FileGraphs(NamedTuple):
 
 def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlannedFile]:
     """Plan every graph of a file."""
-    from qnnmem.planner.from_options import limits_of, plan_with
+    from qnnmem.planner.model_plan import limits_of, plan_with
 
     if request.one_of_many and request.options.dims:
         request = _own_dims(request)
@@ -120,9 +120,8 @@ def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> Non
 
 def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     """Read every graph of a file, or the one with a name."""
-    from qnnmem.loader import kind_of
+    from qnnmem.loader import cached, kind_of, load_cached
     from qnnmem.loader.file_kind import is_library
-    from qnnmem.loader.model_cache import cached, load_cached
 
     library = is_library(path, trust=options.trust)
     kind = "library" if library else kind_of(path)
@@ -146,8 +145,8 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
 
 def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     from qnnmem.htp.plan_difference import compose_onnx
+    from qnnmem.loader import load_cached
     from qnnmem.loader.dlc import as_model, named_graph
-    from qnnmem.loader.model_cache import load_cached
     from qnnmem.targets.socs import find_soc
 
     sizes, graph = options.sizes, options.graph
@@ -185,8 +184,8 @@ def _with_remedies(
     import dataclasses
 
     from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.planned_file import Shortage, find_remedies, shortages
     from qnnmem.planner.pools import TCM
-    from qnnmem.planner.remedies import Shortage, find_remedies, shortages
 
     def tcm_need(plan: MemoryPlan) -> int:
         verdict = judge_plan(plan)

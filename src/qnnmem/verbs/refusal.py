@@ -27,7 +27,7 @@ def say_failure(
     """Return why there is no bill, binary or table, whichever is `missing`."""
     from dataclasses import replace
 
-    from qnnmem.report.compiled import render_failure
+    from qnnmem.report.bill import render_failure
 
     asked = Asked(failure.model, failure.soc, failure.options)
     said = replace(failure, why=own_words(failure.why, flags, asked))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _AHEAD = (
     *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.verbs.plan"),
-    *("qnnmem.report.plan", "qnnmem.planner.from_options", "qnnmem.workbench.job_verbs"),
+    *("qnnmem.report.plan", "qnnmem.planner.model_plan", "qnnmem.workbench.job_verbs"),
 )
 
 
@@ -82,7 +82,7 @@ class _Listener:
 
 def main() -> int:
     """Do one job after the other until the parent closes the pipe."""
-    from qnnmem.loader.model_cache import MODEL_CACHE
+    from qnnmem.loader import MODEL_CACHE
 
     limit = int(sys.argv[1])
     limit_memory(limit)

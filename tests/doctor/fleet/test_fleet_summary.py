@@ -13,7 +13,7 @@ from qnnmem.doctor.fleet.summary import BY, FleetSummary, group
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import UsageError
-from qnnmem.report import fleet
+from qnnmem.report.doctor import render_fleet
 
 HEAD = "03-17 16:13:01.123 %5d  1235 E QnnDsp: "
 ESTIMATE = "graph requires estimated allocation of %d KB, limit is 1000 KB\n"
@@ -81,7 +81,7 @@ def test_workers_give_the_same_groups(
 def test_the_table_has_a_line_for_each_row(streams: list[Stream], knowledge: Knowledge) -> None:
     """Counts and the range of the shortage are shown below a heading."""
     diagnosis = diagnose(streams, knowledge)
-    head, names, first, last = fleet.render_text(group(diagnosis, "device")).splitlines()
+    head, names, first, last = render_fleet(group(diagnosis, "device")).splitlines()
     diagnosis.close()
     assert head == "4 incidents by device"
     assert names.split()[:2] == ["device", "incidents"]
@@ -91,7 +91,7 @@ def test_the_table_has_a_line_for_each_row(streams: list[Stream], knowledge: Kno
 
 def test_nothing_to_group_is_said() -> None:
     """Healthy logs give no table."""
-    assert fleet.render_text(FleetSummary("cause", ())) == "no incidents\n"
+    assert render_fleet(FleetSummary("cause", ())) == "no incidents\n"
 
 
 def test_names_from_logs_cannot_steer_a_terminal(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -99,7 +99,7 @@ def test_names_from_logs_cannot_steer_a_terminal(tmp_path: Path, knowledge: Know
     path = tmp_path / "log"
     path.write_text(MODEL % "Pho\x07ne\x9b2J" + HEAD % 5 + ESTIMATE % 1500)
     diagnosis = diagnose([Stream((str(path),))], knowledge)
-    text = fleet.render_text(group(diagnosis, "device"))
+    text = render_fleet(group(diagnosis, "device"))
     diagnosis.close()
     assert "Pho\ufffdne\ufffd2J" in text
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from qnnmem.doctor.host.check import Outcome
 from qnnmem.doctor.host.look import Rights, Unseen
 from qnnmem.doctor.host.survey import Processor, Survey
 from qnnmem.provenance import Origin
-from qnnmem.results.host import HostVerdict
+from qnnmem.results.host import HostVerdict, Outcome
 from qnnmem.text import counted, shorten
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN

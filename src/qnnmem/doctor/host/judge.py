@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from qnnmem.doctor.host import dsp, libraries, memory, system
-from qnnmem.doctor.host.check import Outcome, Subject
 from qnnmem.doctor.host.look import Unseen
 from qnnmem.doctor.host.survey import Survey
-from qnnmem.results.host import HostCheck, HostResult, HostVerdict
+from qnnmem.results.host import HostCheck, HostResult, HostVerdict, Outcome
 from qnnmem.text import shorten
 
 _WIDE = 400  # characters of what was found
 _SHORT = ("mem_system_ram", "mem_unknown", "mem_leak", "mem_concurrency")
 _BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_buffer_cap")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One thing to check, why it matters, and the causes of failures that it concerns."""
+
+    id: str
+    name: str
+    why: str
+    causes: tuple[str, ...]
+
 
 CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
     (
@@ -162,13 +173,13 @@ def judge(seen: Survey) -> HostResult:
 
 def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
     return HostCheck(
-        subject.id,
-        subject.name,
-        outcome.verdict,
         shorten(outcome.found, _WIDE),
-        subject.why,
+        outcome.verdict,
         shorten(outcome.action, _WIDE),
         outcome.origin,
+        id=subject.id,
+        name=subject.name,
+        why=subject.why,
     )
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from qnnmem.doctor.host.check import Outcome
 from qnnmem.doctor.host.look import Unseen
 from qnnmem.doctor.host.survey import DSP_VARIABLES, HOST_VARIABLE, Names, Survey
 from qnnmem.doctor.host.system import chip
-from qnnmem.results.host import HostVerdict
+from qnnmem.results.host import HostVerdict, Outcome
 from qnnmem.text import counted, plain_or_quoted, shorten
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN

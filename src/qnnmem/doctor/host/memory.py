@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
-from qnnmem.doctor.host.check import Outcome
 from qnnmem.doctor.host.look import Unseen
 from qnnmem.doctor.host.survey import Survey
-from qnnmem.results.host import HostVerdict
+from qnnmem.results.host import HostVerdict, Outcome
 from qnnmem.text import counted
 from qnnmem.units import format_size
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from qnnmem.doctor.host.check import Outcome
 from qnnmem.doctor.host.look import Unseen
 from qnnmem.doctor.host.survey import Survey
 from qnnmem.provenance import Origin
-from qnnmem.results.host import HostVerdict
+from qnnmem.results.host import HostVerdict, Outcome
 from qnnmem.targets.socs import Soc, socs
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size

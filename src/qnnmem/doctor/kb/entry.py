@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from qnnmem.results.incident import EntryFacts
+
 STAGES = ("init", "graph", "context", "memreg", "execute")
 
 # The closed set of causes, each with what it means; a cause is about memory when it says so.
@@ -99,30 +101,20 @@ class When(msgspec.Struct, frozen=True, omit_defaults=True):
     confidence: str = ""
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class Entry(EntryFacts, frozen=True, omit_defaults=True):
     """One diagnosis."""
 
-    id: str
-    title: str
-    cause: str
-    stage: str
     whens: tuple[When, ...]
     lines: tuple[Line, ...] = ()
-    verdict: str = "cause"
-    confidence: str = "high"
     stage_from_call: bool = False
     over: tuple[str, ...] = ()  # entries that this one beats, whatever the order of lines
     explains: tuple[str, ...] = ()  # signs that are harmless where a benign entry fires
     candidates: tuple[tuple[str, float], ...] = ()
-    remedies: tuple[str, ...] = ()
     collect: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
     body: str = ""
-    own: bool = False  # a team's entry, not one of ours: it speaks first
     typical: int = 0  # of an entry without conditions: how many typical lines it has
     pool_bytes: int = 0  # documented size of the pool that has no room, where no line tells it
     meaning: str = ""  # of the cause in this entry, where its general words would mislead
-    documented: bool = False  # known from its sources only: no stored log shows it
 
     @property
     def is_memory(self) -> bool | None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.similar import FoundEntry
+from qnnmem.results.incident import EntryFacts
 from qnnmem.results.kb import KbEntry, KbResult
 
 
@@ -24,16 +25,5 @@ def list_found(found: Sequence[FoundEntry]) -> KbResult:
 
 
 def _listed(entry: Entry) -> KbEntry:
-    return KbEntry(
-        entry.id,
-        entry.title,
-        entry.stage,
-        entry.cause,
-        entry.verdict,
-        entry.confidence,
-        entry.own,
-        entry.documented,
-        entry.remedies,
-        entry.sources,
-        tuple(line.text for line in entry.lines),
-    )
+    facts = {name: getattr(entry, name) for name in EntryFacts.__struct_fields__}
+    return KbEntry(**facts, lines=tuple(line.text for line in entry.lines))

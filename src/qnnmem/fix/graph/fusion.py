@@ -1,30 +1,142 @@
-"""The remedy that makes a model of fewer nodes: fused, folded, without what does nothing.
+"""Remedy that fuses and folds nodes; models are rewritten in a child process.
 
-onnxruntime's optimiser does it, in a child process and at its first level, which knows no ops but
-those of the standard. Two steps, the milder first:
+onnxruntime's optimiser does it at its first level, which adds no ops outside the standard. Two
+steps, the milder first:
 
-    exact      what rounds nothing otherwise: padding into convolutions, copies, casts and
-               transposes that cancel out, the same computed twice, dead branches
-    rounding   also weights that take in a factor or a BatchNormalization: the last bits of
-               results may be others, which counts only where that is allowed
+    exact      changes no rounding: padding into convolutions, copies, casts and transposes that
+               cancel out, common subexpressions, dead branches
+    rounding   also folds a factor or a BatchNormalization into weights: the last bits of results
+               may differ, which counts only where that is allowed
+
+A rewritten model is read like any file of the user and keeps the order of nodes: the order decides
+how many bytes are alive.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import UsageError
+from qnnmem.child import ChildProcess
+from qnnmem.errors import ChildFailed, LoadError, UsageError
 from qnnmem.fix.graph.plan_settings import PlanRemedy, unplanned
-from qnnmem.fix.graph.rework import Reworker, optimised, taken_over
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, self_contained
+from qnnmem.fix.graph.rework_program import InlineOps, Optimise
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Step,
+    read_again,
+    self_contained,
+)
 from qnnmem.fix.tiling.remedy import count
+from qnnmem.loader.onnx.graph import reads
 from qnnmem.text import counted, quote
+from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
+    import onnx
+
     from qnnmem.loader.onnx.passes.shape import ShapedModel
+
+_TIME_LIMIT_S = 300.0
+
+
+def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> ShapedModel:
+    """Return the model after the optimiser's first level, without some of its rules."""
+    before = self_contained(model)
+    with Reworker() as child:
+        return taken_over(case, before, child.optimised(before, without))
+
+
+def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
+    """Return the model with operators of these kinds replaced by their ONNX definition."""
+    before = self_contained(model)
+    with Reworker() as child:
+        return taken_over(case, before, child.inlined(before, kinds))
+
+
+def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
+    """Return a rewritten model with every tensor typed and nodes in their former order."""
+    known = {node.domain for node in before.graph.node} | {""}
+    if any(node.domain not in known for node in after.graph.node):
+        raise ChildFailed("operators were put in that are not of the standard")
+    keep_order(before, after)
+    try:
+        made = read_again(after)
+    except LoadError as exc:
+        raise ChildFailed(f"the rewritten model cannot be read: {exc.reason}") from exc
+    return replace(made, resolved=replace(made.resolved, path=case.path))
+
+
+def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+    """Sort nodes in the order of the nodes they came from, matched by outputs."""
+    place = {name: at for at, node in enumerate(before.graph.node) for name in node.output if name}
+    nodes = list(after.graph.node)
+    maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
+    ranks: list[int] = []
+    for node in nodes:  # producers come first in every valid order
+        own = [place[name] for name in node.output if name in place]
+        sources = (
+            ranks[maker[name]] for name in reads(node) if maker.get(name, len(ranks)) < len(ranks)
+        )
+        ranks.append(min(own) if own else max(sources, default=-1))
+    order = _sorted(needs, ranks)
+    del after.graph.node[:]
+    after.graph.node.extend(nodes[at] for at in order)
+
+
+def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
+    """Return a topological order of positions, the lowest rank first."""
+    readers: dict[int, list[int]] = {}
+    for at, sources in enumerate(needs):
+        for source in sources:
+            readers.setdefault(source, []).append(at)
+    waits = [len(sources) for sources in needs]
+    ready = [(ranks[at], at) for at, left in enumerate(waits) if not left]
+    heapq.heapify(ready)
+    found = []
+    while ready:
+        _, at = heapq.heappop(ready)
+        found.append(at)
+        for reader in readers.get(at, ()):
+            waits[reader] -= 1
+            if not waits[reader]:
+                heapq.heappush(ready, (ranks[reader], reader))
+    return found
+
+
+class Reworker(ChildProcess):
+    """Child process with onnxruntime's optimiser and onnx's inliner."""
+
+    def __init__(self, time_limit_s: float = _TIME_LIMIT_S) -> None:
+        super().__init__("qnnmem.fix.graph.rework_program", time_limit_s)
+
+    def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
+        """Return the model from onnxruntime's optimiser without some of its rules."""
+        return self._asked(Optimise(list(without)), model)
+
+    def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
+        """Return the model from onnx's inliner for operators of these kinds."""
+        return self._asked(InlineOps(list(kinds)), model)
+
+    def _asked(self, request: WireMessage, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the rewritten model."""
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+        _, blob = self.ask(request, Done, model.SerializeToString(), most=self.memory_limit)
+        try:
+            made: onnx.ModelProto = onnx.ModelProto.FromString(blob)
+        except DecodeError as exc:
+            raise ChildFailed("what was written is no model") from exc
+        return made
+
 
 ROUNDING = "rounding"  # name to allow if last bits change
 # Relative to the largest value of an output; a larger difference is more than rounding.

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import UsageError
 from qnnmem.fix.graph.plan_settings import flag
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.tiling.band_steps import NodeFacts, rows_of
 from qnnmem.fix.tiling.bands import Bander
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.needed_rows import multiply_adds
+from qnnmem.fix.tiling.needed_rows import NodeFacts, multiply_adds, rows_of
 from qnnmem.fix.tiling.remedy import count
 from qnnmem.ir import Model, Op
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Redo:
+class Recomputation:
     """Positions of ops to recompute, and of the op before which they run again."""
 
     ops: tuple[int, ...]
@@ -79,11 +78,11 @@ class SteppedGraph:
         return all(at in self.users for at in range(len(self.graph.fixed), len(self.nodes)))
 
 
-def redone(graph: SteppedGraph, redo: Redo) -> SteppedGraph:
+def recomputed(graph: SteppedGraph, recomputation: Recomputation) -> SteppedGraph:
     """Return the graph with some ops recomputed."""
-    writer = _Redoing(graph, redo)
+    writer = _RecomputeWriter(graph, recomputation)
     for at, op in enumerate(graph.model.ops):
-        if at == redo.before:
+        if at == recomputation.before:
             writer.repeat()
         writer.emit(at, op)
     made = graph.graph.with_nodes(tuple(writer.written), writer.types, ())
@@ -91,11 +90,11 @@ def redone(graph: SteppedGraph, redo: Redo) -> SteppedGraph:
 
 
 @dataclass
-class _Redoing:
+class _RecomputeWriter:
     """Writes the nodes of a graph op by op."""
 
     graph: SteppedGraph
-    redo: Redo
+    recomputation: Recomputation
     written: list[onnx.NodeProto] = field(default_factory=list)
     types: dict[str, OnnxType] = field(default_factory=dict)
 
@@ -105,19 +104,19 @@ class _Redoing:
         self._fixed = len(self.graph.graph.fixed)
         self._done: set[int] = set()
         self._new: dict[str, str] = {}  # names of recomputed tensors
-        outputs = (self.graph.model.ops[at].outputs for at in self.redo.ops)
+        outputs = (self.graph.model.ops[at].outputs for at in self.recomputation.ops)
         self._again = {name for names in outputs for name in names}
 
     def repeat(self) -> None:
         """Write copies of all recomputed ops in their order."""
-        sources = {at for op in self.redo.ops for at in self.graph.model.ops[op].sources}
+        sources = {at for op in self.recomputation.ops for at in self.graph.model.ops[op].sources}
         for at in sorted(sources):
             if at >= self._fixed:
                 self._copy(at, self._new)
 
     def emit(self, at: int, op: Op) -> None:
         """Write the remaining nodes of an op; late readers read the copies."""
-        if at < self.redo.before or self._again.isdisjoint(op.inputs):
+        if at < self.recomputation.before or self._again.isdisjoint(op.inputs):
             for source in op.sources:
                 self._once(source)
             return
@@ -169,7 +168,7 @@ class _Redoing:
         return name
 
 
-_MOST_REDOS = 40  # in one model
+_MOST_RECOMPUTED = 40  # in one model
 _MOST_OPS = 8  # recomputed for one tensor
 _MOST_TRIED = 8  # tensors at a step, the largest first
 _MOST_MACS = 0.01  # of the whole model, for an op that multiplies
@@ -198,21 +197,21 @@ class RecomputeRemedy:
         graph = SteppedGraph(TiledGraph.of(start.model))
         if not graph.is_whole:
             return
-        redos: list[dict[str, Any]] = []
+        done: list[dict[str, Any]] = []
         work = 0
         limit = bench.case.limit
-        while len(redos) < _MOST_REDOS and bench.case.seconds_left:
-            search = _RedoSearch(graph, start.pool_options)
+        while len(done) < _MOST_RECOMPUTED and bench.case.seconds_left:
+            search = _RecomputeSearch(graph, start.pool_options)
             if limit is not None and search.score[0] <= limit:
                 break
             found = search.best()
             if found is None:
                 break
-            redos.append(_as_json(graph, found))
+            done.append(_as_json(graph, found))
             work += sum(search.work(at) for at in found.ops)
-            graph = redone(graph, found)
-        if redos:
-            yield bench.judged(self._change(start, graph, redos, work))
+            graph = recomputed(graph, found)
+        if done:
+            yield bench.judged(self._change(start, graph, done, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """Recompute the ops of a recipe."""
@@ -221,23 +220,23 @@ class RecomputeRemedy:
         if len(graph.graph.nodes) != nodes or not graph.is_whole:
             found = len(graph.graph.nodes)
             raise UsageError(f"the recipe is for a model of {nodes} nodes, this one has {found}")
-        redos, work = list(step["redos"])[:_MOST_REDOS], 0
-        for one in redos:
-            redo = _read_redo(graph, one)
-            search = _RedoSearch(graph, base.pool_options)
-            work += sum(search.work(at) for at in redo.ops)
-            graph = redone(graph, redo)
+        done, work = list(step["redos"])[:_MOST_RECOMPUTED], 0
+        for one in done:
+            recomputation = _read_recomputation(graph, one)
+            search = _RecomputeSearch(graph, base.pool_options)
+            work += sum(search.work(at) for at in recomputation.ops)
+            graph = recomputed(graph, recomputation)
         options = replace(base.pool_options, inplace=flag(step["inplace"]))
-        return replace(self._change(base, graph, redos, work), options=options)
+        return replace(self._change(base, graph, done, work), options=options)
 
     def _change(
-        self, base: Change, graph: SteppedGraph, redos: list[dict[str, Any]], work: int
+        self, base: Change, graph: SteppedGraph, done: list[dict[str, Any]], work: int
     ) -> Change:
         before = TiledGraph.of(base.model)
-        ops = sum(len(one["ops"]) for one in redos)
+        ops = sum(len(one["ops"]) for one in done)
         step = {
             "nodes": len(before.nodes),
-            "redos": redos,
+            "redos": done,
             "inplace": base.pool_options.inplace,
         }
         return base.then(
@@ -250,7 +249,7 @@ class RecomputeRemedy:
         )
 
 
-class _RedoSearch:
+class _RecomputeSearch:
     """Search for tensors worth recomputing in one graph."""
 
     def __init__(self, graph: SteppedGraph, options: PoolOptions) -> None:
@@ -259,10 +258,14 @@ class _RedoSearch:
         self._maker = {name: at for at, op in enumerate(self.model.ops) for name in op.outputs}
 
     @cached_property
+    def _alive(self) -> list[int]:
+        """Live bytes at each step."""
+        return RegionCosts(self.graph.graph, self.options).at_step
+
+    @property
     def score(self) -> tuple[int, int]:
         """Peak of live bytes and the number of steps at it; less is better."""
-        alive = RegionCosts(self.graph.graph, self.options).at_step
-        return max(alive), alive.count(max(alive))
+        return max(self._alive), self._alive.count(max(self._alive))
 
     @cached_property
     def _lives(self) -> dict[str, Lifetime]:
@@ -271,18 +274,17 @@ class _RedoSearch:
         found = lifetimes(self.model, bits=options.bits, inplace=options.inplace)
         return {name: life for life in found for name in (life.name, *life.aliases)}
 
-    def best(self) -> Redo | None:
+    def best(self) -> Recomputation | None:
         """Return the best recomputation at the peak step, or None."""
         least, found = self.score, None
-        for redo in self._possible():
-            score = _RedoSearch(redone(self.graph, redo), self.options).score
+        for recomputation in self._possible():
+            score = _RecomputeSearch(recomputed(self.graph, recomputation), self.options).score
             if score < least:
-                least, found = score, redo
+                least, found = score, recomputation
         return found
 
-    def _possible(self) -> Iterator[Redo]:
-        alive = RegionCosts(self.graph.graph, self.options).at_step
-        hot = alive.index(max(alive))
+    def _possible(self) -> Iterator[Recomputation]:
+        hot = self._alive.index(self.score[0])
         if hot >= len(self.model.ops):
             return
         busy = {*self.model.ops[hot].inputs, *self.model.ops[hot].outputs}
@@ -292,14 +294,14 @@ class _RedoSearch:
             names = {life.name, *life.aliases}
             if life.roles != {Role.TEMPORARY} or not busy.isdisjoint(names):
                 continue
-            redo = self._redo(life, names, hot)
-            if redo is not None:
-                yield redo
+            recomputation = self._recomputation(life, names, hot)
+            if recomputation is not None:
+                yield recomputation
                 tried += 1
             if tried >= _MOST_TRIED:
                 return
 
-    def _redo(self, life: Lifetime, names: set[str], hot: int) -> Redo | None:
+    def _recomputation(self, life: Lifetime, names: set[str], hot: int) -> Recomputation | None:
         """Return the recomputation of a tensor for all its later readers."""
         late = [
             (at, name)
@@ -315,7 +317,7 @@ class _RedoSearch:
         cost = sum(self._cost(name, hot, names, ops) for name in {name for _, name in late})
         if cost >= life.size or len(ops) > _MOST_OPS:
             return None
-        return Redo(tuple(sorted(ops)), before)
+        return Recomputation(tuple(sorted(ops)), before)
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
         """Return the bytes kept so that a tensor can be recomputed; collect the ops."""
@@ -367,13 +369,16 @@ class _RedoSearch:
         return multiply_adds(facts) * rows or math.prod(facts.result)
 
 
-def _as_json(graph: SteppedGraph, redo: Redo) -> dict[str, Any]:
+def _as_json(graph: SteppedGraph, recomputation: Recomputation) -> dict[str, Any]:
     """Return the recomputation for a recipe; ops are named by their outputs."""
     ops = graph.model.ops
-    return {"ops": [ops[at].outputs[0] for at in redo.ops], "before": ops[redo.before].outputs[0]}
+    return {
+        "ops": [ops[at].outputs[0] for at in recomputation.ops],
+        "before": ops[recomputation.before].outputs[0],
+    }
 
 
-def _read_redo(graph: SteppedGraph, values: Mapping[str, Any]) -> Redo:
+def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recomputation:
     """Return the recomputation of a recipe; raise an error if the model differs."""
     place = {op.outputs[0]: at for at, op in enumerate(graph.model.ops) if op.outputs}
     names = [*map(str, values["ops"]), str(values["before"])]
@@ -383,4 +388,4 @@ def _read_redo(graph: SteppedGraph, values: Mapping[str, Any]) -> Redo:
     *ops, before = (place[name] for name in names)
     if not ops or len(ops) > _MOST_OPS or max(ops) >= before:
         raise UsageError("the recipe does ops again before they are done")
-    return Redo(tuple(sorted(ops)), before)
+    return Recomputation(tuple(sorted(ops)), before)

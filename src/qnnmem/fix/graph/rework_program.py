@@ -22,21 +22,21 @@ _OVERZEALOUS = "Pad_Fusion"
 
 
 class Optimise(WireMessage, frozen=True):
-    """Rewrite the model of the payload with onnxruntime's optimiser, some of its rules left out."""
+    """Rewrite the model in the payload with onnxruntime's optimiser, without some rules."""
 
     doing: ClassVar[str] = "rewriting"
     without: list[str]
 
 
 class InlineOps(WireMessage, frozen=True):
-    """Rewrite the model of the payload with onnx's inliner, operators of some kinds."""
+    """Inline operators of some kinds in the model of the payload."""
 
     doing: ClassVar[str] = "rewriting"
     kinds: list[str]
 
 
 def optimise(without: list[str], blob: bytes) -> bytes:
-    """The model after the optimiser's first level, which knows only ops of the standard."""
+    """Return the model after the optimiser's first level, which knows only ops of the standard."""
     try:
         return _optimised(without, blob)
     except Exception:  # onnxruntime's classes have no common base of their own
@@ -60,7 +60,7 @@ def _optimised(without: list[str], blob: bytes) -> bytes:
 
 
 def inline(kinds: list[str], blob: bytes) -> bytes:
-    """The model with what the standard says in the place of some of its operators."""
+    """Return the model with what the standard says in the place of some of its operators."""
     import onnx
     import onnx.shape_inference
     from onnx.inliner import inline_selected_functions
@@ -81,7 +81,7 @@ def inline(kinds: list[str], blob: bytes) -> bytes:
 
 
 def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
-    """Write down attributes that nodes leave to the standard: the inliner would lose them."""
+    """Write out default attributes, which the inliner would lose."""
     import onnx
 
     version = min((one.version for one in model.opset_import if not one.domain), default=1)
@@ -94,7 +94,7 @@ def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
 
 
 def _cast_plainly(graph: onnx.GraphProto) -> None:
-    """Cast in the place of CastLike, which names a tensor of the type it means."""
+    """Replace CastLike by Cast with an explicit type."""
     import onnx
 
     infos = (*graph.input, *graph.value_info, *graph.output)
@@ -107,7 +107,7 @@ def _cast_plainly(graph: onnx.GraphProto) -> None:
 
 
 def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Refuse a rewritten model that is called otherwise."""
+    """Raise ValueError if a rewritten model has other outputs."""
     names = [[item.name for item in one.graph.output] for one in (before, after)]
     if names[0] != names[1]:
         raise ValueError("the rewritten model has other outputs")

@@ -12,10 +12,15 @@ from dataclasses import replace
 from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, Words
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.library.trials import HtpSource, LibraryTrial, LibraryTrials
+from qnnmem.fix.library.trials import (
+    HtpParts,
+    HtpSource,
+    LibraryJudge,
+    LibraryTrial,
+    LibraryTrials,
+    library_need,
+)
 from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
-from qnnmem.fix.parts.part_needs import library_need
-from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge
 from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
 from qnnmem.htp.fit import Fit
 from qnnmem.htp.place import Resident, place

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from qnnmem.errors import CannotTell, LoadError, NotCompiled
 from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
-from qnnmem.fix.parts.remedy import Rounds
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Rounds, Step
 from qnnmem.htp.bill import last_estimate
 from qnnmem.htp.measure import load_binaries, stored_bill
 from qnnmem.htp.place import Resident, best_order, resident

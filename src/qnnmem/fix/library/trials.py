@@ -1,15 +1,18 @@
-"""Compiles and loads with the real HTP library, each model once, with results kept between runs.
+"""Trials with the real HTP library: models compiled and loaded once, and parts that it accepts.
 
 A result is found by content: the model, the SoC, settings, the library and our version. Limits are
 checked each time. So a search that was killed goes on; only binaries that are wanted in the end are
 made again. A kept file is untrusted: one that holds something else counts as missing.
+
+Every part is compiled and loaded in a child process, and its bill is checked against each limit.
+Parts that do not fit into one process domain together are loaded and freed in turn.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,24 +20,41 @@ from typing import Any
 from msgspec import structs
 
 from qnnmem.cache import ResultCache
-from qnnmem.errors import CannotTell
+from qnnmem.errors import CannotTell, UsageError
+from qnnmem.fix.parts.chain import describe_chain, write_files
+from qnnmem.fix.parts.deployment import TOTAL, PartNeed, first_over, held_over
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
+from qnnmem.fix.parts.partition import (
+    NoPartition,
+    PartFit,
+    Partition,
+    PartVerdict,
+    Rows,
+    narrow_places,
+    partition,
+)
 from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
+    HtpPrecision,
     Progress,
     compile_model,
     no_progress,
 )
-from qnnmem.htp.fit import POOLS, Fit, fit_failure, fit_measured, why_not
+from qnnmem.htp.fit import POOLS, TITLES, Fit, fit_failure, fit_measured, why_not
 from qnnmem.htp.kept import from_kept, to_kept
-from qnnmem.htp.measure import measure
-from qnnmem.htp.place import Resident
+from qnnmem.htp.measure import load_binaries, measure
+from qnnmem.htp.place import Resident, plan_residency
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.chain import Chain, ChainBinary, HtpChain
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import Bill, SizeRange
+from qnnmem.results.place import PlaceResult
 from qnnmem.results.result import MAX_COUNT, Count
-from qnnmem.targets.socs import Soc
+from qnnmem.targets.socs import Soc, htp_constant, pd_budget
+from qnnmem.text import counted
+from qnnmem.units import MAX_BYTES, round_up
 from qnnmem.version import __version__
 
 
@@ -197,3 +217,250 @@ class LibraryTrials:
 def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
     """Return options without shapes and values, which a changed model already has."""
     return options if source.path is not None else replace(options, dims={}, shapes={}, values={})
+
+
+_OF_SIZE = ("compile", "pd", "ram", "weights")  # pools that weights and IO fill
+_MARGIN = 1.25  # of what is guessed from the whole
+PLACES = 48  # for cuts, where the compiler is the judge
+MOST_TRIALS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class HtpParts:
+    """A model in parts that the library compiled and loaded, one context binary each."""
+
+    partition: Partition
+    soc: Soc
+    library: str  # package and version
+    fits: tuple[Fit, ...]
+    binaries: tuple[Path, ...]
+    together: bool  # whether the library admits all to one process domain
+    refused: int | None  # part, from 1, that found no room beside those before it
+    residency: PlaceResult  # in the process domains of a device
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing had to be cut."""
+        return len(self.binaries) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """Estimate of a stretch's need of a pool, scaled from the whole model's need.
+
+    Only a wide miss excludes a stretch: near the limit the library decides.
+    """
+
+    limit: int
+    base: int  # that every part has
+    rate: float  # for each byte of weights as HTP stores them, and of IO
+    counts_io: bool
+
+    def may_fit(self, weights: int, io: int) -> bool:
+        """True if it is worth a compile."""
+        filled = weights // 2 + (io if self.counts_io else 0)
+        return self.base + self.rate * filled <= _MARGIN * self.limit
+
+
+_LOADED = ("weights", "io", "spill-fill", "pd")
+_RUNNING = ("vtcm", "compile", "host-ram")
+
+
+def library_need(sequence: OpSequence, stretch: Stretch, trial: LibraryTrial) -> PartNeed:
+    """Return bytes of one part; there is one VTCM, which the part that runs has.
+
+    A pool of which the library said nothing is left out.
+    """
+    known = trial.needs
+    loaded = {pool: known[pool] for pool in _LOADED if pool in known}
+    running = {pool: known[pool] for pool in _RUNNING if pool in known}
+    for name in ("ram", TOTAL) if "ram" in known else ():
+        loaded[name] = known["ram"] - trial.vtcm
+        running[name] = trial.vtcm
+    unit = htp_constant("io", "unit").value
+    tensors = sequence.model.tensors
+    held = held_over(sequence, stretch, copies=False)
+    return PartNeed(
+        loaded,
+        running,
+        weights=known.get("weights", 0),
+        held=sum(round_up(tensors[name].nbytes, unit) for name in held),
+        alone=frozenset(("ram", "io", TOTAL)),
+        spill_fill=trial.spill_fill,
+    )
+
+
+@dataclass(frozen=True)
+class LibraryJudge:
+    """Judge that compiles and loads stretches of a sequence.
+
+    One judge is for one sequence: it caches the library's answers.
+    """
+
+    trials: LibraryTrials
+    options: CompileOptions = field(default_factory=CompileOptions)
+    found: dict[tuple[int, int], LibraryTrial] = field(default_factory=dict)
+
+    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
+        """Return whether a stretch compiles, loads and stays within every limit."""
+        trial = self.trial(sequence, stretch)
+        fit, worst = trial.fit, trial.fit.worst
+        need = None if worst is None or worst.need is None else worst.need.low.value
+        if fit.fits:
+            limits = {pool: limit.value for pool, limit in self.trials.budgets.items()}
+            broken = first_over(library_need(sequence, stretch, trial), limits)
+            if broken is None:
+                return PartVerdict(PartFit.YES, "", need)
+            pool, size, most = broken
+            why = f"{TITLES[pool]}: with tensors that wait for other parts {size:,} of {most:,}"
+            return PartVerdict(PartFit.NO, why, size)
+        never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
+        return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
+
+    def trial(self, sequence: OpSequence, stretch: Stretch) -> LibraryTrial:
+        """Return the library's trial of a stretch."""
+        key = (stretch.first, stretch.last)
+        if key not in self.found:
+            ops = counted(stretch.last - stretch.first, "op")
+            self.trials.progress(f"compiling {ops} from {stretch.first}")
+            self.found[key] = self.trials.trial(_source(sequence, stretch), self.options)
+        # An op that is not taken in the whole is no matter of size. In a part it may be one that
+        # only stays at a cut, such as a Dropout whose result the part gives.
+        found = self.found[key]
+        if not found.is_taken and stretch.last - stretch.first == len(sequence):
+            raise CannotTell(found.fit.why)
+        return found
+
+    def binary(self, sequence: OpSequence, stretch: Stretch) -> Path:
+        """Return the path of a stretch's context binary."""
+        return self.trials.binary(_source(sequence, stretch), self.options)
+
+    def rows(self, sequence: OpSequence) -> Rows | None:
+        """Return a rule that excludes stretches far above a limit, by the whole model's bill."""
+        guesses = tuple(self._guesses(sequence))
+        if not guesses:
+            return None
+
+        def row(first: int) -> list[bool]:
+            around = zip(*sequence.around(first, MAX_BYTES), strict=True)
+            return [all(one.may_fit(*sizes) for one in guesses) for sizes in around]
+
+        return row
+
+    def _guesses(self, sequence: OpSequence) -> Iterator[_Guess]:
+        whole = self.found.get((0, len(sequence)))
+        weights, io = (sizes[-1] for sizes in sequence.around(0, MAX_BYTES))
+        for check in () if whole is None else whole.fit.checks:
+            if check.fits is not False or check.pool not in _OF_SIZE:
+                continue
+            counts_io = check.pool != "weights"
+            filled = weights // 2 + (io if counts_io else 0)
+            if whole is not None and check.need is not None and check.limit is not None and filled:
+                base = whole.vtcm if check.pool in ("pd", "ram") else 0
+                rate = max(0, check.need.low.value - base) / filled
+                yield _Guess(check.limit.value, base, rate, counts_io)
+
+
+def _source(sequence: OpSequence, stretch: Stretch) -> HtpSource:
+    """Return the model of a stretch; the same bytes for every part number."""
+    return HtpSource(write_part(sequence, stretch, 1))
+
+
+def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
+    """True if a limit is broken without inputs and outputs, so that more ops cannot mend it."""
+    if broken.pool == "vtcm":  # of one op that is in everything around it
+        return True
+    if broken.pool in ("io", "host-ram") or broken.need is None or broken.limit is None:
+        return False
+    around = 0
+    if broken.pool in ("compile", "pd", "ram"):
+        around = io_bytes(stretch)
+    return broken.need.low.value - around > broken.limit.value
+
+
+def io_bytes(stretch: Stretch) -> int:
+    """Return bytes of inputs and outputs."""
+    tensors = stretch.model.tensors
+    return sum(tensors[name].nbytes for name in {*stretch.inputs, *stretch.outputs})
+
+
+def partition_htp(
+    sequence: OpSequence,
+    judge: LibraryJudge,
+    *,
+    most_trials: int = MOST_TRIALS,
+    is_over: Callable[[], bool] | None = None,
+) -> HtpParts | NoPartition:
+    """Cut a model into the fewest parts that the library compiles and loads.
+
+    The search tries the narrowest places first, and all places if that fails.
+    `is_over` ends the search when the time is up.
+    """
+    if judge.options.precision is not HtpPrecision.FP16:
+        raise UsageError("a model is quantized as a whole before it is cut")
+    judge(sequence, sequence.stretch(0, len(sequence)))  # what it needs tells where to look
+    places = narrow_places(sequence.crossing, sequence.work, PLACES)
+    found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)
+    if isinstance(found, NoPartition) and len(sequence) > len(places) + 1:
+        left = most_trials - found.trials
+        if left > 0:
+            found = partition(sequence, judge, most_trials=left, is_over=is_over)
+    return found if isinstance(found, NoPartition) else loaded_parts(found, judge)
+
+
+def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
+    """Load the parts together into one process domain and return the outcome."""
+    trials, soc = judge.trials, judge.trials.soc
+    binaries = tuple(judge.binary(found.sequence, part) for part in found.parts)
+    trials.progress(f"loading {counted(len(binaries), 'part')} together")
+    codes = load_binaries(trials.worker, binaries, soc.model_id).codes
+    refused = next((n for n, code in enumerate(codes, start=1) if code), None)
+    if refused is None and len(codes) < len(binaries):  # the library died at the next one
+        refused = len(codes) + 1
+    parts = [judge.trial(found.sequence, part) for part in found.parts]
+    known = (part.resident(f"part{n}") for n, part in enumerate(parts, start=1))
+    budget = trials.budgets.get("pd", pd_budget())
+    residency = plan_residency([one for one in known if one is not None], budget)
+    if refused is None and len(residency.given.domains) > 1:  # by a budget of the user's
+        refused = residency.given.domains[1].contexts[0] + 1
+    return HtpParts(
+        partition=found,
+        soc=soc,
+        library=trials.worker.library.name,
+        fits=tuple(part.fit for part in parts),
+        binaries=binaries,
+        together=refused is None,
+        refused=refused,
+        residency=residency,
+    )
+
+
+def write_htp_chain(found: HtpParts, folder: Path, *, force: bool = False) -> Chain:
+    """Write the parts, their context binaries and the manifest, all or none."""
+    blobs = found.partition.models()
+    binaries = [path.read_bytes() for path in found.binaries]
+    chain = describe_chain(found.partition, blobs)
+    chain = structs.replace(chain, htp=describe_htp(found, binaries))
+    write_files(chain, blobs, folder, binaries, force=force)
+    return chain
+
+
+def describe_htp(found: HtpParts, binaries: Sequence[bytes]) -> HtpChain:
+    """Return the manifest entry about context binaries."""
+    placed = found.residency
+    sizes = [one.size for one in placed.contexts]
+    return HtpChain(
+        soc=found.soc.name,
+        library=found.library,
+        binaries=tuple(
+            ChainBinary(
+                file=f"part{number}.bin", sha256=hashlib.sha256(blob).hexdigest(), pd_bytes=size
+            )
+            for number, (blob, size) in enumerate(zip(binaries, sizes, strict=True), start=1)
+        ),
+        refused_part=found.refused or 0,
+        domains=len(placed.given.domains),
+        budget_bytes=placed.budget.value,
+        resident_bytes=sum(sizes),
+        in_turn_bytes=max(sizes),
+    )

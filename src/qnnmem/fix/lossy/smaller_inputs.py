@@ -1,8 +1,8 @@
-"""Remedies that give a model smaller inputs: a smaller batch, or fewer rows and columns.
+"""Remedies that shrink inputs: a smaller batch, or fewer rows and columns.
 
 A batch of 8 becomes two runs of 4, four of 2 or eight of 1. That is correct only if no op mixes
-items of a batch; so the runs are made, put together and compared. Results that differ by more than
-the last bits do not count.
+items of a batch; so the runs are made, concatenated and compared. Results that differ by more than
+the last bits do not count. `run_in_batches` runs the result on the original batch.
 
 Smaller pictures need a model made for any size. Outputs whose shape changes cannot be compared:
 only the user knows whether the model still recognises enough. Outputs of the same shape, such as
@@ -11,17 +11,25 @@ classes, are compared on the same samples, resized.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
 from qnnmem.fix.lossy.precision import repeated_precision
+from qnnmem.fix.parts.chain import TIME_LIMIT_S, ChainChild, packed
+from qnnmem.fix.parts.chain_program import PartStep, RunChain
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, read_again, with_data
 from qnnmem.fix.tiling.remedy import count
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -206,3 +214,68 @@ def _less(size: int, factor: float) -> int:
     while step > 1 and size < 4 * step:
         step //= 2
     return max(step, round(size * factor / step) * step)
+
+
+_WIDEST = 8  # bytes of one element, whatever its type
+
+
+def run_in_batches(
+    model: Path, inputs: Mapping[str, NDArray[Any]], *, time_limit_s: float = TIME_LIMIT_S
+) -> dict[str, NDArray[Any]]:
+    """Run a model with a small batch on a large one; return arrays by name of output.
+
+    onnxruntime runs it on the CPU in a limited child; ChildFailed if it cannot. An input that has
+    the model's own shape is given to every run.
+    """
+    import numpy
+
+    wanted, outputs, room = _border(model)
+    pieces = {name: _pieces(name, inputs, shape) for name, (_, shape) in wanted.items()}
+    runs = max(map(len, pieces.values()), default=1)
+    if any(len(found) not in (1, runs) for found in pieces.values()):
+        raise UsageError("inputs do not agree on how many runs a batch takes")
+    part = PartStep(model.absolute(), tuple(wanted), tuple(outputs))
+    results = []
+    with ChainChild(time_limit_s) as child:
+        for at in range(runs):
+            forms, payload = packed(wanted, {name: p[at % len(p)] for name, p in pieces.items()})
+            results.append(child.run(RunChain((part,), forms, tuple(outputs)), payload, room))
+    if runs == 1:
+        return results[0]
+    return {name: numpy.concatenate([one[name] for one in results]) for name in outputs}
+
+
+def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[str], int]:
+    """Return types and shapes of inputs, names of outputs, and the most bytes of outputs."""
+    from onnx import helper
+
+    from qnnmem.loader.onnx import read_guarded
+
+    graph = read_guarded(model).proto.graph
+    stored = {item.name for item in graph.initializer}
+    wanted = {}
+    for item in graph.input:
+        kind = item.type.tensor_type
+        shape = tuple(size.dim_value for size in kind.shape.dim)
+        if item.name not in stored:
+            wanted[item.name] = (helper.tensor_dtype_to_np_dtype(kind.elem_type).name, shape)
+    sizes = [[d.dim_value for d in item.type.tensor_type.shape.dim] for item in graph.output]
+    if not all(math.prod(shape) for _, shape in wanted.values()) or not all(map(math.prod, sizes)):
+        raise LoadError(model, "leaves sizes of inputs or outputs open; fix them first")
+    return wanted, [item.name for item in graph.output], _WIDEST * sum(map(math.prod, sizes))
+
+
+def _pieces(
+    name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...]
+) -> list[NDArray[Any]]:
+    if name not in inputs:
+        raise UsageError(f"the model needs the input {quote(name)}")
+    value = inputs[name]
+    if value.shape == shape:
+        return [value]
+    like = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and value.shape[0] > 0
+    if not like or value.shape[0] % shape[0]:
+        raise UsageError(
+            f"input {quote(name)} has shape {value.shape}, which is no whole number of {shape}"
+        )
+    return [value[at : at + shape[0]] for at in range(0, value.shape[0], shape[0])]

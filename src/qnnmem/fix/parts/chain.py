@@ -1,18 +1,26 @@
-"""Runs the parts of a chain after each other, and proves that they compute what the whole does.
+"""A chain of parts: its files and manifest, and running it on the CPU.
 
-onnxruntime runs them on the CPU in a limited child, one part at a time: a part is opened, run and
-closed before the next, and a tensor is dropped after the last part that reads it.
+The manifest is a JSON file beside the parts (`qnnmem.chain/1`). It lists the tensors between parts,
+when each can be freed, and the peak.
+
+onnxruntime runs the parts in a limited child, one at a time: a part is opened, run and closed
+before the next, and a tensor is dropped after the last part that reads it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
+from qnnmem.atomic_file import folder_for_output, write_together
+from qnnmem.bounded_file import read_bytes
 from qnnmem.calibration import Sample
 from qnnmem.child import REPLY_LIMIT, ChildProcess
-from qnnmem.errors import ChildFailed, UsageError
+from qnnmem.errors import ChildFailed, LoadError, UsageError
 from qnnmem.fix.parts.chain_program import (
     ArrayForm,
     ChainOutputs,
@@ -21,16 +29,169 @@ from qnnmem.fix.parts.chain_program import (
     RunChain,
     arrays_of,
 )
-from qnnmem.fix.parts.manifest import part_models, read_chain
-from qnnmem.fix.parts.op_sequence import OpSequence
-from qnnmem.fix.parts.partition import Partition
+from qnnmem.fix.parts.op_sequence import OpSequence, lives
+from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.fix.proof.prove import Proof, prove
+from qnnmem.planner import Io, PoolOptions
+from qnnmem.results.chain import Chain, ChainPart, ChainPeak, ChainTensor
+from qnnmem.results.schema import encode
 from qnnmem.text import quote
+from qnnmem.units import round_up
 from qnnmem.wire import Done
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
+
+SCHEMA = "qnnmem.chain/1"
+MANIFEST = "chain.json"
+FIRST_PART = "part1.onnx"
+_MOST = 1 << 26  # bytes of a manifest
+_LARGEST = 1 << 32  # bytes of a model or context binary
+_ALIGN = 64
+
+
+def write_chain(found: Partition, folder: Path, *, force: bool = False) -> Chain:
+    """Write the parts and the manifest, all or none."""
+    blobs = found.models()
+    chain = describe_chain(found, blobs)
+    write_files(chain, blobs, folder, force=force)
+    return chain
+
+
+def write_files(
+    chain: Chain,
+    blobs: Sequence[bytes],
+    folder: Path,
+    binaries: Sequence[bytes] = (),
+    *,
+    force: bool = False,
+) -> None:
+    """Write models, context binaries and the manifest that names them, all or none."""
+    contents = zip(chain.files, (*blobs, *binaries), strict=True)
+    text = encode(chain).encode()
+    with folder_for_output(folder):
+        named = {folder / name: content for (name, _), content in contents}
+        write_together({**named, folder / MANIFEST: text}, force=force)
+
+
+def describe_chain(found: Partition, blobs: Sequence[bytes]) -> Chain:
+    """Return the manifest of a partition."""
+    sequence = found.sequence
+    alive = lives(sequence, found.parts)
+    parts = tuple(_part(found, alive, at, blob) for at, blob in enumerate(blobs))
+    return Chain(
+        model=sequence.path.name,
+        inputs=sequence.model.inputs,
+        outputs=sequence.model.outputs,
+        parts=parts,
+        tensors=tuple(_tensor(found, name, ends) for name, ends in alive.items()),
+        crossing_bytes=found.cuts.crossing_bytes,
+        peak=_peak(found, parts),
+    )
+
+
+def _part(
+    found: Partition, alive: Mapping[str, tuple[int, int]], at: int, blob: bytes
+) -> ChainPart:
+    part = found.parts[at]
+    plan = plan_part(part, PoolOptions(io=Io.OUTSIDE))
+    return ChainPart(
+        file=f"part{at + 1}.onnx",
+        sha256=hashlib.sha256(blob).hexdigest(),
+        ops=part.last - part.first,
+        inputs=part.inputs,
+        outputs=part.outputs,
+        weights_bytes=plan.constant_bytes,
+        scratch_bytes=plan.scratch_bytes,
+        held_bytes=_held(found, alive, at),
+        free_after=tuple(name for name, (_, last) in alive.items() if last == at),
+    )
+
+
+def _held(found: Partition, alive: Mapping[str, tuple[int, int]], number: int) -> int:
+    """Return bytes outside of parts while one runs; model inputs count until their last read."""
+    return sum(
+        round_up(found.sequence.model.tensors[name].nbytes, _ALIGN)
+        for name, (first, last) in alive.items()
+        if first <= number <= last
+    )
+
+
+def _tensor(found: Partition, name: str, ends: tuple[int, int]) -> ChainTensor:
+    model = found.sequence.model
+    tensor = model.tensors[name]
+    readers = (n for n, part in enumerate(found.parts, start=1) if name in part.inputs)
+    role: Literal["input", "output", "boundary"] = "boundary"
+    if name in model.outputs:
+        role = "output"
+    elif name in model.inputs:
+        role = "input"
+    return ChainTensor(
+        name=name,
+        type=tensor.dtype.value,
+        shape=tensor.shape,
+        bytes=tensor.nbytes,
+        role=role,
+        from_part=ends[0] + 1,
+        to_parts=tuple(readers),
+        free_after=None if name in model.outputs else ends[1] + 1,
+    )
+
+
+def _peak(found: Partition, parts: tuple[ChainPart, ...]) -> ChainPeak:
+    sequence = found.sequence
+    whole = plan_part(sequence.stretch(0, len(sequence)), PoolOptions(io=Io.OUTSIDE))
+    around = sum(
+        round_up(sequence.model.tensors[name].nbytes, _ALIGN)
+        for name in {*sequence.model.inputs, *sequence.model.outputs}
+    )
+    weights = sum(part.weights_bytes for part in parts)
+    fullest = max(part.held_bytes for part in parts)
+    return ChainPeak(
+        whole_bytes=whole.constant_bytes + whole.scratch_bytes + around,
+        resident_bytes=weights + sum(part.scratch_bytes for part in parts) + fullest,
+        shared_bytes=weights + max(part.scratch_bytes + part.held_bytes for part in parts),
+        in_turn_bytes=max(p.weights_bytes + p.scratch_bytes + p.held_bytes for p in parts),
+    )
+
+
+def read_chain(folder: Path) -> Chain:
+    """Return the chain in a folder; raise LoadError if a file differs from the manifest."""
+    path = folder / MANIFEST
+    try:
+        chain = msgspec.json.decode(read_bytes(path, _MOST), type=Chain)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+        raise LoadError(path, f"is not a manifest of {SCHEMA}") from exc
+    _check(path, chain)
+    return chain
+
+
+def _check(path: Path, chain: Chain) -> None:
+    """Raise LoadError if files differ or a part lacks an input."""
+    known = set(chain.inputs)
+    for part in chain.parts:
+        missing = next((name for name in part.inputs if name not in known), None)
+        if missing is not None:
+            raise LoadError(path, f"part {quote(part.file)} reads {quote(missing)} too early")
+        known.update(part.outputs)
+    lost = next((name for name in chain.outputs if name not in known), None)
+    if lost is not None:
+        raise LoadError(path, f"no part gives the output {quote(lost)}")
+    unknown = {*chain.inputs, *chain.outputs} - {tensor.name for tensor in chain.tensors}
+    if unknown:
+        raise LoadError(path, f"says nothing about {quote(min(unknown))}")
+    for name, sha256 in chain.files:
+        _check_file(path, name, sha256)
+
+
+def _check_file(path: Path, name: str, sha256: str) -> None:
+    if Path(name).name != name:
+        raise LoadError(path, f"names a part {quote(name)}, which is no plain file name")
+    blob = read_bytes(path.parent / name, _LARGEST)
+    if hashlib.sha256(blob).hexdigest() != sha256:
+        raise LoadError(path.parent / name, "is not the file that the manifest was made of")
+
 
 TIME_LIMIT_S = 600.0
 _PLAIN = "biufc"  # kinds of numpy's own element types
@@ -43,7 +204,7 @@ class ChainChild(ChildProcess):
         super().__init__("qnnmem.fix.parts.chain_program", time_limit_s)
 
     def run(self, request: RunChain, payload: bytes, values: int) -> dict[str, NDArray[Any]]:
-        """Outputs of a chain by name, of at most so many bytes; ChildFailed if it cannot run."""
+        """Return at most `values` bytes of outputs by name; raise ChildFailed if it cannot run."""
         reply, data = self.ask(request, ChainOutputs, payload, values + REPLY_LIMIT)
         try:
             arrays = arrays_of(reply.outputs, data)
@@ -53,7 +214,7 @@ class ChainChild(ChildProcess):
 
 
 def check_parts(models: Sequence[bytes], time_limit_s: float = TIME_LIMIT_S) -> None:
-    """Have ONNX's own checker look at every part; ChildFailed says which is not valid and why."""
+    """Check every part with ONNX's checker; raise ChildFailed for an invalid one."""
     with ChainChild(time_limit_s) as child:
         for number, blob in enumerate(models, start=1):
             child.ask(CheckPart(number), Done, blob)
@@ -65,7 +226,7 @@ def run_chain(
     *,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> dict[str, NDArray[Any]]:
-    """The outputs of the chain in a folder, by name; ChildFailed if it cannot be run."""
+    """Return the outputs of a chain by name; raise ChildFailed if it cannot run."""
     chain = read_chain(folder)
     tensors = {tensor.name: tensor for tensor in chain.tensors}
     wanted = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
@@ -82,7 +243,7 @@ def run_chain(
 def packed(
     wanted: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
 ) -> tuple[tuple[ArrayForm, ...], bytes]:
-    """Inputs and their bytes; UsageError unless they fit."""
+    """Return the forms and bytes of inputs; raise UsageError on a wrong type or shape."""
     import numpy
 
     forms, blobs = [], []
@@ -108,18 +269,18 @@ def prove_partition(
     seed: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Proof:
-    """Compare every output of the model in its file with that of its parts, bit by bit."""
+    """Compare every output of a model with that of its parts, bit by bit."""
     import onnx
 
-    parts = (onnx.ModelProto.FromString(blob) for blob in part_models(found))
+    parts = (onnx.ModelProto.FromString(blob) for blob in found.models())
     whole = whole_model(found.sequence)
     return prove(whole, *parts, samples=samples, seed=seed, time_limit_s=time_limit_s)
 
 
 def whole_model(sequence: OpSequence) -> onnx.ModelProto:
-    """The model of the file itself, with the shapes of its inputs fixed and its data inside.
+    """Return the model of the file with input shapes fixed and its data embedded.
 
-    Where inputs were given values it is the model in which they are constants.
+    Inputs with a given value are constants in it.
     """
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.tensor import embed, tensors

@@ -38,14 +38,14 @@ class PartStep(NamedTuple):
 
 
 class CheckPart(WireMessage, frozen=True):
-    """Check the part of the payload with ONNX's own checker."""
+    """Check the part in the payload with ONNX's checker."""
 
     doing: ClassVar[str] = "the chain"
     part: int
 
 
 class RunChain(WireMessage, frozen=True):
-    """Run parts in turn; the payload has the inputs one after the other."""
+    """Run parts in turn; the payload is the inputs, concatenated."""
 
     doing: ClassVar[str] = "the chain"
     parts: tuple[PartStep, ...]
@@ -54,13 +54,13 @@ class RunChain(WireMessage, frozen=True):
 
 
 class ChainOutputs(WireMessage, frozen=True):
-    """The outputs of a chain, which the payload has one after the other."""
+    """The outputs of a chain; the payload is their bytes, concatenated."""
 
     outputs: tuple[ArrayForm, ...]
 
 
 def check(request: CheckPart, payload: bytes) -> Done:
-    """Check one part with ONNX's own checker."""
+    """Check one part with ONNX's checker."""
     import onnx
 
     try:
@@ -87,7 +87,7 @@ def run(request: RunChain, payload: bytes) -> Frame[ChainOutputs]:
 
 
 def arrays_of(forms: Sequence[ArrayForm], payload: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays in a payload by name; ValueError unless they fit it."""
+    """Return the arrays in a payload by name; raise ValueError if sizes disagree."""
     import numpy
 
     found, start = {}, 0

@@ -4,20 +4,23 @@
     one spill/fill    the same, with one spill/fill buffer for all contexts (HTP)
     loaded in turn    each part is loaded, run and freed before the next
 
-A budget is met by the chain as it is deployed, never by its neediest part alone.
+The chain as deployed must meet a budget, never its neediest part alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
 from qnnmem.ir.lifetime import stored_bytes
+from qnnmem.planner import Io, MemoryPlan
+from qnnmem.planner.pools import TCM, Budget, StatePair, as_limits
 from qnnmem.results.fix import FixDeployment
-from qnnmem.units import MAX_BYTES
+from qnnmem.targets import tcm_pool
+from qnnmem.units import MAX_BYTES, round_up
 
 TOTAL = "total"  # the pool that holds everything
 
@@ -52,7 +55,7 @@ class PartNeed:
     spill_fill: int = 0
 
     def in_turn(self, pool: str) -> int:
-        """Bytes while it runs and no other part is loaded."""
+        """Return the bytes while it runs and no other part is loaded."""
         held = self.held if pool in self.alone else 0
         return self.loaded.get(pool, 0) + self.running.get(pool, 0) + held
 
@@ -79,22 +82,22 @@ class Deployment:
         return self.pools[TOTAL]
 
     def worst(self, pool: str = TOTAL) -> int:
-        """The part, from 0, at which a pool is fullest."""
+        """Return the part, from 0, at which a pool is fullest."""
         return max(range(len(self.steps)), key=lambda at: (self.steps[at][pool], -at))
 
     @property
     def load_bytes(self) -> int:
-        """Bytes that every inference reads again or moves: all weights, where parts take turns."""
+        """Bytes that every inference loads or moves: all weights, if parts are loaded in turn."""
         weights = self.weights_bytes if self.arrangement is Arrangement.IN_TURN else 0
         return weights + self.moved_bytes
 
     @property
     def repeated_bytes(self) -> int:
-        """Bytes of weights that all parts together have more than the model in one piece."""
+        """Bytes of weights that several parts repeat."""
         return max(0, self.weights_bytes - (self.plain_weights_bytes or self.weights_bytes))
 
     def result(self, plain_total: int | None) -> FixDeployment:
-        """All of it as results hold it, beside the total of the model in one piece."""
+        """Return the result type, with the total of the undivided model."""
         at = self.worst()
         return FixDeployment(
             arrangement=_NAMES[self.arrangement],
@@ -112,7 +115,7 @@ class Deployment:
         )
 
     def over(self, limits: Mapping[str, int]) -> dict[str, int]:
-        """Bytes beyond each limit that is broken, by pool."""
+        """Return the excess over each exceeded limit, by pool."""
         need = {pool: self.pools.get(pool, MAX_BYTES) for pool in limits}  # unknown: not met
         return {pool: need[pool] - most for pool, most in limits.items() if need[pool] > most}
 
@@ -124,7 +127,7 @@ def deployments(
     plain_weights: int | None,
     bits: int | None = None,
 ) -> tuple[Deployment, ...]:
-    """Every arrangement of a chain, the one that costs least time first.
+    """Return every arrangement of a chain, the one that costs least time first.
 
     `bits` is the width of floating-point elements; None: as in the model.
     """
@@ -138,7 +141,7 @@ def deployments(
 
 
 def chosen(found: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
-    """The first that meets all limits; where none does, the one that is least over."""
+    """Return the first arrangement within all limits, else the one least over them."""
     return min(found, key=lambda one: sum(one.over(limits).values()))
 
 
@@ -159,7 +162,7 @@ def _deployed(
 def _at_step(
     kind: Arrangement, needs: Sequence[PartNeed], at: int, names: Mapping[str, None]
 ) -> dict[str, int]:
-    """Bytes of each pool while one part runs."""
+    """Return the bytes of each pool while one part runs."""
     state = {name: sum(need.kept.get(name, 0) for need in needs) for name in names}
     if kind is Arrangement.IN_TURN:
         return {name: state[name] + needs[at].in_turn(name) for name in names}
@@ -172,7 +175,7 @@ def _at_step(
 
 
 def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int] | None:
-    """The first limit that a part breaks even when it is loaded alone: pool, need and limit."""
+    """Return pool, need and limit of the first limit that a part alone exceeds."""
     for pool, most in limits.items():
         size = need.in_turn(pool) + need.kept.get(pool, 0)
         if size > most:
@@ -181,7 +184,7 @@ def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int
 
 
 def held_over(sequence: OpSequence, stretch: Stretch, *, copies: bool) -> tuple[str, ...]:
-    """Tensors that exist before a stretch runs and are needed after it.
+    """Return the tensors that exist before a stretch runs and are needed after it.
 
     With `copies` its own inputs count too: where IO lies in scratch, a part may overwrite them.
     """
@@ -195,3 +198,59 @@ def held_over(sequence: OpSequence, stretch: Stretch, *, copies: bool) -> tuple[
         and name not in sequence.fixed
         and (name in wanted or sequence.readers.get(name, (-1,))[-1] >= stretch.last)
     )
+
+
+TCM_SLOTS = "tcm allocations"
+
+
+def planned_need(
+    sequence: OpSequence, stretch: Stretch, plan: MemoryPlan, state: Collection[str]
+) -> PartNeed:
+    """Return the bytes of one part, and of tensors held for other parts meanwhile.
+
+    One part at a time uses scratch and IO, so all parts share them. `state` names
+    tensors in persistent memory, which are not held outside.
+    """
+    options = plan.options
+    inside = options.io is Io.INSIDE
+    own = dict(plan.io_sizes)
+
+    def rounded(name: str) -> int:
+        size = own.get(name)
+        tensor = sequence.model.tensors[name]
+        return round_up(stored_bytes(tensor, options.bits) if size is None else size, plan.align)
+
+    waiting = [name for name in held_over(sequence, stretch, copies=inside) if name not in state]
+    held = sum(map(rounded, waiting))
+    alive = {*own, *waiting}
+    scratch = plan.scratch_bytes + (held if inside else 0)
+    io = plan.io_bytes + (0 if inside else held)
+    constants, persistent = plan.constant_bytes, plan.persistent_bytes
+    return PartNeed(
+        loaded={"constants": constants, TCM: round_up(constants, plan.align), TCM_SLOTS: 1}
+        | {TOTAL: constants},
+        running={"scratch": scratch, "io": io, "persistent": 0}
+        | {TCM: sum(map(rounded, alive)), TCM_SLOTS: len(alive), TOTAL: scratch + io},
+        weights=constants,
+        held=held,
+        kept={"persistent": persistent, TOTAL: persistent},
+    )
+
+
+def state_names(parts: Sequence[Stretch], pairs: Sequence[StatePair]) -> frozenset[str]:
+    """Return inputs and outputs that are state of one part; the application keeps the rest."""
+    return frozenset(
+        name
+        for pair in pairs
+        if any(pair[0] in part.inputs and pair[1] in part.outputs for part in parts)
+        for name in pair
+    )
+
+
+def limits_of(budget: Budget | None) -> dict[str, int]:
+    """Return the limits by pool; a TCM budget also limits the number of allocations."""
+    limits = as_limits(budget)
+    found = {pool.value: int(size) for pool, size in limits.pools.items()}
+    if limits.tcm is not None:
+        found |= {TCM: limits.tcm, TCM_SLOTS: tcm_pool().max_allocations.value}
+    return found

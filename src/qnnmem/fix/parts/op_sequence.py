@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class _OpUse:
-    """What an op reads and gives in bytes."""
+    """Bytes that an op reads and writes."""
 
     stored: list[tuple[str, int]]  # constants and their sizes
     read: list[tuple[str, int, int, bool]]  # name, size, maker, whether it can be freed after
@@ -40,7 +40,7 @@ class _OpUse:
 
 @dataclass(frozen=True)
 class OpSequence:
-    """The ops of a model in the order in which they run, and the graph that they stand for."""
+    """The ops of a model in execution order, and the ONNX graph they stand for."""
 
     path: Path
     model: Model
@@ -51,13 +51,13 @@ class OpSequence:
 
     @cached_property
     def fixed(self) -> frozenset[str]:
-        """Names whose values never change: every part that needs one has its own."""
+        """Names of constants; every part stores those it needs."""
         copied = (op.outputs for op in self.model.ops if _is_copy_of_constant(op))
         return frozenset((*self.model.constants, *(name for names in copied for name in names)))
 
     @cached_property
     def maker(self) -> dict[str, int]:
-        """The op that makes each tensor; -1 for inputs."""
+        """The op that writes each tensor; -1 for inputs."""
         made = dict.fromkeys(self.model.inputs, -1)
         made.update((name, at) for at, op in enumerate(self.model.ops) for name in op.outputs)
         return made
@@ -74,9 +74,9 @@ class OpSequence:
 
     @cached_property
     def crossing(self) -> tuple[int, ...]:
-        """Bytes made before op `at` and read at or after it, for each place of a cut.
+        """Bytes that cross a cut before each op: written before it, read at or after it.
 
-        Inputs of the model do not count: the application brings them to each part.
+        Inputs of the model do not count: the application passes them to each part.
         """
         change = [0] * (len(self) + 1)
         for name, readers in self.readers.items():
@@ -89,7 +89,7 @@ class OpSequence:
 
     @cached_property
     def work(self) -> tuple[int, ...]:
-        """Bytes that each op writes, and of constants and inputs that it is the first to read."""
+        """Bytes that each op writes, plus constants and inputs that it is the first to read."""
         outside = {*self.model.constants, *self.model.inputs}
         seen: set[str] = set()
         found = []
@@ -123,9 +123,9 @@ class OpSequence:
         )
 
     def around(self, first: int, most: int) -> tuple[list[int], list[int]]:
-        """For all stretches that start at an op, by their end: bytes of constants, and of IO.
+        """Return bytes of constants and of IO for all stretches from an op, by their end.
 
-        What lies behind the first with more than `most` bytes of constants counts as that one.
+        Beyond `most` bytes of constants the last values are repeated.
         """
         weights, io = [0] * (first + 1), [0] * (first + 1)
         stored = given = 0
@@ -150,13 +150,13 @@ class OpSequence:
         return weights + [stored] * behind, io + [given] * behind
 
     def stretch(self, first: int, last: int) -> Stretch:
-        """The ops from `first` to before `last`."""
+        """Return the ops `first <= op < last`."""
         return _make_stretch(self, first, last)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some ops of a sequence that follow each other, as a model of their own."""
+    """Consecutive ops of a sequence as a model of their own."""
 
     first: int
     last: int
@@ -174,9 +174,9 @@ def read_sequence(
     reorder: bool = False,
     time_limit_s: float = 60.0,
 ) -> OpSequence:
-    """Read an ONNX model to be cut; LoadError or UsageError where that cannot be done soundly.
+    """Return the ops of an ONNX model to cut; raise UsageError if cutting is unsound.
 
-    With `reorder` its ops run in the order that keeps fewest bytes alive.
+    With `reorder`, ops run in the order with the fewest live bytes.
     """
     from qnnmem.loader.onnx import read_shaped
 
@@ -185,7 +185,7 @@ def read_sequence(
 
 
 def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
-    """The sequence of a model that was read already."""
+    """Return the sequence of a shaped model."""
     from qnnmem.loader.onnx.passes.build import build
     from qnnmem.loader.onnx.passes.shape import write_typed
 
@@ -202,7 +202,7 @@ def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
 def make_sequence(
     path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False
 ) -> OpSequence:
-    """The sequence of a model that was read together with its graph."""
+    """Return the sequence of a model and its graph."""
     if not model.ops:
         raise UsageError("the model computes nothing, so there is nothing to cut", where=path)
     _refuse_random(path, proto, model)
@@ -217,7 +217,7 @@ def make_sequence(
 
 
 def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
-    """Refuse what gives other results at each run: nothing could be proven about its parts."""
+    """Raise UsageError for random ops: results of parts could not be compared."""
     from qnnmem.loader.onnx.graph import QUANT_DOMAINS
     from qnnmem.loader.onnx.scope import is_deterministic
 
@@ -233,7 +233,7 @@ def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
 
 
 def _is_copy_of_constant(op: Op) -> bool:
-    """Whether an op only stands for a constant that is an output of the model."""
+    """True if an op only copies a constant to an output of the model."""
     return op.type == "Constant" and not op.inputs
 
 
@@ -270,9 +270,9 @@ def _make_stretch(sequence: OpSequence, first: int, last: int) -> Stretch:
 
 
 def lives(sequence: OpSequence, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
-    """For every tensor outside of parts: the part before which it must be there, and the last.
+    """Return for every tensor between parts the first and the last part it lives in.
 
-    Inputs of the model are there from the start (-1); its outputs stay to the end.
+    Inputs of the model live from the start (-1), its outputs to the end.
     """
     found: dict[str, tuple[int, int]] = dict.fromkeys(sequence.model.inputs, (-1, -1))
     for number, part in enumerate(parts):
@@ -289,7 +289,7 @@ _ROOM = 1 << 26
 
 
 def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
-    """The model of a stretch; weights that lie in other files are brought into it."""
+    """Return the ONNX model of a stretch with external weights embedded."""
     import onnx
 
     graph = sequence.proto.graph
@@ -314,9 +314,9 @@ def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
 
 
 def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]]:
-    """Positions of nodes that a stretch consists of, and the stored tensors they read.
+    """Return the positions of a stretch's nodes, and the stored tensors they read.
 
-    Nodes come in the order of the ops they stand for, which may not be that of the file.
+    Nodes are in the order of their ops, which may differ from the file's order.
     """
     graph = sequence.proto.graph
     maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}

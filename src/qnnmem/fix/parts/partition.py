@@ -1,29 +1,300 @@
-"""Partition: a model cut into the fewest parts that fit, where the fewest bytes cross.
+"""A model cut into the fewest parts that fit, with the fewest bytes crossing the cuts.
 
-    sequence = read_sequence(path)                              its ops in a row
-    found = partition(sequence, PlannedParts("256K"))      or a judge of your own
+    sequence = read_sequence(path)                      its ops in execution order
+    found = partition(sequence, PlannedParts("256K"))   or with your own judge
     chain = write_chain(found, folder)                  part1.onnx, part2.onnx ..., chain.json
 
 A judge says whether a stretch of ops fits as a model of its own: the planner for LPAI, the real
-compiler and loader for HTP (`partition_htp`). Results do not change: every part computes with the
-nodes of the whole, and `fix.parts.chain` compares them bit by bit.
+compiler and loader for HTP (`library.trials`). Results do not change: every part computes with the
+nodes of the whole, and `parts.chain` compares them bit by bit.
+
+A judge may have to run a compiler, so the search asks it as seldom as possible:
+
+    from each end, take the longest parts that fit, by bisection: an upper bound on the parts
+    repeat:
+        take the cheapest parts of which none is known not to fit
+        ask about each; if all fit, that is the answer
+        else find how far a part from the start of the one that does not fit may reach
+
+A stretch that contains one that does not fit is presumed not to fit either. Inputs and outputs can
+break that presumption: a cut at a wide place makes a part larger than the two around it. So a judge
+may have a rule that needs no trial (`rows`), and if presuming leaves no way to cut, the search goes
+on without it. Every part of an answer was asked about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
 from qnnmem.errors import Words, chain_words
-from qnnmem.fix.parts.cut import Cuts, PartFit, Rows, Stuck, Undecided, least_cuts, narrow_places
-from qnnmem.fix.parts.deployment import first_over
-from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
-from qnnmem.fix.parts.part_needs import limits_of, planned_need
+from qnnmem.fix.parts.deployment import first_over, limits_of, planned_need
+from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
 from qnnmem.planner import Io, MemoryPlan, Pool, PoolOptions, plan_model
 from qnnmem.planner.pools import Budget, as_limits
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES
+
+
+class PartFit(Enum):
+    """Whether a stretch of ops fits as a part."""
+
+    YES = "yes"
+    NO = "no"
+    NEVER = "never"  # nor does anything that contains it, for sure
+
+
+Fits = Callable[[int, int], PartFit]  # of the ops first <= op < last
+Rows = Callable[[int], Sequence[bool]]  # for a first op: whether it may fit up to each last
+
+_Cost = tuple[int, int]  # parts, bytes that cross
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Half-open ranges of ops, and the bytes that cross between them."""
+
+    parts: tuple[tuple[int, int], ...]
+    crossing_bytes: int
+    trials: int  # parts that were asked about
+    is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """No valid cuts: no stretch that ends at `last` fits, not even from `first` on."""
+
+    first: int
+    last: int
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The allowed trials are used up."""
+
+    trials: int
+
+
+def least_cuts(
+    crossing: Sequence[int],
+    fits: Fits,
+    *,
+    places: Sequence[int] | None = None,
+    rows: Rows | None = None,
+    most_trials: int | None = None,
+    is_over: Callable[[], bool] | None = None,
+) -> Cuts | Stuck | Undecided:
+    """Return cuts with the fewest parts that all fit, then the fewest crossing bytes.
+
+    `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
+    for the ends of the sequence. `places` are those where a cut is allowed, by default all. `rows`
+    tells without asking what cannot fit: `rows(first)[last]`. No more is asked when it `is_over`.
+    """
+    last = len(crossing) - 1
+    allowed = sorted({0, last, *(range(last) if places is None else places)})
+    search = _CutSearch(crossing, fits, allowed, rows, most_trials, is_over)
+    try:
+        found = search.run()
+        if isinstance(found, Stuck) and search.presumed:
+            search.presumes = False
+            found = search.run()
+    except _NoTrialsLeftError:
+        return search.fallback() or Undecided(search.trials)
+    return found
+
+
+def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return the narrowest place in each of `most` stretches of equal work.
+
+    `work[at]` is the weight of op `at`. For searches in which every trial is expensive.
+    """
+    total = sum(work) or 1
+    best: dict[int, int] = {}
+    done = 0
+    for at in range(1, len(work)):
+        done += work[at - 1]
+        stretch = min(most - 1, done * most // total)
+        if stretch not in best or crossing[at] < crossing[best[stretch]]:
+            best[stretch] = at
+    return tuple(sorted(best.values()))
+
+
+class _NoTrialsLeftError(Exception):
+    """The allowed trials are used up."""
+
+
+@dataclass(slots=True)
+class _CutSearch:
+    """State of the search for cuts; starts and ends are indexes into `places`."""
+
+    crossing: Sequence[int]
+    fits: Fits
+    places: list[int]
+    rows: Rows | None
+    most_trials: int | None
+    is_over: Callable[[], bool] | None = None
+    presumes: bool = True
+    presumed: bool = False  # whether anything was ruled out that was not asked about
+    answers: dict[tuple[int, int], PartFit] = field(default_factory=dict)
+    starts: list[set[int]] = field(default_factory=list)  # that are open, for each end
+    longest: list[list[tuple[int, int]]] = field(default_factory=list)  # ways that fit
+
+    @property
+    def trials(self) -> int:
+        return len(self.answers)
+
+    def run(self) -> Cuts | Stuck:
+        self._open()
+        if self.presumes and not self._yes(0, len(self.places) - 1):
+            for forward in (True, False):
+                self._take_longest(forward=forward)
+        while True:
+            found = self._cheapest()
+            if isinstance(found, Stuck):
+                return found
+            # The longest is the likeliest to fail, and a failure ends the round.
+            longest_first = sorted(found, key=lambda part: (self._ops(part), part))
+            if all(self._holds(*part) for part in longest_first):
+                return self._cuts(found)
+
+    def fallback(self) -> Cuts | None:
+        """Return the cheaper of the two greedy answers, if trials ran out."""
+        found = [replace(self._cuts(parts), is_cheapest=False) for parts in self.longest]
+        return min(found, key=lambda cuts: (len(cuts.parts), cuts.crossing_bytes), default=None)
+
+    def _cuts(self, parts: Sequence[tuple[int, int]]) -> Cuts:
+        ranges = tuple((self.places[first], self.places[last]) for first, last in parts)
+        return Cuts(ranges, sum(self.crossing[last] for _, last in ranges), self.trials)
+
+    def _open(self) -> None:
+        """List for each end the starts that neither the rule nor a trial excludes."""
+        count = len(self.places)
+        self.starts = [set() for _ in range(count)]
+        for start in range(count - 1):
+            row = None if self.rows is None else self.rows(self.places[start])
+            for end in range(start + 1, count):
+                if row is None or row[self.places[end]]:
+                    self.starts[end].add(start)
+        for (first, last), answer in self.answers.items():
+            self._learn(first, last, answer)
+
+    def _learn(self, first: int, last: int, answer: PartFit) -> None:
+        if answer is not PartFit.YES:
+            self.starts[last].discard(first)
+        if answer is PartFit.NEVER:
+            self._exclude_around(first, last)
+
+    def _ops(self, part: tuple[int, int]) -> int:
+        return self.places[part[0]] - self.places[part[1]]
+
+    def _yes(self, first: int, last: int) -> bool:
+        """Return whether an open part fits; ask the judge at most once."""
+        key = (first, last)
+        if key not in self.answers:
+            if first not in self.starts[last]:
+                return False
+            if self.most_trials is not None and self.trials >= self.most_trials:
+                raise _NoTrialsLeftError
+            if self.is_over is not None and self.is_over():
+                raise _NoTrialsLeftError
+            self.answers[key] = self.fits(self.places[first], self.places[last])
+            self._learn(first, last, self.answers[key])
+        return self.answers[key] is PartFit.YES
+
+    def _take_longest(self, *, forward: bool) -> None:
+        """Cover the sequence from one end with the longest parts that fit."""
+        at, goal = (0, len(self.places) - 1) if forward else (len(self.places) - 1, 0)
+        parts = []
+        while at != goal:
+            to = self._farthest(at, forward=forward)
+            if to is None:
+                return
+            parts.append((at, to) if forward else (to, at))
+            at = to
+        self.longest.append(parts if forward else parts[::-1])
+
+    def _farthest(self, at: int, *, forward: bool) -> int | None:
+        """Return the other end of the longest part that fits; exclude longer ones."""
+        if forward:
+            ways = [end for end in range(at + 1, len(self.places)) if at in self.starts[end]]
+        else:
+            ways = sorted(self.starts[at], reverse=True)
+        low, high = 0, len(ways)  # how many of the shortest fit, how many may
+        probe = high
+        while low < high:
+            to = ways[probe - 1]
+            ends = (at, to) if forward else (to, at)
+            if self._yes(*ends):
+                low = probe
+            else:
+                high = probe - 1
+                self._presume_around(*ends)
+            probe = (low + high + 1) // 2
+        return ways[low - 1] if low else None
+
+    def _presume_around(self, first: int, last: int) -> None:
+        if self.answers.get((first, last)) is not PartFit.NEVER:
+            self.presumed = True
+        self._exclude_around(first, last)
+
+    def _exclude_around(self, first: int, last: int) -> None:
+        for end in range(last, len(self.starts)):
+            self.starts[end] = {
+                start
+                for start in self.starts[end]
+                if start > first or self.answers.get((start, end)) is PartFit.YES
+            }
+
+    def _holds(self, first: int, last: int) -> bool:
+        """Return whether a part fits; if not, exclude it and larger ones."""
+        if self._yes(first, last):
+            return True
+        if self.presumes:
+            self._presume_around(first, self._shortest_that_fails(first, last))
+        return False
+
+    def _shortest_that_fails(self, first: int, last: int) -> int:
+        """Return the first end at which a part from `first` does not fit.
+
+        In most cases it follows the known fit closely, so steps begin small.
+        """
+        fitting = (key for key, answer in self.answers.items() if answer is PartFit.YES)
+        low = max((b for a, b in fitting if a <= first < b < last), default=first)
+        step, high = 1, last
+        while high - low > 1:
+            probe = min(low + step, (low + high) // 2)
+            # What the rule or an answer excludes says nothing about what is around it.
+            if first not in self.starts[probe] or self._yes(first, probe):
+                low, step = probe, 2 * step
+            else:
+                high, step = probe, last
+        return high
+
+    def _cheapest(self) -> list[tuple[int, int]] | Stuck:
+        """Return the open parts of least cost; ties are broken the same way each time."""
+        best: list[_Cost | None] = [(0, 0)]
+        came = [0]
+        for end in range(1, len(self.places)):
+            cost, start = min(
+                ((found, start) for start in self.starts[end] if (found := best[start])),
+                default=((0, 0), -1),
+            )
+            came.append(start)
+            crossing = cost[1] + self.crossing[self.places[end]]
+            best.append(None if start < 0 else (cost[0] + 1, crossing))
+        if best[-1] is None:
+            at = max(place for place, cost in enumerate(best) if cost is not None)
+            return Stuck(self.places[at], self.places[at + 1], self.trials)
+        parts, end = [], len(came) - 1
+        while end:
+            parts.append((came[end], end))
+            end = came[end]
+        return parts[::-1]
+
 
 PLANNING_S = 1.0  # for one stretch
 MOST_PLACES = 1000  # for cuts that are looked at
@@ -40,27 +311,34 @@ class PartVerdict:
 
 
 class PartJudge(Protocol):
-    """Says whether stretches of a sequence fit as models of their own."""
+    """Judge of whether stretches of a sequence fit as models of their own."""
 
     def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
-        """Look at one stretch, however long that takes."""
+        """Return the verdict on one stretch; may take long."""
         ...
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """A rule that tells at once of many stretches that they cannot fit, if there is one."""
+        """Return a cheap rule that excludes stretches, or None."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Partition:
-    """A model in parts that all fit."""
+    """A model cut into parts that all fit."""
 
     sequence: OpSequence
-    parts: tuple[Stretch, ...]
-    verdicts: tuple[PartVerdict, ...]
-    crossing_bytes: int
-    trials: int  # stretches that were judged
-    is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
+    cuts: Cuts
+    verdicts: tuple[PartVerdict, ...] = ()
+
+    @cached_property
+    def parts(self) -> tuple[Stretch, ...]:
+        """The parts in the order they run."""
+        return tuple(self.sequence.stretch(*ends) for ends in self.cuts.parts)
+
+    def models(self) -> tuple[bytes, ...]:
+        """Return every part as an ONNX model; not kept, because weights are large."""
+        numbered = enumerate(self.parts, start=1)
+        return tuple(write_part(self.sequence, part, number) for number, part in numbered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +358,9 @@ def partition(
     most_trials: int | None = MOST_TRIALS,
     is_over: Callable[[], bool] | None = None,
 ) -> Partition | NoPartition:
-    """Cut a sequence into the fewest parts that a judge passes, then where fewest bytes cross.
+    """Cut a sequence into the fewest parts that fit, where the fewest bytes cross.
 
-    `is_over` says that no more may be tried, because time is up.
+    `is_over` ends the search when the time is up.
     """
     said: dict[tuple[int, int], PartVerdict] = {}
 
@@ -97,10 +375,7 @@ def partition(
         sequence.crossing, fits, places=places, rows=rows, most_trials=most_trials, is_over=is_over
     )
     if isinstance(found, Cuts):
-        parts = tuple(sequence.stretch(*ends) for ends in found.parts)
-        verdicts = tuple(said[ends] for ends in found.parts)
-        cost = found.crossing_bytes
-        return Partition(sequence, parts, verdicts, cost, found.trials, found.is_cheapest)
+        return Partition(sequence, found, tuple(said[ends] for ends in found.parts))
     if isinstance(found, Undecided):
         what = f"no cuts were found with {counted(found.trials, 'trial')}"
         return NoPartition(what, found.trials)
@@ -128,7 +403,7 @@ def _stuck(
 
 @dataclass(frozen=True, slots=True)
 class PlannedParts:
-    """A judge that plans the pools of LPAI for a part and holds them against a budget."""
+    """Judge that plans the LPAI pools of a part and checks them against a budget."""
 
     budget: Budget
     options: PoolOptions = field(default_factory=PoolOptions)
@@ -136,7 +411,7 @@ class PlannedParts:
     seed: int = 0
 
     def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
-        """Plan one stretch; tensors that wait for other parts meanwhile count as well."""
+        """Plan one stretch; tensors held for other parts count too."""
         plan = plan_part(stretch, self.options, time_limit_s=self.time_limit_s, seed=self.seed)
         state = {name for pair in self.options.states for name in pair}
         need = planned_need(sequence, stretch, plan, state)
@@ -151,7 +426,7 @@ class PlannedParts:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Constants and IO must fit tcm together, and a budget of each alone."""
+        """Return the rule that constants and IO must fit TCM together and their own budgets."""
         if self.options.bits is not None or self.options.states:
             return None  # sizes are others then
         limits = as_limits(self.budget)
@@ -178,7 +453,7 @@ def plan_part(
     time_limit_s: float = PLANNING_S,
     seed: int = 0,
 ) -> MemoryPlan:
-    """The pools of a part; state of which it has only one end is an input or output of it."""
+    """Return the plan of a part; a state pair that it holds half of is plain IO."""
     both = (
         pair for pair in options.states if pair[0] in stretch.inputs and pair[1] in stretch.outputs
     )

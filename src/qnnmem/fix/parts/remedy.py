@@ -1,7 +1,8 @@
-"""The remedy that cuts a model into parts: last, because applications then call it otherwise.
+"""Remedies that cut a model into parts: the last ones, because the application must run a chain.
 
-Results stay the same bit by bit; what changes is that several models run one after the other, and
-that the application keeps what is handed from one to the next.
+Results stay the same bit by bit. Several models run one after the other, and the application keeps
+the tensors that pass from one to the next. For LPAI the planner judges the parts, for HTP the
+library, which also decides which of them are loaded together.
 """
 
 from __future__ import annotations
@@ -12,27 +13,33 @@ from itertools import pairwise
 from time import monotonic
 from typing import Any
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import CannotTell, UsageError, Words, join_words
+from qnnmem.fix.library.judge import NOUNS, TOGETHER, HtpBench, htp_bench
+from qnnmem.fix.library.resident_contexts import read_rounds
+from qnnmem.fix.library.trials import HtpParts, LibraryJudge, partition_htp
+from qnnmem.fix.parts.deployment import Arrangement, Deployment
 from qnnmem.fix.parts.op_sequence import OpSequence, sequence_of
-from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.parts.partition import Cuts, NoPartition, Partition, PlannedParts, partition
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Rounds, Step
+from qnnmem.htp.compile import HtpPrecision
+from qnnmem.htp.place import best_order, place
 from qnnmem.planner import Io
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.text import counted, quote
 
 NAME = "partition"
 KEEP = "one-file"  # what a user says who wants no parts
 _MOST_PARTS = 1000
-Rounds = tuple[tuple[str, ...], ...]  # contexts that are loaded at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartsRemedy:
-    """Parts that meet the budgets of LPAI together, all resident or loaded in turn."""
+    """Remedy for LPAI: parts that meet the budgets together, resident or loaded in turn."""
 
     name: str = NAME
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """The fewest parts; nothing without a budget, as there would be no end of cutting."""
+        """Yield the fewest parts; nothing without a budget."""
         case, start = bench.case, base.change
         if KEEP in case.keep or not case.budget or start.parts is not None:
             return
@@ -56,14 +63,14 @@ class PlannedPartsRemedy:
         yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The cuts of a recipe."""
+        """Return the cuts of a recipe."""
         return cut_again(base, step, ())
 
 
 def _cannot_help(base: JudgedChange) -> bool:
-    """Whether one step alone needs more than scratch may have.
+    """True if one step alone needs more scratch than the limit.
 
-    A tensor that waits outside of a part counts like one inside.
+    A tensor held outside of a part counts like one inside.
     """
     plan, limit = base.need.plan, base.need.limit
     if plan is None or plan.peak is None or limit is None or plan.options.io is Io.OUTSIDE:
@@ -72,20 +79,20 @@ def _cannot_help(base: JudgedChange) -> bool:
 
 
 def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
-    """The change that consists of parts."""
+    """Return the change that cuts a model into parts."""
     ops = found.sequence.model.ops
     step: dict[str, Any] = {
         "ops": len(ops),
         "cuts": [part.first for part in found.parts[1:]],
         "last_tensors": [ops[part.last - 1].outputs[0] for part in found.parts],
-        "crossing_bytes": found.crossing_bytes,
+        "crossing_bytes": found.cuts.crossing_bytes,
         "rounds": [list(names) for names in rounds],
     }
     return base.then(NAME, words, step, parts=found, rounds=rounds)
 
 
 def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
-    """A model cut where a recipe says; refused where it is another one."""
+    """Cut a model as in a recipe; raise UsageError if the model differs."""
     sequence = sequence_of(base.model)
     cuts = [*step["cuts"]]
     if len(sequence) != step["ops"]:
@@ -109,7 +116,101 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
 
 
 def parts_at(sequence: OpSequence, places: list[int]) -> Partition:
-    """The parts between places, whose first and last are the ends of the sequence."""
-    parts = tuple(sequence.stretch(first, last) for first, last in pairwise(places))
+    """Return the partition at these places, both ends of the sequence included."""
     crossing = sum(sequence.crossing[at] for at in places[1:-1])
-    return Partition(sequence, parts, (), crossing, trials=0)
+    return Partition(sequence, Cuts(tuple(pairwise(places)), crossing, trials=0))
+
+
+@dataclass(frozen=True, slots=True)
+class HtpPartsRemedy:
+    """Remedy for HTP: the fewest parts that the library compiles and loads."""
+
+    name: str = NAME
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Yield parts that are resident together if they fit, else loaded in turn."""
+        own, start = htp_bench(bench), base.change
+        if KEEP in own.case.keep or start.parts is not None or not base.need.over:
+            return
+        begin = monotonic()
+        found = self._found(own, base)
+        if not isinstance(found, HtpParts):
+            own.obstacles.append(join_words(found))
+            return
+        if found.is_whole:
+            return
+        if base.need.what != TOGETHER:  # else it was held against what others leave
+            own.loaded[id(found.partition)] = found
+        for words, rounds in _residences(own, found):
+            made = cut(start, found.partition, words, rounds)
+            need = own.judge(made)
+            if need.fits and need.deployment is not None:
+                notes = (*made.notes, *_notes(found, words, need.deployment))
+                judged = own.judged(replace(made, notes=notes))
+                yield replace(judged, seconds=monotonic() - begin)
+                return
+            own.obstacles.append(join_words(need.why))
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Return the cuts of a recipe."""
+        return cut_again(base, step, read_rounds(step["rounds"]))
+
+    def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:
+        """Return the parts, or why there are none."""
+        start = base.change
+        if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
+            return "every part takes all the VTCM that it is given, as the whole does"
+        if start.compile_options.precision is not HtpPrecision.FP16:
+            return "a model that is quantized on the way cannot be cut; quantize it first"
+        try:
+            sequence = sequence_of(start.model)
+            judge = LibraryJudge(bench.library.trials, start.compile_options)
+            if base.need.what == TOGETHER:
+                judge = _beside_others(bench, judge)
+            else:
+                judge.found[0, len(sequence)] = bench.library.trials_of(start)[0]
+            found = partition_htp(sequence, judge, is_over=lambda: not bench.case.seconds_left)
+        except (UsageError, CannotTell) as exc:
+            return exc.what
+        return found.why if isinstance(found, NoPartition) else found
+
+
+def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
+    if "process domain" in words:
+        yield "on a SoC that gives a process one domain only, load the parts in turn"
+    sizes = [one.spill_fill for one in found.residency.contexts]
+    saved = sum(sizes) - max(sizes)
+    if deployment.arrangement is Arrangement.SHARED:
+        yield (
+            f"the total counts one spill/fill buffer of {counted(max(sizes), 'byte')}: load the "
+            "parts as one group of contexts (REGISTER_MULTI_CONTEXTS) and run one at a time"
+        )
+    elif saved and deployment.arrangement is Arrangement.RESIDENT:
+        yield f"parts that share one spill/fill buffer take {saved:,} bytes less"
+
+
+def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
+    """Return the judge with the room that other contexts leave in a process domain."""
+    library = bench.library
+    sizes = [one.size for one in library.others]
+    placed = best_order(sizes, library.domain_bytes)
+    room = max((domain.left for domain in placed.domains), default=library.domain_bytes)
+    left = Sourced(room, Origin.COMPUTED, "what other contexts leave of a process domain")
+    trials = replace(judge.trials, budgets={**judge.trials.budgets, "pd": left})
+    return LibraryJudge(trials, judge.options)
+
+
+def _residences(bench: HtpBench, found: HtpParts) -> Iterator[tuple[str, Rounds]]:
+    """Yield descriptions and rounds: all parts resident if they fit, then one at a time."""
+    count = counted(len(found.binaries), "part")
+    parts = found.residency.contexts
+    names, others = tuple(one.file for one in parts), bench.library.others
+    beside = tuple(one.name for one in others)
+    sizes = [*(one.size for one in others), *(one.size for one in parts)]
+    placed = place(sizes, bench.library.domain_bytes)
+    if not others and found.together:
+        yield f"{count}, all resident", (names,)
+    elif placed.fits:
+        domains = counted(len(placed.domains), "process domain")
+        yield f"{count}, resident in {domains}", ((*beside, *names),)
+    yield f"{count}, loaded in turn", tuple((*beside, name) for name in names)

@@ -2,6 +2,14 @@
 
 A result can also be run in planned memory. The payload of a request is models, one after the other.
 
+A changed model may take and give other data than the original. `ModelBorder` converts between them:
+
+    other element type     quantized by the scale that the file notes, or cast
+    smaller batch          several runs, results concatenated
+    other sizes            resized by linear interpolation
+
+Outputs of another shape are left as they are: they cannot be compared.
+
 A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
 """
 
@@ -11,7 +19,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, islice
@@ -21,7 +29,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from qnnmem.calibration import Input, Sample, random_sample, read_sample
 from qnnmem.child import serve
 from qnnmem.fix.proof import LEVELS, SAMPLES
-from qnnmem.fix.proof.border import ModelBorder, Scale, Tensors
 from qnnmem.lpai.quantize.graph import METADATA_KEY
 from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote
@@ -29,6 +36,109 @@ from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Tensors = dict[str, "NDArray[Any]"]
+Scale = tuple[float, int]  # and zero point
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBorder:
+    """Element types and shapes of inputs, and the scales of quantized IO."""
+
+    inputs: Mapping[str, tuple[str, tuple[int, ...]]]
+    scales: Mapping[str, Scale]
+
+    def feeds(self, feed: Tensors) -> list[Tensors]:
+        """Return the inputs of each run, converted from those of the original model."""
+        runs = {name: self._runs(name, value) for name, value in feed.items()}
+        count = max((len(pieces) for pieces in runs.values()), default=1)
+        for name, pieces in runs.items():
+            if len(pieces) not in (1, count):
+                raise ValueError(f"the batch of {quote(name)} is not cut as that of other inputs")
+        return [
+            {name: pieces[at % len(pieces)] for name, pieces in runs.items()} for at in range(count)
+        ]
+
+    def _runs(self, name: str, value: NDArray[Any]) -> list[NDArray[Any]]:
+        if name not in self.inputs:
+            return [value]
+        kind, shape = self.inputs[name]
+        pieces = [value]
+        if value.shape != shape:
+            pieces = _cut(value, shape) or [resized(value, shape)]
+        return [stored(piece, kind, self.scales.get(name)) for piece in pieces]
+
+    def joined(self, results: Sequence[Tensors], wanted: Tensors) -> Tensors:
+        """Return the outputs of all runs joined, in the element types of the original."""
+        import numpy
+
+        found = {}
+        for name, given in results[0].items():
+            like = wanted.get(name)
+            value = given
+            if len(results) > 1 and like is not None and given.ndim:
+                whole = numpy.concatenate([one[name] for one in results])
+                alike = all(numpy.array_equal(one[name], given) for one in results)
+                value = given if alike and given.shape == like.shape else whole
+            found[name] = value if like is None else _restored(value, like, self.scales.get(name))
+        return found
+
+
+def _cut(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
+    """Return pieces of a batch; none if more than the batch size differs."""
+    fits = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and shape[0] > 0
+    if not fits or value.shape[0] % shape[0]:
+        return []
+    size = shape[0]
+    return [value[at : at + size] for at in range(0, value.shape[0], size)]
+
+
+def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array resized linearly; integers take the nearest element."""
+    import numpy
+
+    if value.ndim != len(shape):
+        raise ValueError(f"the changed model takes {len(shape)} axes in place of {value.ndim}")
+    for axis, (old, new) in enumerate(zip(value.shape, shape, strict=True)):
+        if old == new:
+            continue
+        places = numpy.clip((numpy.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+        low = numpy.floor(places).astype(int)
+        high = numpy.minimum(low + 1, old - 1)
+        if value.dtype.kind != "f":
+            value = value.take(numpy.rint(places).astype(int), axis)
+            continue
+        part = (places - low).reshape([-1 if at == axis else 1 for at in range(value.ndim)])
+        mixed = value.take(low, axis) * (1 - part) + value.take(high, axis) * part
+        value = mixed.astype(value.dtype)
+    return value
+
+
+def stored(value: NDArray[Any], kind: str, scale: Scale | None) -> NDArray[Any]:
+    """Return an array in another element type, quantized as ONNX does with a scale."""
+    import numpy
+
+    if value.dtype.name == kind:
+        return numpy.ascontiguousarray(value)
+    wanted = numpy.dtype(kind)
+    if wanted.kind in "iu" and value.dtype.kind == "f":
+        if scale is None:
+            raise ValueError(f"nothing says what integers of {kind} stand for")
+        limits = numpy.iinfo(wanted)
+        steps = numpy.rint(value / numpy.float32(scale[0])) + scale[1]
+        value = numpy.clip(steps, limits.min, limits.max)
+    return numpy.ascontiguousarray(value.astype(wanted))
+
+
+def _restored(value: NDArray[Any], like: NDArray[Any], scale: Scale | None) -> NDArray[Any]:
+    import numpy
+
+    if value.dtype == like.dtype:
+        return value
+    if value.dtype.kind in "iu" and like.dtype.kind == "f" and scale is not None:
+        return ((value.astype(numpy.int64) - scale[1]) * numpy.float32(scale[0])).astype(like.dtype)
+    return value.astype(like.dtype)
+
 
 _KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's names that are not numpy's
 _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
@@ -43,7 +153,7 @@ _LEAST = 5e-324  # for bits that differ without a difference
 
 @dataclass(frozen=True, slots=True)
 class OutputGap:
-    """How far one output is off, over all samples."""
+    """The difference of one output over all samples."""
 
     name: str
     largest: float
@@ -77,17 +187,17 @@ class Proof:
 
     @property
     def identical(self) -> bool:
-        """Whether every bit of every output is the same."""
+        """True if every bit of every output is the same."""
         return not self.differing and not self.unmeasured
 
     @property
     def decibels(self) -> float | None:
-        """Signal to noise of the worst output; None where it cannot be said."""
+        """Signal-to-noise ratio of the worst output in dB; None if undefined."""
         return min((one.decibels for one in self.each if one.decibels is not None), default=None)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Proof:
-        """From what a child said, or from what `as_json` gave."""
+        """Return the proof that `as_json` wrote."""
         return cls(
             int(found["samples"]),
             int(found["outputs"]),
@@ -101,7 +211,7 @@ class Proof:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
+        """The proof as JSON values."""
         each = [[one.name, one.largest, one.relative, one.decibels] for one in self.each]
         return {**asdict(self), "each": each, "levels": []}
 
@@ -121,7 +231,7 @@ class OutputCheck:
 
 
 class ProofData(WireMessage, frozen=True):
-    """What models are run on: samples of the user, or made-up ones of a seed."""
+    """Input data: samples of the user, or random ones from a seed."""
 
     inputs: list[Input]
     samples: tuple[Sample, ...]
@@ -129,7 +239,7 @@ class ProofData(WireMessage, frozen=True):
 
 
 class Keep(WireMessage, frozen=True):
-    """Run the model as it was and keep what it is given and gives."""
+    """Run the original model and keep its inputs and outputs."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]  # bytes of each model in the payload
@@ -137,7 +247,7 @@ class Keep(WireMessage, frozen=True):
 
 
 class Compare(WireMessage, frozen=True):
-    """Compare a changed model with the one that was kept."""
+    """Compare a changed model with the original."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]
@@ -151,7 +261,7 @@ class Compared(WireMessage, frozen=True):
 
 
 class CompareLevels(WireMessage, frozen=True):
-    """Compare at every optimisation level of onnxruntime but none."""
+    """Compare at every optimisation level of onnxruntime above "disabled"."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]
@@ -174,7 +284,7 @@ class Validate(WireMessage, frozen=True):
 
 
 class Validated(WireMessage, frozen=True):
-    """What running a result showed."""
+    """Findings from running a result."""
 
     samples: int
     outputs: tuple[OutputCheck, ...]
@@ -182,7 +292,7 @@ class Validated(WireMessage, frozen=True):
 
 
 def keep(request: Keep, payload: bytes) -> Done:
-    """Run the model as it was and keep what it is given and gives."""
+    """Run the original model and keep its inputs and outputs."""
     _KEPT.clear()
     _EDGES.clear()
     _WHOLE[:] = [(request.sizes, payload)]
@@ -196,7 +306,7 @@ def keep(request: Keep, payload: bytes) -> Done:
 
 
 def edge_feed(inputs: list[Input], seed: int) -> Tensors:
-    """Made-up data with numbers among them that real data seldom hold."""
+    """Return random data with edge cases such as -0.0 and denormals."""
     import numpy
 
     random = numpy.random.default_rng([seed, len(_ODD)])
@@ -210,7 +320,7 @@ def edge_feed(inputs: list[Input], seed: int) -> Tensors:
 
 
 def feeds(data: ProofData) -> Iterator[Tensors]:
-    """Samples of the user, or made-up ones."""
+    """Yield the user's samples, or random ones."""
     for sample in data.samples:
         yield read_sample(sample, data.inputs)
     if not data.samples:
@@ -220,7 +330,7 @@ def feeds(data: ProofData) -> Iterator[Tensors]:
 
 @dataclass
 class _Gap:
-    """How far the results of one output are from what they were, over all samples so far."""
+    """Accumulated difference of one output."""
 
     largest: float = 0.0
     relative: float = 0.0
@@ -228,7 +338,7 @@ class _Gap:
     noise: float = 0.0
 
     def add(self, exact: NDArray[Any], rough: NDArray[Any]) -> None:
-        """Take in the results of one more sample."""
+        """Add the outputs of one more sample."""
         import numpy
 
         gap, part = difference(exact, rough)
@@ -240,14 +350,14 @@ class _Gap:
             self.noise += float(numpy.square(true[even] - other[even]).sum())
 
     def of(self, name: str) -> OutputGap:
-        """The gap of an output."""
+        """Return the gap of an output."""
         known = math.isfinite(self.largest) and self.signal > 0 and self.noise > 0
         decibels = 10 * math.log10(self.signal / self.noise) if known else None
         return OutputGap(name, self.largest, self.relative, decibels)
 
 
 def compare(request: Compare, payload: bytes) -> Compared:
-    """Run a changed model on the same data; only one that may lose may have another border."""
+    """Run a changed model on the same data; only a lossy one may have other IO types."""
     sessions = open_models(request.sizes, payload)
     border = border_of(sessions) if request.lossy else None
     gaps: dict[str, _Gap] = {}
@@ -290,7 +400,7 @@ def compare(request: Compare, payload: bytes) -> Compared:
 
 
 def levels(request: CompareLevels, payload: bytes) -> LevelGaps:
-    """Compare both models at every optimisation level of onnxruntime but none."""
+    """Compare both models at every optimisation level above "disabled"."""
     enum = import_onnxruntime().GraphOptimizationLevel
     rows = []
     for level in LEVELS:
@@ -312,14 +422,14 @@ def levels(request: CompareLevels, payload: bytes) -> LevelGaps:
 def run_changed(
     sessions: list[Any], feed: Tensors, wanted: Tensors, border: ModelBorder | None
 ) -> Tensors:
-    """Outputs of a changed model for the data of the model as it was."""
+    """Return the outputs of a changed model for the original model's inputs."""
     if border is None:
         return run_parts(sessions, feed)
     return border.joined([run_parts(sessions, one) for one in border.feeds(feed)], wanted)
 
 
 def border_of(sessions: list[Any]) -> ModelBorder:
-    """What all parts together take, and the scales that their files note."""
+    """Return the inputs of all parts together, and the scales stored in their files."""
     made = {item.name for session in sessions for item in session.get_outputs()}
     inputs, scales = {}, dict[str, Scale]()
     for session in sessions:
@@ -336,7 +446,7 @@ def border_of(sessions: list[Any]) -> ModelBorder:
 
 
 def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
-    """Outputs of all parts by name; each part reads inputs and what parts before it gave."""
+    """Return the outputs of all parts by name; later parts read outputs of earlier ones."""
     known: Tensors = dict(feed)
     given: Tensors = {}
     for session in sessions:
@@ -349,13 +459,13 @@ def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
 
 
 def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether every bit is the same."""
+    """True if every bit is the same."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and one.tobytes() == other.tobytes()
 
 
 def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether every bit is the same, whatever stands for what is no number."""
+    """True if every bit is the same; all NaNs count as equal."""
     import numpy
 
     if one.dtype.kind != "f" or is_same(one, other):
@@ -367,7 +477,7 @@ def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
-    """Largest difference, and the same as part of the largest value."""
+    """Return the largest difference, absolute and relative to the largest value."""
     import numpy
 
     endless = float("inf")
@@ -384,13 +494,13 @@ def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
 
 
 def open_models(sizes: list[int], payload: bytes, **settings: Any) -> list[Any]:
-    """Sessions on the models that stand one after the other in the payload."""
+    """Return sessions for the models that are concatenated in the payload."""
     ends = zip(sizes, accumulate(sizes), strict=True)
     return [exact_session(payload[end - size : end], **settings) for size, end in ends]
 
 
 def validate(request: Validate, payload: bytes) -> Validated:
-    """What comes out of each model, output by output."""
+    """Return a check of every output of both models."""
     before, *after = open_models(request.sizes, payload)
     border = border_of(after) if request.lossy else None
     checks: dict[str, OutputCheck] = {}
@@ -410,7 +520,7 @@ def validate(request: Validate, payload: bytes) -> Validated:
 
 
 class _Planned:
-    """A binary that is executed under the contract; without a path, nothing is."""
+    """A binary executed under the contract; does nothing without a path."""
 
     def __init__(self, path: Path | None) -> None:
         from qnnmem.lpai.runtime.session import Session
@@ -425,11 +535,11 @@ class _Planned:
             self._session.close()
 
     def run(self, feed: Tensors) -> Tensors | None:
-        """Outputs, each computed at its planned address."""
+        """Return the outputs, computed at their planned addresses."""
         return None if self._session is None else dict(self._session.run(feed))
 
     def findings(self) -> Iterator[str]:
-        """Rules that were broken."""
+        """Yield the broken rules."""
         for finding in () if self._session is None else self._session.findings:
             yield str(finding)
 
@@ -437,7 +547,7 @@ class _Planned:
 def _checked(
     check: OutputCheck, was: NDArray[Any], now: NDArray[Any], ran: NDArray[Any] | None
 ) -> OutputCheck:
-    """What is known of an output with one more sample."""
+    """Return the check of an output with one more sample."""
     import numpy
 
     if not is_same(was, now):

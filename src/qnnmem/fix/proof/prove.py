@@ -1,31 +1,43 @@
-"""Proves that a changed model computes the same: both are run, every output is compared bit by bit.
+"""Proof that a changed model computes the same: both run, and every output is compared.
 
 onnxruntime runs them without optimisation on one thread, in a child process with limits. Models
-must hold their own data; a model cut into parts is run part by part, tensors handed on by name.
+must hold their own data. A model cut into parts runs part by part; tensors are passed by name.
 
-A change that may lose is measured: how far each output is off, and how loud that is. It may take
-and give integers, smaller batches or other sizes; outputs of other shapes cannot be measured.
+A lossy change is measured: the difference of each output, and its signal-to-noise ratio. It may
+take and give integers, smaller batches or other sizes; outputs of other shapes cannot be measured.
+
+`validate` also executes the program for LPAI, every tensor at its planned address, under the
+sanitizer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from qnnmem.calibration import Input, Sample, absolute
 from qnnmem.child import ChildProcess
-from qnnmem.errors import ChildFailed
+from qnnmem.errors import ChildFailed, ChildLost, QnnMemError, join_words
 from qnnmem.fix.proof.program import (
     Compare,
     Compared,
     CompareLevels,
     Keep,
     LevelGaps,
+    OutputCheck,
     ProofData,
+    Validate,
+    Validated,
 )
 from qnnmem.fix.proof.program import LevelGap as LevelGap
 from qnnmem.fix.proof.program import OutputGap as OutputGap
 from qnnmem.fix.proof.program import Proof as Proof
+from qnnmem.fix.remedy import Change, FixCase, self_contained
+from qnnmem.planner.model_plan import DEFAULT_ALIGN
+from qnnmem.planner.pools import PoolOptions
+from qnnmem.results.fix import ValidatedOutput, Validation, finite
 from qnnmem.wire import Done
 
 if TYPE_CHECKING:
@@ -35,7 +47,7 @@ _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 
 
 class Prover(ChildProcess):
-    """Keeps what a model computes, and compares any number of changed ones with it."""
+    """Child process that runs a model once and compares changed ones with it."""
 
     def __init__(
         self,
@@ -50,20 +62,20 @@ class Prover(ChildProcess):
         self._model: onnx.ModelProto | None = model
 
     def compare(self, *parts: onnx.ModelProto, lossy: bool = False) -> Proof:
-        """Run the parts of a changed model one after the other, and compare all outputs.
+        """Return the proof for a changed model, given as its parts in order.
 
-        Only a change that may lose may take and give other types and sizes.
+        Only a lossy change may have other IO types and sizes.
         """
         blobs = self._ready(parts)
         return self.ask(Compare(_sizes(blobs), lossy), Compared, b"".join(blobs))[0].proof
 
     def levels(self, *parts: onnx.ModelProto) -> tuple[LevelGap, ...]:
-        """Compare at every optimisation level, both models at the same."""
+        """Compare both models at every optimisation level."""
         blobs = self._ready(parts)
         return self.ask(CompareLevels(_sizes(blobs)), LevelGaps, b"".join(blobs))[0].levels
 
     def _ready(self, parts: Sequence[onnx.ModelProto]) -> list[bytes]:
-        """The parts as bytes, after the child has run the model as it was."""
+        """Return the parts as bytes; the child has then run the original model."""
         if self._model is not None:
             (blob,) = serialized([self._model])
             self.ask(Keep([len(blob)], self._data), Done, blob)
@@ -72,7 +84,7 @@ class Prover(ChildProcess):
 
 
 def serialized(models: Sequence[onnx.ModelProto]) -> list[bytes]:
-    """Models as bytes; ChildFailed if together they are more than protobuf can hold."""
+    """Return models as bytes; raise ChildFailed above protobuf's size limit."""
     if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:
         raise ChildFailed("a model of more than 2 GiB cannot be run for comparison")
     return [model.SerializeToString() for model in models]
@@ -96,10 +108,10 @@ def prove(
 
 
 def inputs_of(model: onnx.ModelProto) -> list[Input]:
-    """Inputs of a model whose shapes are fixed, as made-up data needs them."""
+    """Return the inputs of a model with fixed shapes, for random data."""
     from onnx import helper
 
-    from qnnmem.loader.onnx.index_limits import index_limits
+    from qnnmem.loader.onnx.inputs import index_limits
 
     rows = index_limits(model.graph)
     found = []
@@ -109,3 +121,86 @@ def inputs_of(model: onnx.ModelProto) -> list[Input]:
         shape = tuple(size.dim_value for size in kind.shape.dim)
         found.append(Input(item.name, dtype.name, shape, below=rows.get(item.name)))
     return found
+
+
+_TIME_LIMIT_S = 3600.0
+_OTHER_BORDER = ("batch", "precision", "resolution")  # remedies after which inputs are others
+
+
+def validate(case: FixCase, change: Change) -> Validation:
+    """Run a change beside the original model, and in planned memory for LPAI."""
+    before = self_contained(case.model)
+    after = _blobs(change)
+    with TemporaryDirectory(".qnnmem") as folder:
+        binary, why = _prepared(change, Path(folder))
+        blobs = [before.SerializeToString(), *after]
+        data = ProofData(inputs_of(before), absolute(case.samples), case.seed)
+        request = Validate([*map(len, blobs)], data, change.is_lossy, binary)
+        with ChildProcess("qnnmem.fix.proof.program", _TIME_LIMIT_S) as child:
+            try:
+                found, _ = child.ask(request, Validated, b"".join(blobs))
+            except ChildLost:
+                raise
+            except ChildFailed as exc:
+                raise ChildFailed(f"validating failed: {exc}") from exc
+    outputs = tuple(map(_output, found.outputs))
+    return Validation(
+        holds=not found.findings and all(_holds(output, change.is_lossy) for output in outputs),
+        samples=found.samples,
+        planned=not why,
+        why_not_planned=why,
+        findings=found.findings,
+        outputs=outputs,
+    )
+
+
+def _output(check: OutputCheck) -> ValidatedOutput:
+    return ValidatedOutput(
+        output=check.name,
+        identical=check.identical,
+        largest_difference=finite(check.largest),
+        relative_difference=finite(check.relative),
+        planned_difference=finite(check.planned),
+        nans=check.nans,
+        infinities=check.infinities,
+        new_infinities=check.new,
+    )
+
+
+def _holds(output: ValidatedOutput, is_lossy: bool) -> bool:
+    """Return whether an output passes."""
+    same = output.identical or is_lossy
+    return same and output.planned_difference == 0 and not (output.nans or output.new_infinities)
+
+
+def _blobs(change: Change) -> list[bytes]:
+    if change.parts is None:
+        return [self_contained(change.model).SerializeToString()]
+    return list(change.parts.models())
+
+
+def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
+    """Return a binary for LPAI, or why there is none."""
+    options = change.options
+    if not isinstance(options, PoolOptions) or change.parts is not None:
+        return None, "it is not one program for LPAI"
+    if any(step["remedy"] in _OTHER_BORDER for step in change.steps):
+        return None, "it takes other inputs than the model as it was"
+    if options.states:
+        return None, "its state would go from sample to sample"
+    from qnnmem.lpai.preparation import prepare
+    from qnnmem.lpai.prepare_options import PrepareOptions
+
+    path, binary = folder / "changed.onnx", folder / "changed.bin"
+    path.write_bytes(_blobs(change)[0])
+    chosen = PrepareOptions(
+        io=options.io,
+        align=options.align or DEFAULT_ALIGN,
+        inplace=options.inplace,
+        allow_float=True,
+    )
+    try:
+        prepare({"model": path}, chosen).write(binary)
+    except QnnMemError as exc:
+        return None, f"it cannot be prepared: {join_words(exc.what)}"
+    return binary, ""

@@ -1,12 +1,9 @@
 """Tiling: compute a region of a model in bands of rows, each band from its input to its end.
 
-graph         the model as tiling sees it: nodes in order, shapes, stored numbers
-band_steps    ranges of rows, and what a node does for a band
-needed_rows   input rows that a node needs for rows of its output
-bands         rows of every tensor for each band, from the last node back to the first
-schedule      the steps band by band, in order
-cost          bytes alive meanwhile
+graph         the model as tiling needs it: nodes in order, shapes, stored numbers
+needed_rows   ranges of rows, and the input rows that a node needs for rows of its output
+bands         rows of every tensor for each band, and the steps in order
+cost          live bytes meanwhile
 search        regions worth computing in bands
-rewrite       the nodes that compute the bands
-remedy        all of it as a remedy
+remedy        the new nodes, and all of it as a remedy
 """

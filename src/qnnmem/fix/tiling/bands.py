@@ -1,10 +1,11 @@
-"""Rows of every tensor for each band of a region, from the last node back to the first.
+"""Rows of every tensor for each band of a region, and the order in which the bands run.
 
     each exit of the region       its share of the rows
-    for each node from the last   the rows that its readers need of what it makes
-                                  -> the rows that it reads  (rules)
+    for each node from the last   the rows that its readers need of its output
+                                  -> the rows that it reads  (needed_rows)
 
-Rows that two bands need are computed in both.
+Rows that two bands need are computed in both. The schedule lists slices, nodes and the concats at
+the end; the live bytes and the nodes of the new model both follow from it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from qnnmem.fix.tiling.band_steps import BandStep, NodeFacts, Rows, rows_of, share
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.needed_rows import band_step, multiply_adds, sums_alike
+from qnnmem.fix.tiling.needed_rows import (
+    BandStep,
+    NodeFacts,
+    Rows,
+    band_step,
+    multiply_adds,
+    rows_of,
+    share,
+    sums_alike,
+)
 from qnnmem.loader.onnx.graph import bodies
 
 # Rows that the exits of a region may be cut into.
@@ -24,7 +34,7 @@ MOST_BANDS = 64
 
 @dataclass(frozen=True, slots=True)
 class TileRegion:
-    """Nodes from `first` up to, not including, `end` in so many bands along an axis."""
+    """Nodes `first <= at < end`, computed in bands along an axis."""
 
     first: int
     end: int
@@ -49,12 +59,12 @@ class BandedRegion:
 
     @property
     def extra_macs(self) -> int:
-        """Multiply-adds that are done more than once, less those that nobody needs."""
+        """Repeated multiply-adds, less those that no band needs."""
         return self.band_macs - self.macs
 
 
 class Bander:
-    """Finds the bands of regions of one graph; remembers what its rules said."""
+    """Bands of regions of one graph; caches the answers of the rules."""
 
     def __init__(self, graph: TiledGraph) -> None:
         self.graph = graph
@@ -69,7 +79,7 @@ class Bander:
         }
 
     def step(self, at: int, axis: int, need: Rows) -> BandStep | str:
-        """What a node does for some rows, or why it cannot."""
+        """Return the step of a node for some rows, or why there is none."""
         key = (at, axis, need)
         if key not in self._steps:
             node = self.graph.nodes[at]
@@ -80,7 +90,7 @@ class Bander:
         return self._steps[key]
 
     def obstacle(self, at: int, axis: int) -> str:
-        """Why a node cannot be computed in bands at all; empty where it may be."""
+        """Return why a node cannot be computed in bands, or ""."""
         node = self.graph.nodes[at]
         size = rows_of(self.graph.shape(node.output[0]) or (), axis)
         if size < 2:
@@ -89,14 +99,14 @@ class Bander:
         return whole if isinstance(whole, str) else ""
 
     def macs(self) -> int:
-        """Multiply-adds of the whole model."""
+        """Return the multiply-adds of the whole model."""
         return sum(
             self._row_macs[-2, at] * max(rows_of(self.graph.shape(node.output[0]) or (), -2), 1)
             for at, node in enumerate(self.graph.nodes)
         )
 
     def bands(self, region: TileRegion) -> BandedRegion | str:
-        """The steps of every band, or why the region cannot be cut so."""
+        """Return the region with the steps of every band, or why it cannot be cut."""
         graph, axis = self.graph, region.axis
         made = {name for at in region.nodes for name in graph.nodes[at].output if name}
         exits = tuple(
@@ -125,7 +135,7 @@ class Bander:
     def _band(
         self, region: TileRegion, made: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
-        """Steps of one band; `need` are the rows of the exits and grows to those of all."""
+        """Return the steps of one band; `need` starts with the exits and grows to all tensors."""
         steps: list[tuple[int, BandStep]] = []
         for at in reversed(region.nodes):
             wanted = list(self._wanted(at, need))
@@ -152,3 +162,92 @@ class Bander:
 
     def _wanted(self, at: int, need: dict[str, Rows]) -> Iterator[Rows]:
         return (need[name] for name in self.graph.nodes[at].output if name in need)
+
+
+WHOLE = -1  # the band of what is not in bands
+
+
+class Part(NamedTuple):
+    """Some rows of a tensor, made in a band."""
+
+    tensor: str
+    band: int
+    rows: Rows
+    is_cut: bool = False  # out of a part of more rows
+
+
+class NodeRun(NamedTuple):
+    """A node of the model run for a band; inputs without rows are read as they are."""
+
+    at: int
+    step: BandStep
+    inputs: tuple[Part | None, ...]
+    outputs: tuple[Part | None, ...]
+
+
+class Cut(NamedTuple):
+    """Slice of a part."""
+
+    source: Part
+    result: Part
+
+
+class Join(NamedTuple):
+    """Concatenation of the parts of a tensor."""
+
+    parts: tuple[Part, ...]
+    result: Part
+
+
+Work = NodeRun | Cut | Join
+
+
+class _Scheduler:
+    def __init__(self, graph: TiledGraph, banded: BandedRegion) -> None:
+        self.graph, self.banded = graph, banded
+        self.work: list[Work] = []
+        self.exits: dict[str, list[Part]] = {name: [] for name in banded.exits}
+
+    def whole(self, name: str) -> Part:
+        size = rows_of(self.graph.shape(name) or (), self.banded.region.axis)
+        return Part(name, WHOLE, Rows(0, size))
+
+    def all(self) -> list[Work]:
+        for band, steps in enumerate(self.banded.steps):
+            self.band(band, steps)
+        for name, parts in self.exits.items():
+            self.work.append(Join(tuple(parts), self.whole(name)))
+        return self.work
+
+    def band(self, band: int, steps: tuple[tuple[int, BandStep], ...]) -> None:
+        made: dict[str, Part] = {}
+        cut: set[Part] = set()
+        for at, step in steps:
+            node = self.graph.nodes[at]
+            inputs = tuple(
+                self.part(name, step.reads[slot], band, made, cut) if slot in step.reads else None
+                for slot, name in enumerate(node.input)
+            )
+            outputs = tuple(Part(name, band, step.makes) if name else None for name in node.output)
+            self.work.append(NodeRun(at, step, inputs, outputs))
+            made.update((one.tensor, one) for one in outputs if one is not None)
+            for name in node.output:
+                if name in self.exits:
+                    own = share(self.whole(name).rows.end, band, self.banded.region.bands)
+                    self.exits[name].append(self.part(name, own, band, made, cut))
+
+    def part(self, name: str, rows: Rows, band: int, made: dict[str, Part], cut: set[Part]) -> Part:
+        """Return these rows of a tensor, sliced from a larger part if needed."""
+        there = made.get(name) or self.whole(name)
+        if there.rows == rows:
+            return there
+        result = Part(name, band, rows, is_cut=True)
+        if result not in cut:
+            cut.add(result)
+            self.work.append(Cut(there, result))
+        return result
+
+
+def schedule(graph: TiledGraph, banded: BandedRegion) -> list[Work]:
+    """Return the work of a region in execution order."""
+    return _Scheduler(graph, banded).all()

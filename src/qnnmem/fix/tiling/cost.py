@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from qnnmem.fix.tiling.band_steps import Rows, rows_of
-from qnnmem.fix.tiling.bands import BandedRegion
+from qnnmem.fix.tiling.bands import WHOLE, BandedRegion, Cut, NodeRun, Part, schedule
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.schedule import WHOLE, Cut, NodeRun, Part, schedule
+from qnnmem.fix.tiling.needed_rows import Rows, rows_of
 from qnnmem.ir import Effect
 from qnnmem.ir.lifetime import Lifetime, lifetimes, stored_bytes
 from qnnmem.loader.onnx.graph import is_quant, reads
 from qnnmem.loader.onnx.graph import live as live_nodes
-from qnnmem.loader.onnx.passes.build import build
-from qnnmem.loader.onnx.quant import Group, group
+from qnnmem.loader.onnx.passes.build import Group, build, group
 from qnnmem.loader.onnx.tensor import DTYPES
 from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import Io, PoolOptions
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Liveness:
-    """Buffers and the steps that use them; None stands for what is not in scratch."""
+    """Buffers and the steps that use them; None is a tensor outside of scratch."""
 
     def __init__(self, *, inplace: bool) -> None:
         self._inplace = inplace
@@ -47,7 +45,7 @@ class Liveness:
         self._steps = 0
 
     def number(self, key: Hashable, size: int) -> int:
-        """The buffer of that name; of that size, if it is new."""
+        """Return the number of a buffer; a new one gets this size."""
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self._sizes)
@@ -66,7 +64,7 @@ class Liveness:
         outputs: Iterable[int | None],
         effect: Effect = Effect.COMPUTE,
     ) -> None:
-        """One step."""
+        """Add one step."""
         step = self._steps
         self._steps += 1
         read = [one for one in inputs if one is not None]
@@ -79,12 +77,12 @@ class Liveness:
             self._joined.append((effect, read, made[0], step))
 
     def keep(self, one: int | None) -> None:
-        """A buffer outlives all steps."""
+        """Keep a buffer alive beyond the last step."""
         if one is not None:
             self._last[one] = self._steps
 
     def peak(self) -> int:
-        """Most bytes alive at once."""
+        """Return the peak of live bytes."""
         root = list(range(len(self._sizes)))
         size, last = list(self._sizes), list(self._last)
 
@@ -124,7 +122,7 @@ class Liveness:
 
 @dataclass(frozen=True)
 class RegionCosts:
-    """What is alive where in a model, and in its regions once they run in bands."""
+    """Live bytes of a model, and of its regions once they run in bands."""
 
     graph: TiledGraph
     options: PoolOptions
@@ -132,7 +130,7 @@ class RegionCosts:
 
     @cached_property
     def model(self) -> Model:
-        """The model as it is."""
+        """The unchanged model."""
         return build(self.graph.model)
 
     @cached_property
@@ -163,7 +161,7 @@ class RegionCosts:
 
     @cached_property
     def _effects(self) -> dict[int, Effect]:
-        """What each node does to memory."""
+        """The memory effect of each node."""
         fixed = len(self.graph.fixed)
         return {at - fixed: op.effect for op in self.model.ops for at in op.sources}
 
@@ -183,7 +181,7 @@ class RegionCosts:
 
     @cached_property
     def before_node(self) -> list[int]:
-        """Bytes alive between each node and the one before it; the last is the end."""
+        """Bytes alive before each node, and after the last."""
         changes = [0] * (len(self.model.ops) + 3)
         for life in self._lives:  # alive on both sides of a boundary
             changes[life.live.lower + 1] += self._round(life.size)
@@ -192,7 +190,7 @@ class RegionCosts:
         return [found[start] for start in (*self._steps, len(self.model.ops))]
 
     def exit_bytes(self, first: int, end: int) -> int:
-        """Bytes that a region leaves to others."""
+        """Return the bytes of a region's exits."""
         made = (name for at in range(first, end) for name in self.graph.nodes[at].output)
         tensors = self.model.tensors
         return sum(
@@ -202,7 +200,7 @@ class RegionCosts:
         )
 
     def of(self, banded: BandedRegion) -> int:
-        """Most bytes alive while a region runs in bands."""
+        """Return the peak of live bytes while a region runs in bands."""
         graph, region = self.graph, banded.region
         made = {name for at in region.nodes for name in graph.nodes[at].output if name}
         read = {name for at in region.nodes for name in reads(graph.nodes[at])}
@@ -220,7 +218,7 @@ class RegionCosts:
         return through + self._simulated(banded, entries, kept)
 
     def _simulated(self, banded: BandedRegion, entries: Sequence[str], kept: Sequence[str]) -> int:
-        """The region run step by step, with only sizes and ends of life looked at."""
+        """Return the peak of a simulated run of the region."""
         live, axis = Liveness(inplace=self.options.inplace), banded.region.axis
 
         def key(part: Part) -> Part:
@@ -278,12 +276,12 @@ class RegionCosts:
 
     @cached_property
     def _written_as(self) -> dict[str, str]:
-        """Tensors that are never there, by the quantized ones that are written at once."""
+        """Quantized tensors by the float tensors that they replace."""
         nodes = (self.graph.nodes[at] for at in self._folded - self._dequantizing)
         return {node.input[0]: node.output[0] for node in nodes}
 
     def _row_bits(self, name: str, axis: int) -> int:
-        """Bits of one row of a tensor."""
+        """Return the bits of one row of a tensor."""
         known = self._bits.get((name, axis))
         if known is None:
             kind = self.graph.types[name]

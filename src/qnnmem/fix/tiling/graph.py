@@ -22,7 +22,7 @@ _MOST_NUMBERS = 64  # of what sets shapes: pads, scales, starts
 
 @dataclass(frozen=True)
 class TiledGraph:
-    """A shaped model whose nodes are those that matter: `fixed` compute constants, `nodes` run.
+    """A shaped model without dead nodes: `fixed` compute constants, `nodes` run.
 
     In the model the fixed ones come first.
     """
@@ -33,7 +33,7 @@ class TiledGraph:
 
     @classmethod
     def of(cls, model: ShapedModel) -> TiledGraph:
-        """The graph of a model, without nodes that no output depends on."""
+        """Return the graph of a model, without nodes that no output depends on."""
         scope = model.scope
         alive = [scope.graph.node[at] for at in live(scope.graph)]
         fixed = [all(name in scope.flow.const for name in node.output if name) for node in alive]
@@ -82,12 +82,12 @@ class TiledGraph:
         return found
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape of a tensor, if it has one."""
+        """Return the shape of a tensor, or None."""
         kind = self.types.get(name)
         return None if kind is None else kind.shape
 
     def numbers(self, name: str) -> NDArray[Any] | None:
-        """The values of a small constant, where they are stored."""
+        """Return the values of a small stored constant, or None."""
         from onnx import numpy_helper
 
         shape, tensor = self.shape(name), self._stored.get(name)
@@ -103,7 +103,7 @@ class TiledGraph:
         types: Mapping[str, OnnxType],
         constants: tuple[onnx.TensorProto, ...],
     ) -> ShapedModel:
-        """The model with other nodes and what they need besides; types of all that is new."""
+        """Return the model with other nodes, and types and constants for them."""
         from qnnmem.loader.onnx.scope import Flow
         from qnnmem.loader.onnx.tensor import OnnxType
 

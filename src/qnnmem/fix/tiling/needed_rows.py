@@ -1,6 +1,8 @@
 """Input rows that a node needs for some rows of its output, and how the node is changed.
 
-A rule answers for one kind of node. A node without a rule is refused with the reason.
+The cut axis is counted from the last, so that it means the same for operands with fewer dimensions:
+-2 is rows of an image, -1 is columns, or the time of audio. A rule answers for one kind of node. A
+node without a rule is refused with the reason.
 
 Convolution and pooling: row r of the output reads the rows  r*stride - pad + k*dilation  of the
 input, k < kernel. Rows above the first and below the last are padding, which only the bands at
@@ -18,20 +20,116 @@ A band whose pieces equal those of the whole is likely the same bit by bit; the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.fix.tiling.band_steps import BandStep, NodeFacts, Rows, Rule, rows_of
 from qnnmem.loader.onnx.graph import attribute, integer, is_op, is_quant
 from qnnmem.loader.onnx.passes.build import ELEMENTWISE
 from qnnmem.loader.onnx.scope import is_deterministic
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+    from qnnmem.fix.tiling.graph import TiledGraph
+
+
+class Rows(NamedTuple):
+    """Rows `first <= row < end` of a tensor along the axis that is cut."""
+
+    first: int
+    end: int
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.end - self.first
+
+    def hull(self, other: Rows | None) -> Rows:
+        """Return the smallest range that holds both."""
+        if other is None:
+            return self
+        return Rows(min(self.first, other.first), max(self.end, other.end))
+
+    def within(self, size: int) -> Rows:
+        """Return the rows that lie in a tensor of this size."""
+        return Rows(max(self.first, 0), min(self.end, size))
+
+
+def share(size: int, band: int, bands: int) -> Rows:
+    """Return the rows of one of several bands of nearly equal height."""
+    return Rows(size * band // bands, size * (band + 1) // bands)
+
+
+@dataclass(frozen=True, slots=True)
+class BandStep:
+    """Work of a node for a band: rows written, rows read, changed attributes.
+
+    Inputs that are not among `reads` are read whole. `values` are new constants by input; an input
+    that is None is left out.
+    """
+
+    makes: Rows
+    reads: Mapping[int, Rows]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[int, NDArray[Any] | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node with what is known about its operands."""
+
+    graph: TiledGraph
+    node: onnx.NodeProto
+    axis: int  # that is cut, from the last: -1 or -2
+
+    def shape(self, slot: int) -> tuple[int, ...]:
+        """Return the shape of an input."""
+        return self.graph.shape(self.node.input[slot]) or ()
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """Shape of the first output."""
+        return self.graph.shape(self.node.output[0]) or ()
+
+    def has(self, slot: int) -> bool:
+        """Return whether an input is given."""
+        return slot < len(self.node.input) and bool(self.node.input[slot])
+
+    def size(self, slot: int) -> int:
+        """Return the rows of an input; 1 if it has no such axis."""
+        return rows_of(self.shape(slot), self.axis)
+
+    def ints(self, name: str) -> tuple[int, ...] | None:
+        """Return an attribute that is a list of integers, or None."""
+        found = attribute(self.node, name)
+        return None if found is None else tuple(found.ints)
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text attribute, or the default."""
+        found = attribute(self.node, name)
+        return default if found is None else found.s.decode("utf-8", "replace")
+
+    def numbers(self, slot: int) -> NDArray[Any] | None:
+        """Return the values of an input that is a stored constant, or None."""
+        return self.graph.numbers(self.node.input[slot]) if self.has(slot) else None
+
+
+Rule = Callable[[NodeFacts, Rows], "BandStep | str"]
+
+
+def rows_of(shape: tuple[int, ...], axis: int) -> int:
+    """Return the size along the cut axis; 1 if there is no such axis."""
+    return shape[axis] if len(shape) >= -axis else 1
+
 
 # The input that holds the weights, of ops that have some.
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3, "ConvTranspose": 1}
 
 
 class _Window(NamedTuple):
-    """Along every axis of a picture: size, stride, dilation, and padding before and after."""
+    """Window of a convolution or pooling along every spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -39,12 +137,12 @@ class _Window(NamedTuple):
     pads: tuple[tuple[int, int], ...]
 
     def span(self, at: int) -> int:
-        """Rows that one window covers."""
+        """Return the rows that one window covers."""
         return (self.kernel[at] - 1) * self.dilations[at] + 1
 
 
 def _window(facts: NodeFacts) -> _Window | str:
-    """Windows of a node whose padding is written out, checked against the shapes."""
+    """Return the window of a node with explicit padding, or why it has none."""
     node, before, after = facts.node, facts.shape(0), facts.result
     count = len(before) - 2
     if count < 1 or len(after) != len(before) or count + facts.axis < 0:
@@ -61,7 +159,7 @@ def _window(facts: NodeFacts) -> _Window | str:
 
 
 def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
-    """The same with the padding that `auto_pad` stands for."""
+    """Return the window with the padding that `auto_pad` implies."""
     how = facts.text("auto_pad", "NOTSET")
     before, after = facts.shape(0)[2:], facts.result[2:]
     pads = []
@@ -84,7 +182,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
 
 
 def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Convolution or pooling."""
+    """Return the step of a convolution or pooling."""
     node = facts.node
     if len([*filter(None, node.output)]) > 1:
         return f"{node.op_type} that gives positions, too"
@@ -110,7 +208,7 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Transposed convolution: row i of the input adds to rows i*stride - pad + k*dilation."""
+    """Return the step of a ConvTranspose: row i adds to rows i*stride - pad + k*dilation."""
     window = _window(facts)
     if isinstance(window, str):
         return window
@@ -139,7 +237,7 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def multiply_adds(facts: NodeFacts) -> int:
-    """Multiply-adds of a node for one row of its output; 0 for what does not multiply."""
+    """Return the multiply-adds of a node for one row of its output."""
     from math import prod
 
     node = facts.node
@@ -165,7 +263,7 @@ _HALF = ("half_pixel", "pytorch_half_pixel")
 
 
 def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Copies or mixes rows; a factor that is whole makes every band alike."""
+    """Return the step of a Resize; an integer factor makes all bands alike."""
     before, after = facts.shape(0), facts.result
     if len(before) != len(after) or 0 in before:
         return f"{facts.node.op_type} that changes the rank"
@@ -184,7 +282,7 @@ def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
-    """Rows beside its own that a row of the output is mixed from."""
+    """Return the number of neighbouring rows that a row of the output depends on."""
     node = facts.node
     mode = facts.text("mode", "nearest")
     simple = node.op_type == "Upsample" or facts.graph.opset < _RESIZE_WITH_SIZES
@@ -205,7 +303,7 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
 
 
 def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
-    """Factors in the place of sizes, which are those of the whole."""
+    """Return scale factors instead of sizes, which are those of the whole."""
     import numpy
 
     if not facts.has(3):
@@ -214,7 +312,7 @@ def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
 
 
 def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Constant rows around, which a band has only at the ends."""
+    """Return the step of a Pad; only the bands at the ends keep its padding."""
     import numpy
 
     rank = len(facts.result)
@@ -264,7 +362,7 @@ _PIECE, _WIDTH, _NARROWEST = 128, 128, 16
 
 
 def sums_alike(facts: NodeFacts, step: BandStep) -> bool:
-    """Whether a node sums up in the same pieces for a band as for the whole."""
+    """Return whether a node sums in the same pieces for a band as for the whole."""
     if facts.node.op_type not in WEIGHTS or WEIGHTS[facts.node.op_type] >= len(facts.node.input):
         return True
     size = rows_of(facts.result, facts.axis)
@@ -282,7 +380,7 @@ def sums_alike(facts: NodeFacts, step: BandStep) -> bool:
 
 
 def _piece(length: int, pixels: int) -> int:
-    """How many numbers are summed up at once."""
+    """Return how many numbers a kernel sums at once."""
     piece, width = _PIECE, _WIDTH
     if pixels < length:
         while width > _NARROWEST and width // 2 >= pixels:
@@ -296,7 +394,7 @@ _SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all axes behind were one
 
 
 def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """What a node does for at least the rows `need` of its outputs, or why that is not known."""
+    """Return the step of a node for the rows `need` of its outputs, or why there is none."""
     node = facts.node
     if is_quant(node, "QuantizeLinear") or is_quant(node, "DequantizeLinear"):
         return _quantize(facts, need)
@@ -309,7 +407,7 @@ def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _alike(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Operands of all rows are read in the same rows, operands of one row whole."""
+    """Return the step of an element-wise op; operands with one row are broadcast."""
     node, size = facts.node, rows_of(facts.result, facts.axis)
     if node.op_type == "Dropout" and not is_deterministic(node):
         return "Dropout that drops is random"
@@ -346,7 +444,7 @@ def _quantize(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _one_axis(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Softmax along another axis."""
+    """Return the step of a Softmax along another axis."""
     if facts.graph.opset < _SOFTMAX_OF_ONE_AXIS:
         return f"{facts.node.op_type} of an old operator set"
     return _along_another(facts, need, -1)
@@ -373,7 +471,7 @@ def _split(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """A part along other axes."""
+    """Return the step of a Slice along other axes."""
     rank = len(facts.result)
     if any(facts.has(slot) and facts.numbers(slot) is None for slot in range(1, 5)):
         return "Slice by numbers that are computed"
@@ -389,7 +487,7 @@ def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """The axis that is cut and those behind it stay where they are."""
+    """Return the step of a Transpose that keeps the cut axis and those after it."""
     rank = len(facts.result)
     order = facts.ints("perm") or tuple(range(rank))[::-1]
     if order[facts.axis :] != tuple(range(rank))[facts.axis :]:
@@ -398,7 +496,7 @@ def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Only axes before the one that is cut change."""
+    """Return the step of a Reshape that changes only axes before the cut one."""
     import numpy
 
     before, after = facts.shape(0), facts.result
@@ -412,7 +510,7 @@ def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _matmul(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Rows of the product are those of the first factor."""
+    """Return the step of a MatMul: rows of the product are those of the first factor."""
     if facts.axis != -2 or len(facts.shape(0)) < 2 or len(facts.shape(1)) < 2:
         return "MatMul along the axis"
     return BandStep(need, {0: need})

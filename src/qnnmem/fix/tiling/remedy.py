@@ -5,63 +5,163 @@ Covers of a model by regions are kept, so that a search that was killed goes on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.fix.graph.plan_settings import flag, reordered, unplanned
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
+from qnnmem.fix.tiling.bands import (
+    WHOLE,
+    BandedRegion,
+    Bander,
+    Cut,
+    Join,
+    NodeRun,
+    Part,
+    TileRegion,
+    schedule,
+)
 from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.rewrite import rewrite
-from qnnmem.fix.tiling.search import KeptCover, RegionSearch, TileCover
+from qnnmem.fix.tiling.needed_rows import Rows
+from qnnmem.fix.tiling.search import RegionSearch, RememberedCovers, TileCover
+from qnnmem.loader.onnx.graph import all_names
+from qnnmem.loader.onnx.tensor import OnnxType
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import counted, quote
 
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
 
-@dataclass(frozen=True, slots=True)
-class RememberedCovers:
-    """The covers that a bench remembers for a change under some options."""
+    from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-    bench: FixBench
-    base: Change
-    options: PoolOptions
-
-    def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
-        """What was found for a limit; a file that holds something else counts as missing."""
-        kept = self.bench.remembered(self._question(limit, banned))
-        if kept is None or set(kept) != {"regions"}:
-            return None
-        if kept["regions"] is None:
-            return KeptCover(None)
-        if not isinstance(kept["regions"], list):
-            return None
-        regions = [_region(one) for one in kept["regions"]]
-        known = tuple(one for one in regions if one is not None)
-        return KeptCover(known) if len(known) == len(regions) else None
-
-    def keep(
-        self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
-    ) -> None:
-        """Keep what was found, or that nothing was."""
-        regions = None if found is None else [astuple(one.region) for one in found]
-        self.bench.remember(self._question(limit, banned), {"regions": regions})
-
-    def _question(self, limit: int, banned: Collection[TileRegion]) -> dict[str, Any]:
-        return {
-            "cover": limit,
-            "steps": [dict(step) for step in self.base.steps],
-            "options": {name: str(value) for name, value in asdict(self.options).items()},
-            "banned": sorted(map(astuple, banned)),
-        }
+_SLICE_BY_INPUTS = 10  # operator set; before, by attributes
 
 
-def _region(value: object) -> TileRegion | None:
-    if isinstance(value, list) and [type(one) for one in value] == [int] * 4:
-        return TileRegion(*value)
-    return None
+class _Writer:
+    """Writer of the nodes that compute regions in bands."""
+
+    def __init__(self, graph: TiledGraph) -> None:
+        self.graph = graph
+        self.taken = {*all_names(graph.model.scope.graph), *(node.name for node in graph.nodes)}
+        self.names: dict[Part, str] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.types: dict[str, OnnxType] = {}
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.axis = 0
+
+    def write(self, banded: BandedRegion) -> None:
+        """Write all nodes of a region."""
+        self.names, self.axis = {}, banded.region.axis
+        for work in schedule(self.graph, banded):
+            if isinstance(work, NodeRun):
+                self._run(work)
+            elif isinstance(work, Cut):
+                self._cut(work)
+            else:
+                self._join(work)
+
+    def _run(self, work: NodeRun) -> None:
+        """Write the node for one band."""
+        import onnx
+
+        old, step = self.graph.nodes[work.at], work.step
+        node = onnx.NodeProto(op_type=old.op_type, domain=old.domain)
+        band = next(part.band for part in work.outputs if part is not None)
+        node.name = self._free(f"{old.name or old.output[0]}/band{band}")
+        for slot, name in enumerate(old.input):
+            part = work.inputs[slot]
+            if slot in step.values:
+                value = step.values[slot]
+                node.input.append("" if value is None else self._constant(value))
+            else:
+                node.input.append(name if part is None else self._name(part))
+        while node.input and not node.input[-1]:
+            node.input.pop()
+        node.output.extend("" if part is None else self._new(part) for part in work.outputs)
+        node.attribute.extend(one for one in old.attribute if one.name not in step.attributes)
+        for name, value in step.attributes.items():
+            if value is not None:
+                node.attribute.add(name=name, type=onnx.AttributeProto.INTS, ints=value)
+        self.nodes.append(node)
+
+    def _cut(self, work: Cut) -> None:
+        import numpy
+        import onnx
+
+        source, rows = self._name(work.source), work.result.rows
+        start = rows.first - work.source.rows.first
+        axis = len(self.graph.shape(work.result.tensor) or ()) + self.axis
+        result = self._new(work.result)
+        node = onnx.NodeProto(op_type="Slice", name=result, input=[source], output=[result])
+        ends = Rows(start, start + rows.height)
+        if self.graph.opset >= _SLICE_BY_INPUTS:
+            for number in (*ends, axis):
+                node.input.append(self._constant(numpy.array([number], numpy.int64)))
+        else:
+            for name, number in (("starts", ends.first), ("ends", ends.end), ("axes", axis)):
+                node.attribute.add(name=name, type=onnx.AttributeProto.INTS, ints=[number])
+        self.nodes.append(node)
+
+    def _join(self, work: Join) -> None:
+        import onnx
+
+        name = work.result.tensor
+        node = onnx.NodeProto(op_type="Concat", name=self._free(f"{name}/bands"), output=[name])
+        node.input.extend(map(self._name, work.parts))
+        axis = len(self.graph.shape(name) or ()) + self.axis
+        node.attribute.add(name="axis", type=onnx.AttributeProto.INT, i=axis)
+        self.nodes.append(node)
+
+    def _name(self, part: Part) -> str:
+        return part.tensor if part.band == WHOLE else self.names[part]
+
+    def _new(self, part: Part) -> str:
+        """Return a new name for a part."""
+        rows = f"/{part.rows.first}:{part.rows.end}" if part.is_cut else ""
+        name = self._free(f"{part.tensor}/band{part.band}{rows}")
+        kind = self.graph.types[part.tensor]
+        shape = [*(kind.shape or ())]
+        shape[self.axis] = part.rows.height
+        self.types[name] = OnnxType(kind.elem, tuple(shape))
+        self.names[part] = name
+        return name
+
+    def _constant(self, value: NDArray[Any]) -> str:
+        """Return the name of a constant; equal numbers share one."""
+        from onnx import numpy_helper
+
+        words = "x".join(str(number) for number in value.tolist())
+        wish = f"qnnmem/{value.dtype.name}/{words}"
+        if wish not in self.constants:
+            # Under a name of its own: a model that was changed before has such constants already.
+            self.constants[wish] = numpy_helper.from_array(value, self._free(wish))
+        return self.constants[wish].name
+
+    def _free(self, wish: str) -> str:
+        """Return an unused name."""
+        name, number = wish, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wish}#{number}"
+        self.taken.add(name)
+        return name
+
+
+def rewrite(graph: TiledGraph, regions: Sequence[BandedRegion]) -> ShapedModel:
+    """Return the model with disjoint regions computed in bands."""
+    writer = _Writer(graph)
+    done = 0
+    for banded in sorted(regions, key=lambda one: one.region.first):
+        writer.nodes += graph.nodes[done : banded.region.first]
+        writer.write(banded)
+        done = banded.region.end
+    writer.nodes += graph.nodes[done:]
+    constants = tuple(writer.constants.values())
+    return graph.with_nodes(tuple(writer.nodes), writer.types, constants)
 
 
 _ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps
@@ -71,12 +171,12 @@ _AXES = {"rows": -2, "columns": -1}
 
 @dataclass(frozen=True, slots=True)
 class TilingRemedy:
-    """Regions of convolutions, pooling and element-wise ops in bands of rows or columns."""
+    """Remedy that computes regions in bands of rows or columns."""
 
     name: str = "tiling"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """With the options as they are, then with ops in place."""
+        """Yield changes with the options as they are, then with ops in place."""
         if base.need.over and "scratch" not in base.need.over:
             return  # bands change nothing else
         start = unplanned(base.change)
@@ -92,7 +192,7 @@ class TilingRemedy:
     def _with(
         self, bench: FixBench, base: Change, search: RegionSearch, *, is_last: bool
     ) -> Iterator[JudgedChange]:
-        """Changes under one set of options; those that do not hold are tried otherwise."""
+        """Yield changes under one set of options; retry those with other results."""
         limit = bench.case.limit
         for _ in range(_ROUNDS):
             begin = monotonic()
@@ -117,7 +217,7 @@ class TilingRemedy:
         regions: Sequence[BandedRegion],
         graph: TiledGraph,
     ) -> Change:
-        """The change in its own order, or in another where that needs less and is wanted."""
+        """Return the change in its own order, or in one that needs less if allowed."""
         plain = self._change(base, graph, regions, options)
         need = bench.judge(plain)
         limit = bench.case.limit
@@ -155,7 +255,7 @@ class TilingRemedy:
         )
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """The same regions in as many bands."""
+        """Repeat the bands of a recipe."""
         graph = TiledGraph.of(base.model)
         options = replace(base.pool_options, inplace=flag(step["inplace"]))
         made = self._change(base, graph, _banded(graph, step), options)
@@ -171,7 +271,7 @@ def _in_other_order(change: Change, model: Any) -> Change:
 
 
 def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCover | None:
-    """A cover within the limit; where there is none, the best, if nothing else will be tried."""
+    """Return a cover within the limit; the best one if the last attempt finds none."""
     if limit is None:
         return search.fewest()
     found = search.cheapest(limit)
@@ -181,7 +281,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
-    """Regions that alone give other results; all of them, where none does alone."""
+    """Return the regions that change results alone; all regions if none does."""
     found = set()
     for one in cover.regions:
         try:
@@ -195,7 +295,7 @@ def _differing(
 
 
 def _words(regions: Sequence[BandedRegion]) -> str:
-    """What is changed, in a few words."""
+    """Describe the change in a few words."""
     bands = sorted({one.region.bands for one in regions})
     if len(regions) > 1:
         spread = f"{bands[0]}" if len(bands) == 1 else f"{bands[0]} to {bands[-1]}"
@@ -210,7 +310,7 @@ def _axis_name(region: TileRegion) -> str:
 
 
 def _as_json(graph: TiledGraph, region: TileRegion) -> dict[str, Any]:
-    """A region by positions, and by the tensors that its first and last node make."""
+    """Return a region by positions and by the tensors at its ends."""
     return {
         "first": region.first,
         "end": region.end,
@@ -222,7 +322,7 @@ def _as_json(graph: TiledGraph, region: TileRegion) -> dict[str, Any]:
 
 
 def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
-    """The regions of a recipe; refused where the model is another one."""
+    """Return the regions of a recipe; raise UsageError if the model differs."""
     nodes = count(step["nodes"])
     if len(graph.nodes) != nodes:
         raise UsageError(
@@ -252,7 +352,7 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
 
 
 def count(value: object) -> int:
-    """A number of a recipe."""
+    """Return a count of a recipe; raise ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 40:
         raise ValueError(f"{quote(value)} is no count")
     return value

@@ -12,15 +12,16 @@ unless the clock ends the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
 from time import monotonic
-from typing import Protocol
+from typing import Any
 
-from qnnmem.fix.tiling.band_steps import rows_of
+from qnnmem.fix.remedy import Change, FixBench
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.needed_rows import rows_of
 from qnnmem.planner.pools import PoolOptions
 
 BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -36,41 +37,66 @@ _PATIENCE = 2  # numbers of bands in a row that bring nothing
 
 @dataclass(frozen=True, slots=True)
 class TileCover:
-    """Regions that together bring a model to so many bytes alive at once."""
+    """Regions in bands that together give a model this peak."""
 
     regions: tuple[BandedRegion, ...]
     peak: int
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Multiply-adds that are done more than once, and nodes in bands."""
+        """Repeated multiply-adds, and the number of nodes in bands."""
         nodes = sum(len(steps) for one in self.regions for steps in one.steps)
         return sum(one.extra_macs for one in self.regions), nodes
 
 
+Regions = tuple[TileRegion, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class KeptCover:
-    """What was found for a limit before: regions, or that there are none."""
+class RememberedCovers:
+    """Covers that earlier runs found for a change under some options."""
 
-    regions: tuple[TileRegion, ...] | None
+    bench: FixBench
+    base: Change
+    options: PoolOptions
 
+    def find(self, limit: int, banned: Collection[TileRegion]) -> tuple[Regions | None] | None:
+        """Return the kept regions, (None,) if there are none, or None if never searched.
 
-class KeptCovers(Protocol):
-    """Covers that earlier runs found for the same model and options."""
-
-    def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
-        """What was found; None where nobody has looked yet."""
-        ...
+        A kept file is untrusted: one that holds something else counts as missing.
+        """
+        kept = self.bench.remembered(self._question(limit, banned))
+        if kept is None or set(kept) != {"regions"}:
+            return None
+        rows = kept["regions"]
+        if rows is None:
+            return (None,)
+        if not isinstance(rows, list) or not all(map(_is_region, rows)):
+            return None
+        return (tuple(TileRegion(*row) for row in rows),)
 
     def keep(
         self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
     ) -> None:
-        """Keep what was found, or that nothing was."""
-        ...
+        """Keep the regions that were found, or that there are none."""
+        regions = None if found is None else [astuple(banded.region) for banded in found]
+        self.bench.remember(self._question(limit, banned), {"regions": regions})
+
+    def _question(self, limit: int, banned: Collection[TileRegion]) -> dict[str, Any]:
+        return {
+            "cover": limit,
+            "steps": [dict(step) for step in self.base.steps],
+            "options": {name: str(value) for name, value in asdict(self.options).items()},
+            "banned": sorted(map(astuple, banned)),
+        }
+
+
+def _is_region(value: object) -> bool:
+    return isinstance(value, list) and [type(number) for number in value] == [int] * 4
 
 
 class RegionSearch:
-    """Looks for covers of one model; remembers what every region costs."""
+    """Search for covers of one model; caches the cost of every region."""
 
     def __init__(
         self,
@@ -78,24 +104,23 @@ class RegionSearch:
         options: PoolOptions,
         *,
         seconds: float = 60.0,
-        say: Callable[[str], None] | None = None,
-        kept: KeptCovers | None = None,
+        kept: RememberedCovers | None = None,
     ) -> None:
         self.graph, self.bander = graph, Bander(graph)
         self.costs = RegionCosts(graph, options)
         self._ends_at = monotonic() + seconds
-        self._say, self._kept = say, kept
+        self._kept = kept
         self._banded: dict[TileRegion, tuple[BandedRegion, int] | str] = {}
         self.banned: set[TileRegion] = set()  # whose results were not the same
         self.cut_by_clock = False
 
     @property
     def peak(self) -> int:
-        """Most bytes alive at once in the model as it is."""
+        """Peak of live bytes of the unchanged model."""
         return max(self.costs.at_step)
 
     def fewest(self) -> TileCover:
-        """The cover with the fewest bytes alive that is found."""
+        """Return the cover with the lowest peak that is found."""
         best = TileCover((), self.peak)
         low, high = self._floor(), self.peak
         while high - low > max(_CLOSE * high, 1) and not self._is_late():
@@ -105,14 +130,12 @@ class RegionSearch:
                 low = target
             else:
                 best, high = found, min(found.peak, target)
-            if self._say is not None:
-                self._say(f"tiling: {best.peak:,} bytes, looking for {target:,}")
         return best
 
     def cheapest(self, limit: int) -> TileCover | None:
-        """The cheapest of the covers for a limit and for some below it.
+        """Return the cheapest cover for a limit or for some limits below it.
 
-        A cover takes the shortest regions that do, so that one for a lower limit may cost less.
+        A cover takes the shortest sufficient regions, so one for a lower limit may cost less.
         """
         found = self.cover(limit)
         best, below = found, limit
@@ -125,11 +148,12 @@ class RegionSearch:
         return best
 
     def cover(self, limit: int) -> TileCover | None:
-        """Regions that bring the model within a limit; None if none are found."""
+        """Return regions that bring the model within a limit; None if none are found."""
         known = None if self._kept is None else self._kept.find(limit, self.banned)
         if known is not None:
-            again = None if known.regions is None else self._again(known.regions)
-            if known.regions is None or (again is not None and again.peak <= limit):
+            (regions_before,) = known
+            again = None if regions_before is None else self._again(regions_before)
+            if regions_before is None or (again is not None and again.peak <= limit):
                 return again
         regions = self._from(0, limit, set(), _MOST_REGIONS)
         if self._kept is not None and not self.cut_by_clock:
@@ -137,7 +161,7 @@ class RegionSearch:
         return None if regions is None else self._covered(regions)
 
     def _again(self, regions: Sequence[TileRegion]) -> TileCover | None:
-        """The cover of regions that were found before; None if they are none of this model."""
+        """Return the cover of kept regions; None if they do not belong to this model."""
         found, done = [], 0
         for region in regions:
             inside = done <= region.first < region.end <= self._end
@@ -157,7 +181,7 @@ class RegionSearch:
         return TileCover(tuple(found), max([*rest, *sizes, *edges]))
 
     def obstacles(self, limit: int) -> Iterator[tuple[int, str]]:
-        """Nodes with more bytes than a limit that cannot be computed in bands, and why."""
+        """Yield nodes with more bytes than a limit that cannot be computed in bands, and why."""
         for at, size in enumerate(self.costs.at_node):
             if size > limit:
                 reasons = [self.bander.obstacle(at, axis) for axis in AXES]
@@ -165,11 +189,11 @@ class RegionSearch:
                     yield at, reasons[0]
 
     def _floor(self) -> int:
-        """Bytes below which no cover can be: what is alive where nothing can be cut."""
+        """Return a lower bound of every cover: live bytes where nothing can be cut."""
         return max((self.costs.at_node[at] for at, _ in self.obstacles(0)), default=0)
 
     def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
-        """At most so many regions for all nodes from `start`; nothing leads on from `dead` ends."""
+        """Return at most `most` regions that cover the nodes from `start`, or None."""
         sizes = self.costs.at_node
         hot = next((at for at in range(start, len(sizes)) if sizes[at] > limit), None)
         if hot is None:
@@ -188,7 +212,7 @@ class RegionSearch:
         return None
 
     def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
-        """Where regions around a node begin and end, the shortest first."""
+        """Return first and end of regions around a node, the shortest first."""
         before = self.costs.before_node
         found: set[tuple[int, int]] = set()
         for axis in AXES:
@@ -209,9 +233,9 @@ class RegionSearch:
         return sorted(likely, key=lambda one: (one[1] - one[0], one))
 
     def _inviting(self, places: Sequence[int], limit: int) -> list[int]:
-        """Places with few bytes alive, the nearest first: fewer than at all nearer, or than beside.
+        """Return places with few live bytes, the nearest first: records, then local minima.
 
-        Where fewer are alive farther away, a region is longer: neither is better always.
+        A farther place with fewer live bytes makes a longer region: neither always wins.
         """
         before = self.costs.before_node
         fit = [at for at in places if before[at] <= limit]
@@ -232,7 +256,7 @@ class RegionSearch:
         return len(self.graph.nodes)
 
     def _fitting(self, first: int, end: int, limit: int) -> BandedRegion | None:
-        """A region in as few bands as will do."""
+        """Return a region in the fewest bands that meet the limit, or None."""
         for axis in self._axes(first, end):
             least, idle = None, 0
             for bands in BANDS:
@@ -249,7 +273,7 @@ class RegionSearch:
         return None
 
     def _axes(self, first: int, end: int) -> list[int]:
-        """The axis with more rows first."""
+        """Return the usable axes, the one with more rows first."""
         name = self.graph.nodes[end - 1].output[0]
         shape = self.graph.shape(name) or ()
         usable = [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qnnmem.errors import Damaged, LoadError
+from qnnmem.htp.binary.context import ContainerFacts
 from qnnmem.htp.binary.flatbuffer import FlatBuffer
 from qnnmem.units import MAX_BYTES
 
@@ -24,15 +25,11 @@ _FIRST_LOOK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class Container(ContainerFacts):
     """A context binary taken apart; the blob itself stays in the file."""
 
-    format_version: tuple[int, int]
     metadata: bytes
     blob_offset: int
-    blob_bytes: int
-    blob_version: tuple[int, int, int]
-    file_bytes: int
 
 
 class BinarySource:
@@ -66,7 +63,7 @@ def open_container(source: BinarySource, path: Path) -> Container:
     found = _container_2_3(source) if minor == 3 else _container_2_2(source)
     metadata, offset, size = found
     words = _WORDS.unpack(source.read(offset, _WORDS.size, "the blob"))
-    return Container((major, minor), metadata, offset, size, words, source.size)
+    return Container((major, minor), words, size, source.size, metadata, offset)
 
 
 def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:

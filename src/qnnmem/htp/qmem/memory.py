@@ -27,6 +27,7 @@ from qnnmem.qnn.enums import DataType, MemRegisterType
 from qnnmem.qnn.enums import HtpMemType as HtpMemType
 from qnnmem.qnn.shared_memory import (
     FileId,
+    MemDescription,
     MemHandle,
     RegisteredMemory,
     SharedFile,
@@ -105,20 +106,12 @@ def _anonymous_file() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class HtpMemDescriptor:
+class HtpMemDescriptor(MemDescription):
     """`Qnn_MemDescriptor_t`: where a tensor's bytes lie.
 
     ION is one buffer for one tensor. CUSTOM with SHARED_BUFFER puts many tensors into one buffer of
     `total_size` bytes, each at its own `offset`.
     """
-
-    dimensions: tuple[int, ...]
-    data_type: DataType
-    fd: int
-    mem_type: int = MemRegisterType.ION
-    htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
-    total_size: int = 0  # of CUSTOM, which needs it: bytes of the whole buffer
-    offset: int = 0  # of CUSTOM; refused with ION, which has none
 
     @classmethod
     def inside(

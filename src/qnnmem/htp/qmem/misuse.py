@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from qnnmem.htp.qmem.memory import (
     ALIGNMENT,
     PAGE,
     HtpMemDescriptor,
-    HtpMemType,
     SharedBuffer,
     packed_offsets,
 )
@@ -44,39 +43,13 @@ from qnnmem.htp.requests import (
 )
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
-from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.shared_memory import MemDescription, MemHandle
 from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
 _FREE = FreeCall()
 _STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
-
-
-@dataclass(frozen=True, slots=True)
-class MisuseRow:
-    """One mistake and both answers."""
-
-    id: str
-    what: str
-    code: int  # of the contract; 0: reported only
-    finding: Finding
-    library: LibraryAnswer | None = None  # None: not asked
-
-    @property
-    def result(self) -> MisuseAnswer:
-        """The row as it is written."""
-        finding = self.finding
-        return MisuseAnswer(
-            id=self.id,
-            what=self.what,
-            code=self.code,
-            rule=finding.rule,
-            sentence=finding.sentence,
-            cure=finding.cure,
-            source=finding.source,
-            library=self.library,
-        )
 
 
 class _Stage:
@@ -227,19 +200,17 @@ def _total(graph: HtpGraph) -> int:
     return round_up(packed_offsets(one.nbytes for one in graph.tensors)[1], PAGE)
 
 
-def _ask_register(graph: HtpGraph, **changes: Any) -> list[Call]:
+def _ask_register(graph: HtpGraph, memory: str = "buffer", **changes: Any) -> list[Call]:
     tensor, total = graph.tensors[0], _total(graph)
-    described = RegisterCall(
-        memory="buffer",
-        name="handle",
-        dimensions=tuple(tensor.dimensions) or (1,),
-        data_type=int(tensor.data_type),
-        mem_type=int(MemRegisterType.CUSTOM),
-        htp_type=int(HtpMemType.SHARED_BUFFER),
+    place = MemDescription(
+        tensor.dimensions or (1,),
+        tensor.data_type,
+        fd=-1,
+        mem_type=MemRegisterType.CUSTOM,
         total_size=total,
-        offset=0,
     )
-    return [AllocateCall(total, "buffer"), msgspec.structs.replace(described, **changes)]
+    registers = RegisterCall(memory, "handle", replace(place, **changes))
+    return [AllocateCall(total, "buffer"), registers]
 
 
 def _raw(tensor: TensorInfo, **changes: Any) -> CallTensor:
@@ -379,17 +350,28 @@ def try_misuses(
     worker: Worker | None = None,
     deadline: Deadline | None = None,
     progress: Progress | None = None,
-) -> tuple[MisuseRow, ...]:
+) -> tuple[MisuseAnswer, ...]:
     """Return both answers to every mistake; without a worker only the contract's."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
         say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
-        code, finding = _ours(path, graph.name, make)
+        code, finding = contract_answer(path, graph.name, make)
         answer = None
         if worker is not None and soc_id is not None:
             answer = _asked(path, calls(graph), soc_id, worker, ends)
-        rows.append(MisuseRow(name, what, code, finding, answer))
+        rows.append(
+            MisuseAnswer(
+                id=name,
+                what=what,
+                code=code,
+                rule=finding.rule,
+                sentence=finding.sentence,
+                cure=finding.cure,
+                source=finding.source,
+                library=answer,
+            )
+        )
     return tuple(rows)
 
 
@@ -403,7 +385,8 @@ def obstacle_to_misuse(graph: HtpGraph) -> str:
     return "" if graph.inputs and graph.outputs else "has no input or no output"
 
 
-def _ours(path: Path, name: str, make: Callable[[_Stage], None]) -> tuple[int, Finding]:
+def contract_answer(path: Path, name: str, make: Callable[[_Stage], None]) -> tuple[int, Finding]:
+    """Return the code and the finding of a mistake under the emulated contract."""
     with _backend() as backend:
         stage = _Stage(backend, path, name)
         try:

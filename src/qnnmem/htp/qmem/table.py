@@ -35,7 +35,7 @@ from qnnmem.htp.qmem.memory import (
     SharedBuffer,
     packed_offsets,
 )
-from qnnmem.htp.qmem.misuse import MisuseRow, obstacle_to_misuse, try_misuses
+from qnnmem.htp.qmem.misuse import obstacle_to_misuse, try_misuses
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
@@ -442,12 +442,12 @@ def qmem_of_file(
         target = compile_target(path, soc)
         return _of_model(path, target, options, run, misuse, worker, progress, ends)
     qmem = qmem_of(context, stored_bill(path, soc, context))
-    made: tuple[MisuseRow, ...] = ()
+    made: tuple[MisuseAnswer, ...] = ()
     if misuse:
         made = _misuses(path, context, soc, worker, progress, ends)
     if not run:
         no_run = _no_run(path, context, soc)
-        return QmemTable(structs.replace(qmem, misuses=_written(made)), no_run)
+        return QmemTable(structs.replace(qmem, misuses=made), no_run)
     if path.suffix.lower() == ".onnx":
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     model_id = load_target(path, context, soc)
@@ -456,11 +456,7 @@ def qmem_of_file(
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
-    return QmemTable(structs.replace(qmem, run=ran, misuses=_written(made)))
-
-
-def _written(rows: tuple[MisuseRow, ...]) -> tuple[MisuseAnswer, ...]:
-    return tuple(row.result for row in rows)
+    return QmemTable(structs.replace(qmem, run=ran, misuses=made))
 
 
 def _misuses(
@@ -470,7 +466,7 @@ def _misuses(
     worker: Worker | None,
     progress: Progress,
     ends: Deadline,
-) -> tuple[MisuseRow, ...]:
+) -> tuple[MisuseAnswer, ...]:
     if path.suffix.lower() == ".onnx":
         itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
         raise UsageError(chain_words(f"{path}: ", itself))
@@ -535,11 +531,10 @@ def _of_model(
             if mode is IoMode.RAW:
                 qmem = qmem_of(made.compiled.context, made.bill)
         ran = None
-        mistakes: tuple[MisuseRow, ...] = ()
+        mistakes: tuple[MisuseAnswer, ...] = ()
         if misuse:
             binary = binaries[IoMode.RAW]
             mistakes = _misuses(binary, read_context(binary), soc, used, progress, ends)
         if run:
             ran = run_rows(binaries, soc.model_id, worker=used, deadline=ends, progress=progress)
-    misuses = _written(mistakes)
-    return QmemTable(structs.replace(qmem, compiled=True, run=ran, misuses=misuses))
+    return QmemTable(structs.replace(qmem, compiled=True, run=ran, misuses=mistakes))

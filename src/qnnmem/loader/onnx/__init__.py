@@ -1,4 +1,4 @@
-"""ONNX files into the IR, by passes in a line; each takes the value that the one before gives.
+"""ONNX files into the IR, by passes in a line; each takes the result of the one before.
 
     read      path            ->  ReadModel       bytes that unpack into bounded memory
     guard     ReadModel       ->  GuardedModel    a ModelProto, checked
@@ -17,12 +17,12 @@ What each pass calls, in order, all of it below the passes:
     read      bounded_file, wire
     guard     tensor, well_formed
     open      trial (inlines functions), well_formed
-    resolve   inputs, values
-    fold      trial (infers types), flow, trial (computes conditions), branch
-    shape     control, trial, refusal; fold for each body, and again when it has learnt something
-    build     flow, quant
+    resolve   inputs
+    fold      trial (infers types), scope, trial (computes conditions)
+    shape     trial, refusal; fold for each body, and again when new types are known
+    build     scope
 
-`sizes` stands above the passes: it tries what a caller gives, and says what would fit.
+`sizes` stands above the passes: it tries the sizes of a caller and suggests sizes that fit.
 
 No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
 messages of protobuf are shared, and replaced instead of changed.
@@ -32,10 +32,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from qnnmem.errors import QnnMemError
 from qnnmem.loader.onnx.inputs import Fixed, InputValue
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
@@ -45,39 +46,35 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _LOCATION = "location"  # key of external data that names its file
-_NO_DIMS: Mapping[str, int] = MappingProxyType({})
-_NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
-def read(
-    path: Path,
-    *,
-    dims: Mapping[str, int] = _NO_DIMS,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    values: Mapping[str, InputValue] = _NO_VALUES,
-    time_limit_s: float = 60.0,
-) -> Model:
-    """Return the model in an ONNX file with every shape fixed.
+class FixedSizes(TypedDict, total=False):
+    """Sizes and values that fix a model.
 
     `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
     inside whose shape depends on data. `values` makes inputs constants: a number, several, an
     array, or the path of a .npy or .raw file.
     """
+
+    dims: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, InputValue]
+
+
+class ReadOptions(FixedSizes, total=False):
+    """Fixed sizes, and the time limit for trial runs."""
+
+    time_limit_s: float
+
+
+def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
+    """Return the model in an ONNX file with every shape fixed."""
     from qnnmem.loader.onnx.passes.build import build
 
-    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
-    return build(shaped)
+    return build(read_shaped(path, **options))
 
 
-def executable(
-    path: Path,
-    *,
-    dims: Mapping[str, int] = _NO_DIMS,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    values: Mapping[str, InputValue] = _NO_VALUES,
-    time_limit_s: float = 60.0,
-) -> onnx.ModelProto:
+def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
     """Return the graph whose nodes `Op.sources` of `read` with the same options index.
 
     Its value infos carry the types of all tensors. External data stays where it is: locations
@@ -85,40 +82,27 @@ def executable(
     """
     from qnnmem.loader.onnx.passes.shape import write_typed
 
-    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
-    return write_typed(shaped)
+    return write_typed(read_shaped(path, **options))
 
 
-def read_with_graph(
-    path: Path,
-    *,
-    dims: Mapping[str, int] = _NO_DIMS,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    values: Mapping[str, InputValue] = _NO_VALUES,
-    time_limit_s: float = 60.0,
-) -> tuple[Model, onnx.ModelProto]:
+def read_with_graph(path: Path, **options: Unpack[ReadOptions]) -> tuple[Model, onnx.ModelProto]:
     """Return the results of `read` and `executable` from one pass over the file."""
     from qnnmem.loader.onnx.passes.build import build
     from qnnmem.loader.onnx.passes.shape import write_typed
 
-    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    shaped = read_shaped(path, **options)
     return build(shaped), write_typed(shaped)
 
 
 def read_shaped(
-    path: Path,
-    *,
-    dims: Mapping[str, int] = _NO_DIMS,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    values: Mapping[str, InputValue] = _NO_VALUES,
-    time_limit_s: float = 60.0,
+    path: Path, *, time_limit_s: float = 60.0, **options: Unpack[FixedSizes]
 ) -> ShapedModel:
     """Return the model after all passes but `build`."""
     from qnnmem.loader.onnx.passes.guard import guard
     from qnnmem.loader.onnx.passes.read import read
     from qnnmem.loader.onnx.passes.resolve import open_model
     from qnnmem.loader.onnx.sizes.advice import shape_or_advise
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
     path = Path(path)
     content = read(path)  # most damaged files end here, before a process is started
@@ -126,7 +110,7 @@ def read_shaped(
         guarded = guard(content)
         del content  # up to 2 GiB that no later pass needs
         opened = open_model(guarded, child)
-        return shape_or_advise(opened, Fixed(dims, shapes, values), child)
+        return shape_or_advise(opened, Fixed(**options), child)
 
 
 def read_guarded(path: Path) -> GuardedModel:
@@ -160,3 +144,35 @@ def weight_files(path: Path, folder: Path) -> dict[str, Path]:
                 except Damaged as exc:
                     raise LoadError(path, f"a file of weights {exc}") from None
     return found
+
+
+# Metadata property with the backend that `qnnmem fix` changed a model for.
+_FIXED_FOR = "qnnmem.fixed_for"
+_BACKENDS = {"lpai": "LPAI", "htp": "HTP"}
+
+
+def mark_backend(model: onnx.ModelProto, backend: str) -> None:
+    """Store the backend as a metadata property of a model."""
+    for item in model.metadata_props:
+        if item.key == _FIXED_FOR:
+            item.value = backend
+            return
+    model.metadata_props.add(key=_FIXED_FOR, value=backend)
+
+
+def other_backend_note(path: Path, backend: str) -> str:
+    """Return a warning if a model was fixed for another backend, else ""."""
+    if path.suffix.lower() != ".onnx":
+        return ""
+    try:
+        properties = read_guarded(path).proto.metadata_props
+    except QnnMemError:
+        return ""  # the verb reports the error itself
+    found = next((item.value for item in properties if item.key == _FIXED_FOR), "")
+    if found not in _BACKENDS or found == backend:
+        return ""
+    own, other = _BACKENDS[found], _BACKENDS[backend]
+    return (
+        f"{quote(path.name)} was changed by qnnmem fix for {own}; that is no fix for {other} and "
+        f"may need more memory there: compare it with the model it was made from"
+    )

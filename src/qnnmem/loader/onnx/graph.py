@@ -34,7 +34,7 @@ class OnnxGraph:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> OnnxGraph:
-        """Graph of a message."""
+        """Return the graph of a message."""
         parts = (graph.node, graph.input, graph.output, graph.initializer)
         return cls(graph.name, *map(tuple, parts))
 
@@ -49,7 +49,7 @@ AnyGraph: TypeAlias = "OnnxGraph | onnx.GraphProto"
 
 
 def copied_without(message: Any, *names: str) -> Any:
-    """Copy of a message that lacks some fields; what they hold is not copied on the way.
+    """Return a copy of a message without some fields, which are never copied.
 
     Fields that the installed onnx does not know are left out too.
     """
@@ -66,28 +66,28 @@ def copied_without(message: Any, *names: str) -> Any:
 
 
 def is_op(node: onnx.NodeProto, *types: str) -> bool:
-    """Whether a node is one of these ops of the ONNX standard."""
+    """True if a node is one of these ops of the ONNX standard."""
     return node.op_type in types and node.domain in ONNX_DOMAINS
 
 
 def is_quant(node: onnx.NodeProto, kind: str) -> bool:
-    """Whether a node is QuantizeLinear or DequantizeLinear of either domain that has them."""
+    """True if a node is QuantizeLinear or DequantizeLinear of either domain that has them."""
     return node.op_type == kind and node.domain in QUANT_DOMAINS
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
-    """Attribute of that name, if the node has it."""
+    """Return the attribute of that name, or None."""
     return next((found for found in node.attribute if found.name == name), None)
 
 
 def integer(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Integer attribute's value."""
+    """Return the value of an integer attribute."""
     found = attribute(node, name)
     return default if found is None else found.i
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Graphs inside a node, in attribute order."""
+    """Yield the graphs inside a node, in attribute order."""
     for found in node.attribute:
         if found.HasField("g"):
             yield found.g
@@ -95,7 +95,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeProto:
-    """Copy of a node with other graphs inside, in the order of `bodies`."""
+    """Return a copy of a node with other graphs inside, in the order of `bodies`."""
     copy = type(node)()
     copy.CopyFrom(node)
     for body, graph in zip(bodies(copy), graphs, strict=True):
@@ -104,7 +104,7 @@ def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeP
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """Every name a node reads: inputs, then names its bodies capture; each once."""
+    """Return every name a node reads: inputs, then names its bodies capture; each once."""
     ask_deadline()  # here, because every walk over the nodes of a file calls it
     names = dict.fromkeys(node.input)
     names.pop("", None)
@@ -114,7 +114,7 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 
 def captured(graph: AnyGraph) -> list[str]:
-    """Names a body reads that it does not define itself, nested bodies included."""
+    """Return the names that a body captures, nested bodies included."""
     own = set(defined(graph))
     names: dict[str, None] = {}
     for node in graph.node:
@@ -124,7 +124,7 @@ def captured(graph: AnyGraph) -> list[str]:
 
 
 def defined(graph: AnyGraph) -> Iterator[str]:
-    """Names a graph defines at its own level."""
+    """Yield the names that a graph defines at its own level."""
     yield from (item.name for item in graph.input)
     yield from (item.name for item in graph.initializer)
     for node in graph.node:
@@ -132,7 +132,7 @@ def defined(graph: AnyGraph) -> Iterator[str]:
 
 
 def all_names(graph: AnyGraph) -> Iterable[str]:
-    """Every tensor name defined in a graph or its bodies."""
+    """Return every tensor name defined in a graph or its bodies."""
     yield from defined(graph)
     for node in graph.node:
         for body in bodies(node):
@@ -140,7 +140,7 @@ def all_names(graph: AnyGraph) -> Iterable[str]:
 
 
 def live(graph: AnyGraph) -> list[int]:
-    """Positions of nodes that an output depends on."""
+    """Return the positions of nodes that an output depends on."""
     needed = {item.name for item in graph.output}
     found = []
     for index in range(len(graph.node) - 1, -1, -1):

@@ -1,9 +1,9 @@
-"""Inputs of an ONNX model: free dimensions, and the sizes and values that a caller fixes."""
+"""Inputs of an ONNX model: free dimensions, fixed sizes and values, indices into tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from qnnmem.deadline import ask_deadline
 from qnnmem.errors import FreeDimensions, LoadError, Setting, UsageError
 from qnnmem.loader.onnx.graph import OnnxGraph, all_names
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, check_shape, type_of
-from qnnmem.text import nearest, plain_or_quoted, quote
+from qnnmem.text import by_sizes, nearest, plain_or_quoted, quote
 
 if TYPE_CHECKING:
     import numpy
@@ -49,7 +49,7 @@ def settings_of(fixed: Fixed) -> tuple[Setting, ...]:
 
 
 def _assignment(name: str, shape: Sequence[int]) -> str:
-    return f"{name}={'x'.join(map(str, shape)) or 'scalar'}"
+    return f"{name}={by_sizes(shape)}"
 
 
 def value_text(value: object) -> str:
@@ -86,7 +86,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
 
 def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
-    """Sizes that the input has, None for a free one; None for a wholly unknown shape."""
+    """Return the sizes of an input, None for a free one; None for an unknown shape."""
     tensor = item.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -137,7 +137,7 @@ def _shaped(
 
     if sizes is None:
         return given
-    words = "x".join("?" if size is None else str(size) for size in sizes) or "scalar"
+    words = by_sizes("?" if size is None else size for size in sizes)
     if given.ndim == 0:
         shape = [1 if size is None else size for size in sizes]
         if math.prod(shape) * given.itemsize > MAX_VALUE_BYTES:
@@ -156,7 +156,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """The shape with this many elements, if at most one size is open."""
+    """Return the shape with this many elements, if at most one size is open."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -238,7 +238,7 @@ def _implied(
     shapes: Mapping[str, tuple[int, ...]],
     given: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return sizes of named dimensions: given ones, and those that an input's shape implies."""
+    """Return the sizes of named dimensions, given or implied by an input's shape."""
     found = dict(given)
     for item in items:
         shape = shapes.get(item.name, ())
@@ -316,12 +316,12 @@ def _listed(names: list[str]) -> str:
 
 
 def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
-    """Names of the dimensions that inputs have."""
+    """Return the names of input dimensions."""
     return {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
 
 
 def dims_of(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
-    """Dimensions that a value info states."""
+    """Return the dimensions of a value info."""
     ask_deadline()
     return list(item.type.tensor_type.shape.dim)
 
@@ -340,7 +340,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def free_axes(item: onnx.ValueInfoProto) -> list[int]:
-    """Positions of free dimensions; -1 stands for a wholly unknown shape."""
+    """Return the axes of free dimensions; [-1] for a wholly unknown shape."""
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [
@@ -358,8 +358,81 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
             if at < 0:
                 words.append(f"all (input {quote(item.name)})")
             else:
-                name = plain_or_quoted(dims[at].dim_param, 40) or f"number {at}"
+                name = plain_or_quoted(dims[at].dim_param, 40) or f"axis {at}"
                 words.append(f"{name} (input {quote(item.name)})")
     if len(words) > _SHOWN:
         words[_SHOWN:] = [f"{len(words) - _SHOWN} more"]
     return words
+
+
+# Ops whose first input is a table and whose second input holds indices into it.
+_LOOKUPS = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter")
+_BY_AXIS = ("Gather", "GatherElements", "ScatterElements", "Scatter")
+# Ops that pass integers on unchanged.
+_CARRIERS = (
+    *("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"),
+    *("Tile", "Slice", "Split", "Concat", "Clip", "Gather"),
+)
+_SAME_SHAPE = ("DequantizeLinear", "Cast", "Identity")
+_GRAPH = 5  # AttributeProto.GRAPH
+
+
+def index_limits(
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, int]:
+    """Return the inputs that are indices, each with the number of rows of its table.
+
+    `shapes` has the shapes of tables that the graph does not state.
+    """
+    known = {**_stated(graph), **(shapes or {})}
+    origins: dict[str, set[str]] = {item.name: {item.name} for item in graph.input}
+    limits: dict[str, int] = {}
+    for node in _nodes(graph):
+        if node.op_type in _LOOKUPS and len(node.input) > 1:
+            rows = _rows(node, known.get(node.input[0]))
+            for name in origins.get(node.input[1], ()) if rows else ():
+                limits[name] = min(rows, limits.get(name, rows))
+        if node.op_type in _CARRIERS:
+            carried = node.input if node.op_type == "Concat" else node.input[:1]
+            found = {origin for name in carried for origin in origins.get(name, ())}
+            origins.update((name, found) for name in node.output)
+        if node.op_type in _SAME_SHAPE and node.input[0] in known:
+            known[node.output[0]] = known[node.input[0]]
+    return limits
+
+
+def limits_of_program(program: bytes, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the index limits of a prepared program, whose tables are stored elsewhere."""
+    import onnx
+
+    return index_limits(onnx.ModelProto.FromString(program).graph, shapes)
+
+
+def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
+    """Return the number of rows an index can select; 0 if unknown."""
+    if not shape:
+        return 0
+    if node.op_type not in _BY_AXIS:
+        return min(shape)
+    axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+    return shape[axis] if -len(shape) <= axis < len(shape) else 0
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield all nodes in order, those of bodies before the node that has them."""
+    for node in graph.node:
+        for item in node.attribute:
+            if item.type == _GRAPH:
+                yield from _nodes(item.g)
+        yield node
+
+
+def _stated(graph: onnx.GraphProto) -> dict[str, Sequence[int]]:
+    found: dict[str, Sequence[int]] = {}
+    for item in (*graph.input, *graph.value_info):
+        found[item.name] = [size.dim_value for size in item.type.tensor_type.shape.dim]
+    found |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            found[node.output[0]] = list(node.attribute[0].t.dims)
+    return found

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from qnnmem.errors import ChildFailed, LoadError, QnnMemError, Setting, Words, chain_words, spaced
 from qnnmem.loader.onnx.graph import attribute, bodies, is_op, live, reads
 from qnnmem.loader.onnx.scope import CONTROL, RESHAPING, SHAPING, Scope
-from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, by_sizes, check_shape
-from qnnmem.loader.onnx.trial.questions import Trials, measure_types
+from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, check_shape
+from qnnmem.loader.onnx.trial import Trials, measure_types
 from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
 
 if TYPE_CHECKING:
     import onnx
@@ -115,7 +115,7 @@ class DependentShapes(LoadError):
         super().__init__(path, what, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
-        """Both in one answer."""
+        """Return one error for both."""
         names = {one.name for one in self.shapes}
         new = [one for one in later.shapes if one.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
@@ -201,7 +201,7 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
 
 
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
-    """Error about a shape that neither inference nor a trial run finds."""
+    """Return the error about a shape that neither inference nor a trial run finds."""
     node = next((node for node in scope.graph.node if name in node.output), None)
     strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
     if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):

@@ -95,7 +95,7 @@ def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]
 
 
 def is_deterministic(node: onnx.NodeProto) -> bool:
-    """Whether equal inputs always give equal outputs, bodies included."""
+    """True if equal inputs always give equal outputs, bodies included."""
     if node.domain not in QUANT_DOMAINS or (node.op_type in _RANDOM and is_op(node, *_RANDOM)):
         return False
     if is_op(node, "Dropout") and len(node.input) > 2 and node.input[2]:
@@ -160,16 +160,16 @@ class Scope:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def with_bodies(self) -> Iterator[Scope]:
-        """The scope and those of all bodies in it."""
+        """Yield the scope and those of all bodies in it."""
         yield self
         for inner in self.bodies.values():
             for body in inner:
                 yield from body.with_bodies()
 
     def is_typed(self, name: str) -> bool:
-        """Whether element type and shape of a tensor are known."""
+        """True if element type and shape of a tensor are known."""
         return self.types.get(name, UNKNOWN).is_static
 
     def are_const(self, names: Collection[str]) -> bool:
-        """Whether all these tensors are constants; names of left out ones are empty."""
+        """Return whether all these tensors are constants; empty names do not count."""
         return all(name in self.flow.const for name in names if name)

@@ -54,7 +54,7 @@ class OnnxType(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether a buffer of this type has a size."""
+        """True if a buffer of this type has a size."""
         return self.elem != 0 and self.shape is not None
 
 
@@ -62,7 +62,7 @@ UNKNOWN = OnnxType(0, None)
 
 
 def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
-    """Type a value info states; None for sequences, maps and optionals."""
+    """Return the type of a value info; None for sequences, maps and optionals."""
     ask_deadline()  # here, because every walk over the inputs of a file calls it
     kind = info.type.WhichOneof("value")
     if kind is None:
@@ -77,7 +77,7 @@ def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
 
 
 def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
-    """Value info that states a type; the opposite of `type_of`."""
+    """Return a value info with this type; the opposite of `type_of`."""
     import onnx
 
     info = onnx.ValueInfoProto(name=name)
@@ -87,11 +87,6 @@ def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
         for size in kind.shape:
             info.type.tensor_type.shape.dim.add().dim_value = size
     return info
-
-
-def by_sizes(shape: Iterable[int | str]) -> str:
-    """A shape as a caller writes it."""
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:
@@ -116,7 +111,7 @@ _ADDRESS = "_ORT_MEM_ADDR_"
 
 
 def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributeProto]:
-    """Attributes of nodes and of all nodes in their bodies."""
+    """Yield attributes of nodes and of all nodes in their bodies."""
     # Depth was bounded by the wire check, so plain recursion is safe.
     for node in nodes:
         yield from node.attribute
@@ -125,7 +120,7 @@ def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributePro
 
 
 def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    """Every attribute anywhere in a model: graphs, bodies, functions and their defaults."""
+    """Yield every attribute anywhere in a model: graphs, bodies, functions and their defaults."""
     yield from attributes_in(model.graph.node)
     for function in model.functions:
         yield from attributes_in(function.node)
@@ -136,7 +131,7 @@ def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every stored tensor anywhere in a model, but not the parts of sparse ones."""
+    """Yield every stored tensor anywhere in a model, but not the parts of sparse ones."""
     yield from model.graph.initializer
     for found in model_attributes(model):
         if found.HasField("t"):
@@ -208,7 +203,7 @@ def _is_set(tensor: onnx.TensorProto, field: str) -> bool:
 
 
 def stored_bytes(tensor: onnx.TensorProto) -> int:
-    """Bytes of a tensor's data by its type and shape, wherever they lie."""
+    """Return the bytes of a tensor's data, stored or external."""
     return Tensor(tensor.name, DTYPES[tensor.data_type], tuple(tensor.dims)).nbytes
 
 
@@ -310,7 +305,7 @@ def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | No
 
 
 def embed(path: Path, tensor: onnx.TensorProto) -> None:
-    """Bring the bytes of a checked tensor into it, if they lie outside; `path` is the model's."""
+    """Embed the external data of a checked tensor; `path` is the model's."""
     if tensor.data_location != EXTERNAL:
         return
     entries = _entries(path, tensor)

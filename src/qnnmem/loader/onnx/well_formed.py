@@ -83,7 +83,7 @@ def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph, its bodies, their bodies and so on."""
+    """Yield a graph, its bodies, their bodies and so on."""
     # Depth was bounded by the wire check, so plain recursion is safe.
     yield graph
     for node in graph.node:
@@ -186,7 +186,7 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Whether an operator is neither of the standard nor of onnxruntime."""
+    """True if an operator is neither of the standard nor of onnxruntime."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 
@@ -207,7 +207,7 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
 
 
 def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadError:
-    """Error about a sequence, a map or an optional."""
+    """Return the error about a sequence, a map or an optional."""
     node = next((node for node in nodes if name in node.output), None)
     who = "" if node is None else f", made by {quote(node.op_type)},"
     return LoadError(

@@ -10,11 +10,10 @@ from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
 from qnnmem.loader.model_checks import check_model
-from qnnmem.loader.tflite.assumed import shape_pattern
-from qnnmem.loader.tflite.derive.call import written
-from qnnmem.loader.tflite.file import TfliteFile
+from qnnmem.loader.tflite.file import TfliteFile, shape_pattern
 from qnnmem.loader.tflite.graph import read_graph
 from qnnmem.loader.tflite.schema import RawGraph, RawTensor, decode
+from qnnmem.loader.tflite.shapes import written
 from qnnmem.text import quote
 
 IDENTIFIER = b"TFL3"  # at byte 4
@@ -48,7 +47,7 @@ def read(
 
 
 def decode_file(path: Path) -> tuple[RawGraph, ...]:
-    """The graphs of a TFLite file; the first is the main one."""
+    """Return the graphs of a TFLite file; the first is the main one."""
     if regular_size(path) > _MAX_FILE:
         raise LoadError(path, "is too large for a TFLite file")
     try:
@@ -86,7 +85,7 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """The shapes that are other than stored, by tensor."""
+    """Return the given shapes that differ from the stored ones, by tensor."""
     places = {graph.tensors[index].name: index for index in graph.inputs}
     given = {}
     for name, wanted in shapes.items():
@@ -112,7 +111,7 @@ def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:
 
 def _refusal(tensor: RawTensor) -> str:
     is_open = -1 in tensor.signature
-    sizes = "x".join("?" if size == -1 else str(size) for size in tensor.signature)
+    sizes = written(tensor.signature)
     which = f"only what it leaves open ({sizes}) can be changed" if is_open else "all of it fixed"
     return (
         f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file, {which};"

@@ -1,24 +1,24 @@
-"""What all subgraphs of one TFLite file share: names, states, sizes of tensors."""
+"""What all subgraphs of one TFLite file share: names, states, tensor sizes, and assumptions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from qnnmem.errors import LoadError
+from qnnmem.errors import LoadError, Setting, Words, chain_words
 from qnnmem.ir import Model, Tensor
-from qnnmem.loader.tflite.derive.call import Shape
-from qnnmem.loader.tflite.ops import DTYPES, UNSIZED
-from qnnmem.loader.tflite.schema import RawGraph, RawTensor
-from qnnmem.text import quote
+from qnnmem.loader.model_checks import custom_note, unknown_inside
+from qnnmem.loader.tflite.schema import DTYPES, UNSIZED, RawGraph, RawTensor
+from qnnmem.loader.tflite.shapes import Shape, written
+from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 
 
 @dataclass(frozen=True, slots=True)
 class NestedGraph:
-    """A subgraph as it is run from elsewhere."""
+    """A subgraph that an operator runs."""
 
     model: Model
     reads: tuple[str, ...]  # constants, and what the graph around hands in without a copy
@@ -68,7 +68,7 @@ class TfliteFile:
         raise LoadError(self.path, reason)
 
     def unique(self, name: str, position: int) -> str:
-        """`name`, or `name_position` when it is empty or taken."""
+        """Return `name`, or `name_position` if it is empty or taken."""
         chosen = name or f"tensor_{position}"
         while chosen in self.taken:
             chosen = f"{chosen}_{position}"
@@ -76,13 +76,13 @@ class TfliteFile:
         return chosen
 
     def state(self, variable: str) -> str:
-        """Name of the state behind a resource variable."""
+        """Return the name of the state behind a resource variable."""
         if variable not in self.variables:
             self.variables[variable] = self.unique(variable or "variable", len(self.variables))
         return self.variables[variable]
 
     def constant(self, name: str, raw: RawTensor, shape: Shape | None) -> Tensor:
-        """A constant under the name that its bytes are counted by: once for all of one buffer."""
+        """Return a constant under the name of its buffer, whose bytes are counted once."""
         shared = self._stored.setdefault(raw.buffer, name) if raw.stored else name
         found = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
         before = self.constants.setdefault(shared, found)
@@ -95,7 +95,7 @@ class TfliteFile:
     def measure(
         self, name: str, raw: RawTensor, *, constant: bool = False, shape: Shape | None = None
     ) -> Tensor:
-        """Type and shape of a tensor; `shape` is what was derived, in place of the stored one."""
+        """Return a tensor with its type and shape; `shape` replaces the stored one."""
         if raw.type not in DTYPES:
             kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
             self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
@@ -118,3 +118,68 @@ class TfliteFile:
         if -1 in raw.signature and not self.open_inputs:
             fail(f"tensor {quote(name)} has a size that is only known while running")
         return raw.shape
+
+
+def edge_notes(file: TfliteFile) -> Iterator[str]:
+    """Yield notes on custom operators and open sizes."""
+    if custom := _custom(file):
+        yield custom_note(custom)
+    for tensor in file.open_inputs:
+        if file.given:
+            continue
+        shape = written(tensor.shape)
+        yield f"input {quote(tensor.name)} leaves its size open; planned for {shape} as stored"
+
+
+def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield a note on the size of sparse constants, in the file and dense."""
+    found = [(raw, constants[name]) for name, raw in file.sparse.items() if name in constants]
+    if found:
+        indices = sum(raw.index_bytes for raw, _ in found)
+        stored = indices + sum(raw.stored for raw, _ in found)
+        dense = sum(tensor.nbytes for _, tensor in found)
+        ops = (op.type for graph in file.graphs for op in graph.ops if not op.custom)
+        folded = sum(kind == "DENSIFY" for kind in ops)
+        done = f"; {counted(folded, 'DENSIFY op')} done while loading" if folded else ""
+        yield (
+            f"{counted(len(found), 'sparse constant')} counted dense, {dense:,} bytes, as QNN has "
+            f"no sparse ones; {stored:,} in the file, {indices:,} of them indices{done}"
+        )
+
+
+def say_first(file: TfliteFile) -> Words:
+    """Return the warning that makes every number a guess, or ""."""
+    given = (_placeholders(file), unknown_inside(_custom(file)))
+    parts: list[Words] = [part for part in given if part]
+    return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]
+
+
+def _custom(file: TfliteFile) -> list[str]:
+    """Return the custom operators, each once."""
+    return list(dict.fromkeys(op.type for g in file.graphs for op in g.ops if op.custom))
+
+
+def _placeholders(file: TfliteFile) -> Words:
+    """Return the warning about a placeholder size, or ""."""
+    made_up = [tensor for tensor in file.open_inputs if _stands_in(tensor)]
+    if file.given or not (made_up or file.cannot_run):
+        return ""
+    first = (made_up or list(file.open_inputs))[0]
+    fault = f" and cannot run ({file.cannot_run})" if file.cannot_run else ""
+    return (
+        f"planned for a placeholder: input {quote(first.name)} is {written(first.shape)} in the "
+        f"file, which stands in for a size left open{fault}; give the true one with ",
+        Setting("shapes", shape_pattern(first)),
+    )
+
+
+def shape_pattern(tensor: RawTensor) -> str:
+    """Return a shape setting for an input, with `N` for every open size."""
+    sizes = ("N" if size == -1 else str(size) for size in tensor.signature)
+    return f"{tensor.name}={'x'.join(sizes)}"
+
+
+def _stands_in(tensor: RawTensor) -> bool:
+    """Return whether an open size other than the batch is stored as a placeholder."""
+    sizes = tuple(zip(tensor.shape, tensor.signature, strict=False))
+    return any(size <= 1 and wanted == -1 for size, wanted in sizes[len(sizes) > 1 :])

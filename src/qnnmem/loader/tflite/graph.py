@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
-from qnnmem.loader.tflite.assumed import edge_notes, say_first, sparse_notes
-from qnnmem.loader.tflite.derive.call import Operand
-from qnnmem.loader.tflite.derive.value import KnownShapes
-from qnnmem.loader.tflite.file import NestedGraph, TfliteFile
-from qnnmem.loader.tflite.ops import (
+from qnnmem.loader.tflite.file import NestedGraph, TfliteFile, edge_notes, say_first, sparse_notes
+from qnnmem.loader.tflite.schema import (
     DATA_DEPENDENT,
     ELEMENTWISE,
     NEVER_FOLDED,
@@ -26,16 +23,18 @@ from qnnmem.loader.tflite.ops import (
     STORED_FORMS,
     UNFOLLOWED,
     VIEWS,
+    RawOp,
 )
-from qnnmem.loader.tflite.schema import RawOp
-from qnnmem.text import quote
+from qnnmem.loader.tflite.shapes import Operand
+from qnnmem.loader.tflite.values import KnownShapes
+from qnnmem.text import by_sizes, quote
 
 _MAX_NESTED_OPS = 1_000_000
 _MAX_WORK = 4_000_000
 
 
 def read_graph(file: TfliteFile) -> Model:
-    """Read the main subgraph, with notes on what was assumed."""
+    """Return the model of the main subgraph, with notes on assumptions."""
     arguments = {index: _Argument(known=Operand(shape)) for index, shape in file.given.items()}
     nested = _GraphReader(file, 0, arguments, ()).read()
     model = nested.model
@@ -59,7 +58,7 @@ def read_graph(file: TfliteFile) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """What the graph around hands to an input of a nested graph."""
+    """An argument of a nested graph."""
 
     variable: str = ""  # the resource variable it is a handle of
     name: str = ""  # of the outer tensor, where that is read in place and not copied
@@ -78,7 +77,7 @@ class _Argument:
 
 
 class _GraphReader:
-    """Reads one subgraph; `arguments` are what its inputs stand for."""
+    """Reader of one subgraph; `arguments` are the values of its inputs."""
 
     def __init__(
         self,
@@ -200,13 +199,13 @@ class _GraphReader:
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
 
     def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
-        """Take the stored shapes of outputs that depend on data, if the file fixes them."""
+        """Accept stored shapes of data-dependent outputs, if the file fixes them."""
         if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
             self.file.fail(
                 f"{where} returns more or less depending on its data, which cannot be planned"
             )
         for output in map(self._sized, op.outputs):
-            shape = "x".join(map(str, output.shape))
+            shape = by_sizes(output.shape)
             made = f"{quote(output.name)} of {where}"
             self.file.holds_for[f"holds while {made} is no larger than the stored {shape}"] = None
 
@@ -244,7 +243,7 @@ class _GraphReader:
     def _nested(
         self, op: RawOp, inputs: tuple[int, ...], where: str
     ) -> tuple[tuple[NestedGraph, ...], tuple[int, ...]]:
-        """The graphs that an operator runs, and those of its inputs that it reads itself."""
+        """Return the subgraphs of an operator, and the inputs that it reads itself."""
         if not op.subgraphs:
             return (), inputs
         self._check_subgraphs(op, where)
@@ -258,7 +257,7 @@ class _GraphReader:
         return bodies, tuple(dict.fromkeys((*own, *copied)))
 
     def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
-        """Positions of what a loop changes; the rest, such as weights, goes round as it is."""
+        """Return the positions of carried values that a loop changes; the others pass through."""
         # A handle carried through the loop stands for the same variable afterwards.
         self.handles.update(
             (output, self.handles[source])
@@ -416,11 +415,11 @@ class _GraphReader:
         return quote(self.names[index])
 
     def _is_made(self, index: int) -> bool:
-        """Whether an output is a tensor of its own, not another name of one."""
+        """True if an output is a tensor of its own, not another name of one."""
         return not (index in self.handles or index in self.stands or index in self.constants)
 
     def _source(self, index: int) -> str:
-        """Name under which a tensor's bytes are found."""
+        """Return the name under which a tensor's bytes are stored."""
         if index in self.handles:
             return self.file.state(self.handles[index])
         return self._name(index)
@@ -432,7 +431,7 @@ class _GraphReader:
         return self.shapes.operand(index).shape
 
     def _sized(self, index: int) -> Tensor:
-        """Measure a tensor; constants as stored."""
+        """Return a tensor with its size; constants as stored."""
         index = self.constants.get(index, index)
         index = self.stands.get(index, index)
         if index in self.outer and (like := self.outer[index].like):

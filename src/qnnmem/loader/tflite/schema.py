@@ -1,4 +1,4 @@
-"""TFLite flatbuffers as plain values: tensors, operators and the options that decide shapes.
+"""TFLite flatbuffers as plain values: tensors, operators, and their meaning for memory.
 
 The generated bindings check nothing: an offset may lead anywhere and a vector may claim any
 length. So every vector is measured against the file before it is walked, and all decoding draws
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import LoadError
+from qnnmem.ir import DType
 
 # What a table costs from the budget; a string or vector costs its bytes.
 _TABLE_COST = 64
@@ -81,7 +82,7 @@ _Buffer = tuple[int, bytes]  # how much it stores, and what if that is short
 
 
 class _Decoder:
-    """Walks one flatbuffer and keeps count of what that may still cost."""
+    """Decoder of one flatbuffer with a budget."""
 
     def __init__(self, content: Any) -> None:
         self._size = len(content)
@@ -126,7 +127,7 @@ class _Decoder:
         )
 
     def _index_bytes(self, sparsity: Any) -> int:
-        """Bytes that say where the values of a sparse tensor stand; 0 without any."""
+        """Return the bytes of a sparse tensor's indices."""
         total = 0
         for row in self._rows(0 if sparsity is None else sparsity.DimMetadataLength()):
             size = sparsity.DimMetadata(row)
@@ -214,7 +215,7 @@ def _options(op: Any, name: str) -> Any:
 
 
 def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
-    """Indexes of the subgraphs that an operator runs."""
+    """Return indexes of the subgraphs that an operator runs."""
     if kind == "IF":
         options = _options(op, "IfOptions")
         return (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
@@ -267,7 +268,7 @@ Options = Mapping[str, Any]
 
 
 def table(op: Any, name: str) -> Any:
-    """The options of an operator as a table of the schema; None where it has none."""
+    """Return the options table of an operator, or None."""
     found = op.BuiltinOptions()
     if found is None:
         return None
@@ -277,7 +278,7 @@ def table(op: Any, name: str) -> Any:
 
 
 def read_options(op: Any, kind: str) -> Options:
-    """The fields by their names; empty for operators whose shape needs none."""
+    """Return the shape-relevant options of an operator by name."""
     name, *fields = _TABLES.get(kind) or _LISTS.get(kind) or ("",)
     options = table(op, name) if name else None
     if options is None:
@@ -289,3 +290,118 @@ def read_options(op: Any, kind: str) -> Options:
     if not 0 < length <= _LONGEST:
         return {}
     return {field: tuple(getattr(options, f"{field}AsNumpy")().tolist())}
+
+
+# Numbers of TensorType in the TFLite schema; strings, resources and variants have no fixed size.
+DTYPES = {
+    0: DType.FLOAT32,
+    1: DType.FLOAT16,
+    2: DType.INT32,
+    3: DType.UINT8,
+    4: DType.INT64,
+    6: DType.BOOL,
+    7: DType.INT16,
+    8: DType.COMPLEX64,
+    9: DType.INT8,
+    10: DType.FLOAT64,
+    11: DType.COMPLEX128,
+    12: DType.UINT64,
+    15: DType.UINT32,
+    16: DType.UINT16,
+    17: DType.INT4,
+    18: DType.BFLOAT16,
+    19: DType.UINT4,
+}
+RESOURCE = 13
+UNSIZED = {5: "strings", 13: "a resource", 14: "a variant"}
+
+VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
+
+# Of a constant these give the same bytes again: weights kept as float16, or sparse, which are
+# counted dense.
+STORED_FORMS = VIEWS | {"DEQUANTIZE", "DENSIFY"}
+
+# With every shape fixed their result is known, whatever the input holds.
+SHAPE_QUERIES = frozenset({"SHAPE", "RANK"})
+
+NEVER_FOLDED = frozenset(
+    {
+        "ASSIGN_VARIABLE",
+        "BUFFERIZE",
+        "CALL",
+        "CALL_ONCE",
+        "DELEGATE",
+        "HASHTABLE",
+        "HASHTABLE_IMPORT",
+        "IF",
+        "MULTINOMIAL",
+        "RANDOM_STANDARD_NORMAL",
+        "RANDOM_UNIFORM",
+        "READ_VARIABLE",
+        "STABLEHLO_RNG_BIT_GENERATOR",
+        "VAR_HANDLE",
+        "WHILE",
+    }
+)
+
+# How much they return depends on the values they read.
+DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE"})
+
+# They run a nested graph in a way this reader does not follow.
+UNFOLLOWED = frozenset({"STABLEHLO_CASE", "STABLEHLO_WHILE"})
+
+ELEMENTWISE = frozenset(
+    {
+        "ABS",
+        "ADD",
+        "ADD_N",
+        "BITWISE_XOR",
+        "CAST",
+        "CEIL",
+        "COS",
+        "DEQUANTIZE",
+        "DIV",
+        "ELU",
+        "EQUAL",
+        "EXP",
+        "FLOOR",
+        "FLOOR_DIV",
+        "FLOOR_MOD",
+        "GELU",
+        "GREATER",
+        "GREATER_EQUAL",
+        "HARD_SWISH",
+        "LEAKY_RELU",
+        "LESS",
+        "LESS_EQUAL",
+        "LOG",
+        "LOGICAL_AND",
+        "LOGICAL_NOT",
+        "LOGICAL_OR",
+        "LOGISTIC",
+        "MAXIMUM",
+        "MINIMUM",
+        "MUL",
+        "NEG",
+        "NOT_EQUAL",
+        "POW",
+        "PRELU",
+        "QUANTIZE",
+        "RELU",
+        "RELU6",
+        "RELU_0_TO_1",
+        "RELU_N1_TO_1",
+        "RIGHT_SHIFT",
+        "ROUND",
+        "RSQRT",
+        "SELECT",
+        "SELECT_V2",
+        "SIGN",
+        "SIN",
+        "SQRT",
+        "SQUARE",
+        "SQUARED_DIFFERENCE",
+        "SUB",
+        "TANH",
+    }
+)

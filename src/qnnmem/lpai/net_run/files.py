@@ -30,7 +30,7 @@ from qnnmem.bounded_file import MISSING, NOT_THERE, read_head
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import LoadError, OutputError, UsageError, WrongSize
 from qnnmem.ir import Tensor
-from qnnmem.loader.onnx.index_limits import limits_of_program
+from qnnmem.loader.onnx.inputs import limits_of_program
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs

@@ -24,7 +24,7 @@ from qnnmem.ir import DType, Model, Op
 from qnnmem.loader.onnx.tensor import STRING, embed, stored_bytes
 from qnnmem.loader.onnx.wire import MAX_STRUCTURE_BYTES
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
-from qnnmem.lpai.quantize.graph import METADATA_KEY
+from qnnmem.lpai.quantize.graph import encodings
 from qnnmem.text import quote, sentence
 from qnnmem.units import Bytes, Offset, format_size, round_up
 
@@ -224,8 +224,8 @@ class ProgramSource:
         """Values of constants, by running the nodes that make them."""
         from onnx import helper, numpy_helper
 
-        from qnnmem.loader.onnx.trial.child import RunRequest, TrialChild
-        from qnnmem.loader.onnx.trial.program import TrialInput
+        from qnnmem.loader.onnx.trial import TrialChild
+        from qnnmem.loader.onnx.trial_program import TrialInput
 
         names = tuple(names)
         if not names:
@@ -239,10 +239,10 @@ class ProgramSource:
             TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
             for name, form in blank.items()
         ]
-        request = RunRequest(self.sub_model(nodes, reads, blank, names), feeds, names, 1)
+        model = self.sub_model(nodes, reads, blank, names)
         try:
             with TrialChild(self._path, time_limit_s) as child:
-                values = child.fold(request, self.folder)
+                values = child.fold(model, feeds, names, self.folder)
         except ChildFailed as exc:
             raise UsageError(f"constants cannot be computed: {sentence(exc)}") from exc
         for name, value in zip(names, values, strict=True):
@@ -455,18 +455,7 @@ def find_quants(
     proto: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]
 ) -> dict[str, Quant]:
     """What integers stand for, where a quantize or dequantize node or the file's notes say it."""
-    import json
-
-    found = dict(_node_quants(proto, initializers))
-    for item in proto.metadata_props:
-        if item.key.startswith(METADATA_KEY):
-            try:
-                noted = json.loads(item.value[:1000])
-                quant = Quant(float(noted["scale"]), int(noted["zero_point"]))
-            except (ValueError, TypeError, KeyError) as exc:
-                raise UsageError(f"note {item.key[:80]!r} of the model is unreadable") from exc
-            found[item.key.removeprefix(METADATA_KEY)] = quant
-    return found
+    return {**dict(_node_quants(proto, initializers)), **encodings(proto)}
 
 
 def _node_quants(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.loader.onnx.trial.program import NodeOrder
+    from qnnmem.loader.onnx.trial_program import NodeOrder
 
 _LOCATION = "constants"  # external data must name a file; the bytes come from memory
 _UNUSED_ADDRESS = 64  # an address that is never read or written
@@ -265,7 +265,7 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     `here` tries it in this process, which then must be a limited child itself.
     """
     from qnnmem.errors import ChildFailed
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
     parts.check()
     model = parts.model(0, len(parts.graph.model.ops), whole=True)
@@ -302,7 +302,7 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
 
 def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
     from qnnmem.errors import ChildFailed
-    from qnnmem.loader.onnx.trial.program import Order, order
+    from qnnmem.loader.onnx.trial_program import Order, order
 
     try:
         return order(Order(list(forms)), model.SerializeToString())

@@ -41,8 +41,7 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.trial.child import TrialChild
-    from qnnmem.loader.onnx.trial.questions import Trials
+    from qnnmem.loader.onnx.trial import TrialChild, Trials
 
 KINDS = ("LSTM", "GRU", "RNN")
 # Position of the initial value among the inputs, of the last value among the outputs.
@@ -273,7 +272,7 @@ def _rewrite(
 ) -> tuple[BufferWindow, ...]:
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
     path = draft.path
     if draft.model.functions:
@@ -305,7 +304,7 @@ def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
 def _trials(draft: Draft, child: TrialChild, shapes: Mapping[str, tuple[int, ...]]) -> Trials:
     import onnx
 
-    from qnnmem.loader.onnx.trial.questions import Trials
+    from qnnmem.loader.onnx.trial import Trials
 
     model = draft.model
     head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -330,7 +329,7 @@ def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[s
 
 def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
     """Types that are known, among them that of one tensor which no Buffer comes before."""
-    from qnnmem.loader.onnx.trial.questions import infer_types
+    from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
     if not types.get(needed, UNKNOWN).is_static:
@@ -349,7 +348,7 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
 
 
 def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
-    from qnnmem.loader.onnx.trial.questions import infer_types
+    from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
     for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:
@@ -368,7 +367,7 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
         waiting = _behind(window, steps) if window.mode == BLOCKING else set()
         # A counter reads no frames, so that nothing in the graph ties it to its window.
         for other in windows:
-            if other.counter is not None and other.state[1] in waiting:
+            if other.counter is not None and other.kept.new in waiting:
                 waiting.add(other.counter[1])
         found.append(replace(window, gated=tuple(n for n in outputs if n in waiting)))
     return tuple(found)
@@ -376,8 +375,8 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
 
 def _behind(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
     """Tensors that are computed from a window."""
-    reached = {window.state[1]}
+    reached = {window.kept.new}
     for inputs, made in steps:
         if not reached.isdisjoint(inputs):
             reached.update(made)
-    return reached - {window.state[1]}
+    return reached - {window.kept.new}

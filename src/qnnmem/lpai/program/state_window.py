@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import structs
+
 from qnnmem.atomic_file import write_whole
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import Tensor
@@ -31,6 +33,7 @@ from qnnmem.loader.onnx.tensor import (
     type_of,
     value_info,
 )
+from qnnmem.results.inspect import FrameWindow
 from qnnmem.text import quote
 from qnnmem.units import format_size
 
@@ -198,30 +201,14 @@ def write_model(model: onnx.ModelProto, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BufferWindow:
-    """A Buffer op: a sliding window of frames that survives between executes."""
+    """A Buffer op while it becomes standard ops around its window of frames."""
 
-    name: str  # of the node
-    state: tuple[str, str]  # input and output that carry the window
-    result: str  # what the consumers read; the state's output where possible
-    frames: int  # that one execute brings, on `axis`
-    size: int  # frames in a full window
-    stride: int  # frames that leave a full window
+    kept: FrameWindow  # what the binary says of it
+    result: str  # what the consumers read; the new window where possible
     mode: int  # BLOCKING, LEFT or RIGHT
-    padding: int  # zero frames that count as present at the start and after a reset
-    axis: int
-    reset: str | None  # graph input that clears the window when true
+    axis: int  # of the frames
     counter: tuple[str, str] | None = None  # pair that counts frames, only for LEFT
     gated: tuple[str, ...] = ()  # outputs that hold nothing new while a blocking window fills
-
-    def step(self, present: int) -> tuple[int, bool]:
-        """Frames left after one more execute, and whether that execute has a result.
-
-        `present` is `padding` at the start and after a reset. Without a result, execute
-        returns 6038.
-        """
-        now = min(present + self.frames, self.size)
-        full = now == self.size
-        return (self.size - self.stride if full else now), full or self.mode != BLOCKING
 
 
 class BufferSettings(NamedTuple):
@@ -294,20 +281,18 @@ def read_window(
     full = OnnxType(kind.elem, tuple(shape))
     check_shape(path, node.output[0], full.shape or (), DTYPES[full.elem])
     stride = _stride(path, node, given, frames)
-    pair = ("", node.output[0])
-    window = BufferWindow(
-        title(node),
-        pair,
-        pair[1],
-        frames,
-        given.size,
-        stride,
-        given.mode,
-        given.padding,
-        axis,
-        reset,
+    kept = FrameWindow(
+        name=title(node),
+        old="",
+        new=node.output[0],
+        frames=frames,
+        size=given.size,
+        stride=stride,
+        blocking=given.mode == BLOCKING,
+        padding=given.padding,
+        reset=reset,
     )
-    return window, full
+    return BufferWindow(kept, node.output[0], given.mode, axis), full
 
 
 def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: OnnxType) -> int:
@@ -342,7 +327,7 @@ def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow |
     window, full = read_window(draft.path, node, kind, _reset(draft, node))
     _check_opset(draft, node, window)
     draft.notes.extend(_remarks(node, window, kind))
-    if window.size == window.frames:
+    if window.kept.size == window.kept.frames:
         draft.replace(node, [_op("Identity", [node.input[0]], node.output[0])])
         return None
     window = _name(draft, window, full)
@@ -352,8 +337,8 @@ def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow |
     nodes = _shift(draft, window, node.input[0], full)
     if window.counter is not None:
         nodes += _to_the_left(draft, window, window.counter, full)
-    elif window.result != window.state[1]:
-        nodes.append(_op("Identity", [window.state[1]], window.result))
+    elif window.result != window.kept.new:
+        nodes.append(_op("Identity", [window.kept.new], window.result))
     draft.replace(node, nodes)
     return window
 
@@ -371,7 +356,7 @@ def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
 
 
 def _check_opset(draft: Draft, node: onnx.NodeProto, window: BufferWindow) -> None:
-    need = _INTEGER_MIN if window.mode == LEFT else _WHERE if window.reset else 0
+    need = _INTEGER_MIN if window.mode == LEFT else _WHERE if window.kept.reset else 0
     if draft.opset < need:
         what = "mode 1" if window.mode == LEFT else "reset"
         words = f"uses {what}, which needs ONNX operator set {need}; the model has {draft.opset}"
@@ -382,12 +367,13 @@ def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list
     who = f"Buffer {quote(title(node))}"
     given = {found.name for found in node.attribute}
     found = [f"{who}: attribute {quote(n)} is unknown, ignored" for n in given - {*ATTRIBUTES}]
-    if "stride" not in given and window.frames > 1:
+    if "stride" not in given and window.kept.frames > 1:
+        frames = f"{window.kept.frames:,}"
         found.append(
-            f"{who} gives no stride; the default of 1 is below the {window.frames:,} frames that "
-            f"one execute brings, so {window.frames:,} is used"
+            f"{who} gives no stride; the default of 1 is below the {frames} frames that "
+            f"one execute brings, so {frames} is used"
         )
-    if window.size == window.frames:
+    if window.kept.size == window.kept.frames:
         found.append(f"{who} holds no more than one execute brings, so it has no state")
     elif kind.elem in _QUANTIZED:
         found.append(
@@ -399,45 +385,42 @@ def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list
 
 def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
     """BufferWindow with its state among the inputs and outputs of the model."""
-    window = replace(window, name=draft.window_name(window.name))
-    old = draft.state(f"{window.name}_window", full)
+    name = draft.window_name(window.kept.name)
+    old = draft.state(f"{name}_window", full)
     new = window.result
     # The application's own output cannot be the state as well: state is not handed out.
     if window.mode == LEFT or draft.is_output(new):
-        new = draft.fresh(f"{window.name}_window_next")
+        new = draft.fresh(f"{name}_window_next")
     draft.keep(old, new, full)
-    window = replace(window, state=(old, new))
+    window = replace(window, kept=structs.replace(window.kept, name=name, old=old, new=new))
     if window.mode != LEFT:
         return window
-    counter = (
-        draft.state(f"{window.name}_count", _COUNTER),
-        draft.fresh(f"{window.name}_count_next"),
-    )
+    counter = (draft.state(f"{name}_count", _COUNTER), draft.fresh(f"{name}_count_next"))
     draft.keep(*counter, _COUNTER)
     return replace(window, counter=counter)
 
 
 def _shift(draft: Draft, window: BufferWindow, source: str, full: OnnxType) -> list[onnx.NodeProto]:
-    kept = draft.fresh(f"{window.name}_kept")
-    if window.reset is None:
+    kept = draft.fresh(f"{window.kept.name}_kept")
+    if window.kept.reset is None:
         nodes = [_slice(draft, window, kept)]
     else:
         nodes = _kept_unless_reset(draft, window, full, kept)
-    return [*nodes, _op("Concat", [kept, source], window.state[1], axis=window.axis)]
+    return [*nodes, _op("Concat", [kept, source], window.kept.new, axis=window.axis)]
 
 
 def _slice(draft: Draft, window: BufferWindow, kept: str) -> onnx.NodeProto:
     import numpy as np
 
-    limits = {"starts": window.frames, "ends": window.size, "axes": window.axis}
+    limits = {"starts": window.kept.frames, "ends": window.kept.size, "axes": window.axis}
     if draft.opset < _SLICE_BY_INPUTS:
         attributes = {name: [value] for name, value in limits.items()}
-        return _op("Slice", [window.state[0]], kept, **attributes)
+        return _op("Slice", [window.kept.old], kept, **attributes)
     inputs = [
-        draft.constant(f"{window.name}_{name}", np.array([value], np.int64))
+        draft.constant(f"{window.kept.name}_{name}", np.array([value], np.int64))
         for name, value in limits.items()
     ]
-    return _op("Slice", [window.state[0], *inputs], kept)
+    return _op("Slice", [window.kept.old, *inputs], kept)
 
 
 def _kept_unless_reset(
@@ -446,12 +429,12 @@ def _kept_unless_reset(
     # By index, because Where on the values has no 16-bit integer kernel in onnxruntime 1.31.
     import numpy as np
 
-    positions = np.arange(window.frames, window.size, dtype=np.int64)
-    shifted = draft.constant(f"{window.name}_shifted", positions)
-    beyond = draft.constant(f"{window.name}_beyond", np.array([window.size], np.int64))
-    index = draft.fresh(f"{window.name}_index")
-    choose = _op("Where", [str(window.reset), beyond, shifted], index)
-    return [choose, *_gather(draft, window, full, (window.state[0], index, kept))]
+    positions = np.arange(window.kept.frames, window.kept.size, dtype=np.int64)
+    shifted = draft.constant(f"{window.kept.name}_shifted", positions)
+    beyond = draft.constant(f"{window.kept.name}_beyond", np.array([window.kept.size], np.int64))
+    index = draft.fresh(f"{window.kept.name}_index")
+    choose = _op("Where", [str(window.kept.reset), beyond, shifted], index)
+    return [choose, *_gather(draft, window, full, (window.kept.old, index, kept))]
 
 
 def _gather(
@@ -459,8 +442,8 @@ def _gather(
 ) -> list[onnx.NodeProto]:
     """Frames of a window by index, where the index behind the last one means zeros."""
     source, index, result = names
-    longer = draft.fresh(f"{window.name}_longer")
-    zero = draft.constant(f"{window.name}_zero", _zero_frame(window, full))
+    longer = draft.fresh(f"{window.kept.name}_longer")
+    zero = draft.constant(f"{window.kept.name}_zero", _zero_frame(window, full))
     return [
         _op("Concat", [source, zero], longer, axis=window.axis),
         _op("Gather", [longer, index], result, axis=window.axis),
@@ -484,26 +467,26 @@ def _to_the_left(
     import numpy as np
 
     def number(word: str, value: object) -> str:
-        return draft.constant(f"{window.name}_{word}", np.array(value, np.int64))
+        return draft.constant(f"{window.kept.name}_{word}", np.array(value, np.int64))
 
     def tensor(word: str) -> str:
-        return draft.fresh(f"{window.name}_{word}")
+        return draft.fresh(f"{window.kept.name}_{word}")
 
     nodes, (count, counted) = [], counter
-    if window.reset is not None:
+    if window.kept.reset is not None:
         count = tensor("count_kept")
-        nodes = [_op("Where", [window.reset, number("none", [0]), counter[0]], count)]
+        nodes = [_op("Where", [window.kept.reset, number("none", [0]), counter[0]], count)]
     # The counter starts at zero like all state, so padding is added where it is used.
-    room = window.size - window.padding
+    room = window.kept.size - window.kept.padding
     more, lead, index, clipped = map(tensor, ("more", "lead", "spread", "position"))
     nodes += [
-        _op("Add", [count, number("step", [window.frames])], more),
+        _op("Add", [count, number("step", [window.kept.frames])], more),
         _op("Min", [more, number("room", [room])], counted),
         _op("Sub", [number("free", [room]), counted], lead),
-        _op("Add", [number("range", range(window.size)), lead], index),
-        _op("Min", [index, number("end", [window.size])], clipped),
+        _op("Add", [number("range", range(window.kept.size)), lead], index),
+        _op("Min", [index, number("end", [window.kept.size])], clipped),
     ]
-    return nodes + _gather(draft, window, full, (window.state[1], clipped, window.result))
+    return nodes + _gather(draft, window, full, (window.kept.new, clipped, window.result))
 
 
 def _op(kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:

@@ -348,10 +348,8 @@ class Execution:
     def _advance(self, window: FrameWindow, emptied: bool) -> bool:
         """Count the frames that came; whether the window lets the execution go on."""
         before = window.padding if emptied else self._present[window.name]
-        present = min(before + window.frames, window.size)
-        full = present >= window.size
-        self._present[window.name] = present - window.stride if full else present
-        return full or not window.blocking
+        self._present[window.name], goes_on = window.step(before)
+        return goes_on
 
     def _keep_state(self, done: int) -> int:
         """Bring new state to where the next execution reads it."""

@@ -1,16 +1,19 @@
-"""What HTP costs as parts of a page: the bill, and whether it fits."""
+"""HTP as parts of a page: bills and fits, sweeps, resident contexts, raw and memhandle IO."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from qnnmem.provenance import Sourced
-from qnnmem.report.page.charts import Bar, bars
+from qnnmem.report.page.charts import Bar, bars, curves, mark
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, details, lines, table, tag
 from qnnmem.results.fit import FitCheck, FitResult, SocFit
 from qnnmem.results.footprint import Bill
+from qnnmem.results.place import Placement, PlaceResult
+from qnnmem.results.qmem import QmemChoice, QmemResult, QmemRow
+from qnnmem.results.sweep import SweepResult, SweptSetting
 
 _KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
@@ -148,3 +151,153 @@ def _check(one: FitCheck) -> Bar | None:
     if need is None:
         return Bar(name, [], there, 0, "", source)
     return Bar(name, [("total", need.value)], there, 0, need.origin.value, source)
+
+
+_DRAWN = (
+    ("Process domain", "pd_need"),
+    ("Compile estimate", "compile_need"),
+    ("Spill/fill", "spill_fill"),
+)
+_MOST_LINES = 12  # of a chart, and reasons under it
+_SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
+
+
+def sweep_section(sweep: SweepResult) -> PageSection:
+    """The table, and a line for each number that changes with the setting."""
+    names = list(dict.fromkeys(name for row in sweep.rows for name in row.setting))
+    head = (*names, "state", "compile", "process domain", "VTCM", "weights", "IO", "spill/fill")
+    rows = [
+        (
+            *(str(row.setting.get(name, "")) for name in names),
+            row.state,
+            *(row.compile_need, row.pd_need, row.vtcm, row.weights, row.io, row.spill_fill),
+        )
+        for row in sweep.rows
+    ]
+    charts = list(_sweep_lines(sweep.rows, names))
+    what = f"{sweep.soc}, measured by {sweep.library}" if sweep.library else sweep.soc
+    reasons = [tag("p", row.reason) for row in sweep.rows if row.reason][:_MOST_LINES]
+    body = [tag("p", what, class_="answer"), *charts, table(head, rows), *reasons]
+    body += [tag("p", f"{sweep.file}, {sweep.tool}", class_="faint")]
+    return PageSection(f"Sweep of {file_name(sweep.file)}", lines(body))
+
+
+def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
+    """Charts over the number with most values; a line for each choice of the other settings."""
+    values = {name: {row.setting.get(name) for row in rows} for name in names}
+    numbers = [
+        n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])
+    ]
+    if not numbers:
+        return
+    name = max(numbers, key=lambda one: len(values[one]))
+    others = [other for other in names if other != name and len(values[other]) > 1]
+    for title, field in _DRAWN:
+        series: dict[str, list[tuple[float, int]]] = {}
+        for row in rows:
+            at, need = row.setting.get(name), getattr(row, field)
+            if isinstance(at, int) and need is not None:
+                held = ", ".join(f"{other} {row.setting.get(other, '')}" for other in others)
+                series.setdefault(held, []).append((float(at), need))
+        drawn = [(held, sorted(points)) for held, points in series.items() if len(points) > 1]
+        if any(need for _, points in drawn for _, need in points):
+            yield tag("h3", f"{title} by {name}")
+            yield curves(drawn[:_MOST_LINES], f"{title} by {name}", unit=name)
+
+
+def place_section(place: PlaceResult) -> PageSection:
+    """Process domains as filled bars, in the order given and in the best."""
+    body = [
+        tag("p", badge(place.fits), class_="answer"),
+        tag("h3", "In the order given"),
+        _domains(place, place.given),
+        tag("h3", "In the best order"),
+        tag("p", "The same: no order needs fewer domains.")
+        if place.best == place.given
+        else _domains(place, place.best),
+        tag("p", f"Budget of a domain: {place.budget.origin.value}, {place.budget.source}"),
+        tag("p", place.tool, class_="faint"),
+    ]
+    return PageSection("Which contexts find room together", lines(body))
+
+
+def _domains(place: PlaceResult, placing: Placement) -> Html:
+    known = dict(enumerate(place.contexts))
+
+    def named(places: Sequence[int]) -> str:
+        return ", ".join(file_name(known[at].file) for at in places if at in known)
+
+    def filled(places: Sequence[int], used: int) -> list[tuple[str, int]]:
+        """A piece for each context, where their needs add up to what is used."""
+        sizes = [known[at].size for at in places if at in known]
+        if len(sizes) != len(places) or sum(sizes) != used:
+            return [("total", used)]
+        return [(_SHADES[at % len(_SHADES)], one) for at, one in enumerate(sizes)]
+
+    numbered = list(enumerate(placing.domains))
+    rows = [
+        Bar(
+            f"domain {number}",
+            filled(domain.contexts, domain.used),
+            place.budget.value,
+            0,
+            "computed",
+            place.budget.origin.value,
+        )
+        for number, domain in numbered
+    ]
+    listed = [
+        (f"domain {number}", named(domain.contexts), domain.used, domain.left)
+        for number, domain in numbered
+    ]
+    refused = [tag("p", f"Too large for any: {named(placing.too_large)}")]
+    return lines(
+        [
+            bars(rows, "Process domains"),
+            table(("domain", "contexts", "used", "left"), listed),
+            *(refused if placing.too_large else []),
+        ]
+    )
+
+
+def qmem_section(qmem: QmemResult) -> PageSection:
+    """The four ways in a table."""
+    head = (
+        *("prepared", "executed", "reserved at load", "at first inference"),
+        *("copied in", "copied out", "shared memory", "left in the process domain"),
+    )
+    rows = [_way(row, qmem.recommended) for row in qmem.rows]
+    layer = f"; the IO layer is {qmem.io_layer}"
+    body = [
+        tag("p", qmem.advice, class_="answer"),
+        table(head, rows, "Bytes of each way; the recommended one is bold"),
+        *(tag("p", trap) for trap in qmem.traps),
+        tag("p", f"{qmem.file}, {qmem.soc or 'SoC not named'}, {qmem.tool}{layer}", class_="faint"),
+    ]
+    return PageSection(f"Raw and memhandle IO of {file_name(qmem.file)}", lines(body))
+
+
+def _way(row: QmemRow, best: QmemChoice) -> tuple[Html | str, ...]:
+    is_best = (row.prepared, row.executed) == (best.prepared, best.executed)
+    words = (row.prepared.value, row.executed.value)
+    names = [tag("strong", word) if is_best else word for word in words]
+    return (
+        *names,
+        *map(
+            _number,
+            (
+                row.reserved_at_load,
+                row.reserved_at_first_inference,
+                row.copied_in,
+                row.copied_out,
+                row.shared_memory,
+                row.process_domain_left,
+            ),
+        ),
+    )
+
+
+def _number(one: Sourced | None) -> Html:
+    if one is None:
+        return tag("span", "-", class_="faint")
+    return lines([tag("span", f"{one.value:,}", title=one.source), mark(one.origin.value)])

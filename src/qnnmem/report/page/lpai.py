@@ -1,4 +1,4 @@
-"""A context binary of LPAI as part of a page: the TCM pool, then pools and map of every graph."""
+"""What LPAI needs as parts of a page: a context binary with its TCM pool, and config files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
 from qnnmem.report.page.memory_map import memory_map
 from qnnmem.results.inspect import InspectedBinary, InspectedGraph
+from qnnmem.results.lint import LintResult, Severity
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted
 
@@ -66,3 +67,26 @@ def _graph(graph: InspectedGraph) -> Iterator[Html]:
     yield bars(rows, f"Bytes of each pool of {graph.name}")
     if graph.buffers:
         yield memory_map(graph.map)
+
+
+_SEVERITIES = {Severity.ERROR: "bad", Severity.WARNING: "open", Severity.NOTE: "faint"}
+_ANSWER = ("nothing is wrong", "must be changed", "cannot tell")
+
+
+def lint_section(lint: LintResult) -> PageSection:
+    """Every finding with its place and what to write instead."""
+    rows = [
+        (
+            tag("strong", one.severity.value, class_=_SEVERITIES[one.severity]),
+            one.file if one.line is None else f"{one.file}:{one.line}",
+            tag("code", one.key),
+            one.sentence,
+            one.cure,
+        )
+        for one in lint.findings
+    ]
+    body = [tag("p", badge(lint.passes, _ANSWER), Html(" "), lint.summary, class_="answer")]
+    if rows:
+        body.append(table(("", "where", "key", "what is wrong", "what to write"), rows))
+    names = ", ".join(PurePath(one.path).name for one in lint.files[:3])
+    return PageSection(f"Lint of {names or 'config files'}", lines(body))

@@ -17,14 +17,14 @@ from qnnmem.loader.onnx.graph import OnnxGraph, all_names, attribute, bodies, de
 from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.resolve import ResolvedModel
 from qnnmem.loader.onnx.scope import Scope, analyse
-from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, by_sizes
-from qnnmem.loader.onnx.trial.questions import Trials, compute_values, infer_types, read_scalar
-from qnnmem.text import quote
+from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType
+from qnnmem.loader.onnx.trial import Trials, compute_values, infer_types, read_scalar
+from qnnmem.text import by_sizes, quote
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
 
 
 def fold_graph(trials: Trials, graph: OnnxGraph) -> Scope:
-    """Scope of a graph of which nothing but the types of its inputs is known."""
+    """Return the scope of a graph, starting from the types of its inputs."""
     return fold_branches(trials, infer_scope(trials, Scope(graph)))
 
 
 @stage("fold")
 def fold_branches(trials: Trials, scope: Scope) -> Scope:
-    """Scope without constant Ifs, its constants found; types are as up to date as they come in."""
+    """Return the scope with constant Ifs replaced and its constants found."""
     while True:
         proven = scope.settled | scope.steady
         scope = replace(scope, flow=analyse(scope.graph, proven, scope.bodies))
@@ -95,7 +95,7 @@ def _branch(trials: Trials, node: onnx.NodeProto, condition: bool) -> onnx.Graph
 def compute_constants(
     trials: Trials, scope: Scope, names: Sequence[str]
 ) -> dict[str, onnx.TensorProto]:
-    """Values of constants of a scope."""
+    """Return the values of constants of a scope."""
     try:
         return compute_values(trials, scope.graph, scope.types, names, scope.flow.const)
     except ChildFailed as exc:
@@ -105,7 +105,7 @@ def compute_constants(
 
 @stage("fold")
 def infer_scope(trials: Trials, scope: Scope) -> Scope:
-    """Scope with the types that follow from all that is known by now."""
+    """Return the scope with all types that inference now finds."""
     found = infer_types(trials, scope.graph, scope.proven)
     types = dict(found)
     settled = frozenset(name for name, kind in found.items() if kind.is_static)
@@ -155,7 +155,7 @@ def inline_branches(
 
 
 def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list[onnx.NodeProto]:
-    """Nodes of a branch that the caller owns, renamed in place so that they fit outside."""
+    """Return the nodes of a branch, renamed in place to fit the graph around."""
     made = {name for node in branch.node for name in node.output if name}
     renamed: dict[str, str] = {}
     forwards = []

@@ -35,7 +35,7 @@ from qnnmem.loader.onnx.well_formed import check_foreign, check_graphs, check_ou
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.trial.child import TrialChild
+    from qnnmem.loader.onnx.trial import TrialChild
 
 # From this version on, initializers need not be inputs; older files mean the same once cleaned.
 MIN_IR_VERSION = 8
@@ -56,7 +56,7 @@ class OpenModel:
     outputs: Mapping[str, tuple[int, ...]]  # sizes the file declares for outputs, 0 where open
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
-        """The model, or the same with another graph, as a message of its own."""
+        """Return a new message with this graph, or another one."""
         import onnx
 
         model = onnx.ModelProto()
@@ -115,7 +115,7 @@ def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
 
 
 def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:
-    """Model without weights in which the child has replaced the calls of functions; checked."""
+    """Return the checked model with functions inlined, without weights."""
     import onnx
 
     light = onnx.ModelProto()
@@ -135,7 +135,7 @@ def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:
 
 
 def _declared(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[str, OnnxType]:
-    """Types the file states about outputs of ops outside of the ONNX standard."""
+    """Return the types that the file declares for outputs of custom ops."""
     foreign = {name for node in nodes if node.domain not in ONNX_DOMAINS for name in node.output}
     kinds = {
         item.name: type_of(item)
@@ -146,7 +146,7 @@ def _declared(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[s
 
 
 def _without_unused(graph: OnnxGraph) -> OnnxGraph:
-    """Graph without initializers among the inputs, unread initializers and declared shapes."""
+    """Return the graph without unread initializers and declared shapes."""
     stored = {item.name for item in graph.initializer}
     read = {name for node in graph.node for name in reads(node)}
     read.update(item.name for item in graph.output)
@@ -160,7 +160,7 @@ def _without_unused(graph: OnnxGraph) -> OnnxGraph:
 
 
 def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Node that leaves out no default, and whose bodies declare no types of tensors inside."""
+    """Return the node with defaults written out and no declared types in its bodies."""
     if not any(bodies(node)) and not lacks_defaults(node):
         return node
     copy = type(node)()

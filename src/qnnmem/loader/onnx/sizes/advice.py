@@ -25,10 +25,18 @@ from qnnmem.loader.onnx.graph import ONNX_DOMAINS, is_op
 from qnnmem.loader.onnx.inputs import Fixed, dims_of, settings_of
 from qnnmem.loader.onnx.passes.resolve import OpenModel
 from qnnmem.loader.onnx.passes.shape import ShapedModel
-from qnnmem.loader.onnx.sizes.attempts import Attempts, RunFailure, shape_model, with_all_dependent
 from qnnmem.loader.onnx.sizes.free_dimensions import OpenInputs, OpenSize, Switch, find_open_inputs
-from qnnmem.loader.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
-from qnnmem.loader.onnx.trial.child import TrialChild
+from qnnmem.loader.onnx.sizes.search import (
+    Attempts,
+    OpenChoice,
+    RunFailure,
+    boundary,
+    fixed_with,
+    search,
+    shape_model,
+    with_all_dependent,
+)
+from qnnmem.loader.onnx.trial import TrialChild
 from qnnmem.text import quote
 
 _RECURRENT = ("LSTM", "GRU", "RNN")  # shape inference does not look at their states
@@ -163,7 +171,7 @@ class _Advisor:
         ]
 
     def _rate(self, name: str) -> int:
-        """The sample rate that the caller gives, or that is tried first."""
+        """Return the sample rate that the caller gives, or that is tried first."""
         given = self._given.values.get(name)
         likeliest = next(s.worth[0] for s in self._open_inputs.switches if s.input == name)
         return given if isinstance(given, int) and given > 0 else likeliest

@@ -68,11 +68,11 @@ class Switch:
 
     @property
     def is_rate(self) -> bool:
-        """Whether it chooses between sample rates."""
+        """True if it chooses between sample rates."""
         return _RATES.issuperset(self.worth)
 
     def value(self, number: int) -> bool | int:
-        """The value in the input's type."""
+        """Return the value in the input's type."""
         return bool(number) if self.is_bool else number
 
 

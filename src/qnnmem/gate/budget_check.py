@@ -1,0 +1,474 @@
+"""Files of a config checked one after the other, with the plan and the fit that the verbs make."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from qnnmem.errors import CannotTell, QnnMemError, Setting, UsageError, Words, join_words
+from qnnmem.gate.checked import BROKEN, GOOD, NOT_READ, OPEN, CheckedModel
+from qnnmem.gate.config import BudgetEntry
+from qnnmem.gate.keys import HTP, KEYS, LPAI, TOTAL, pool_of
+from qnnmem.options.htp import FitOptions
+from qnnmem.options.option import option_fields
+from qnnmem.options.plan import PlanOptions
+from qnnmem.results.check import Allocations, ExitCode, PoolCheck
+from qnnmem.text import quote
+from qnnmem.units import Bytes
+
+if TYPE_CHECKING:
+    from qnnmem.htp.fit import Fit
+    from qnnmem.planner import MemoryPlan
+    from qnnmem.planner.pools import BudgetVerdict
+    from qnnmem.provenance import Sourced
+    from qnnmem.results.inspect import InspectedGraph
+    from qnnmem.results.plan import TcmAnswer
+    from qnnmem.targets.socs import Soc
+
+Group = TypeVar("Group", bound=Struct)
+_NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not of the model
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTask:
+    """A file of an entry; names are shown as they are in the config's folder."""
+
+    entry: BudgetEntry
+    path: Path
+    file: str
+    folder: Path  # of the config
+    place: str = ""  # the file as seen from where the check runs
+
+    def target(self, kind: str) -> str:
+        """LPAI or HTP: what the entry says, else what the kind of the file allows."""
+        from qnnmem.loader.file_kind import kinds_for
+
+        if kind in ("htp", "epcontext"):
+            found = HTP
+        elif kind == LPAI:
+            found = LPAI
+        else:
+            found = self.wished(kind)
+        said = self.entry.own.get("target", found)
+        if said != found:
+            raise UsageError(f"it is a binary of {found.upper()}, and target is {said}")
+        for key in self.entry.own:
+            wanted = KEYS[key][0]
+            if wanted not in (None, found):
+                what = f"{key} is for {str(wanted).upper()}, and target is {found}"
+                can = wanted == LPAI or kind in kinds_for("fit")
+                raise UsageError(f'{what}; write target = "{wanted}"' if can else what)
+        return found
+
+    def wished(self, kind: str = "onnx") -> str:
+        """The target of a model: what is said; HTP where SoCs are named and it can be compiled."""
+        said = self.entry.get("target")
+        is_htp = kind == "onnx" and self.entry.get("socs") is not None
+        return str(said) if said is not None else HTP if is_htp else LPAI
+
+    def budgets(self, target: str) -> Mapping[str, Bytes]:
+        """Budgets by pool of the target; common ones where the target has such a pool."""
+        found: dict[str, Bytes] = {}
+        for name, size in self.entry.common.get("budget", {}).items():
+            pool = pool_of(name, target)
+            if pool is not None:
+                found[pool] = size
+        own: dict[str, Bytes] = {}
+        for name, size in self.entry.own.get("budget", {}).items():
+            pool = pool_of(name, target)
+            if pool is None:
+                raise UsageError(f"{name} is no pool of {target.upper()}, where it is checked")
+            if pool in own:
+                raise UsageError(f"{pool} has two budgets; give one")
+            own[pool] = size
+        return {**found, **own}
+
+    def sizes(self, kind: str) -> dict[str, Any]:
+        """What fixes a model, as `load` takes it; common dimensions where the model has them."""
+        from qnnmem.loader import dims_in
+
+        dims = self.entry.common.get("dims", {})
+        shared = dict(dims_in(self.path, dims.items())) if dims and kind == "onnx" else {}
+        values = {name: self._placed(one) for name, one in self.named("values").items()}
+        return {
+            "dims": {**shared, **self.entry.own.get("dims", {})},
+            "shapes": self.named("shapes"),
+            "values": values,
+        }
+
+    def options(self, group: type[Group], kind: str) -> Group:
+        """Return the entry as options of a verb; budgets apart, whose pools may be of the target.
+
+        Common settings hold where a file can take them; what an entry itself says must be taken.
+        """
+        sizes = self.sizes(kind)
+        given: dict[str, Any] = {name: tuple(table.items()) for name, table in sizes.items()}
+        for field in option_fields(group):
+            if field.name in given or field.key == "budget" or not field.is_shared:
+                continue
+            is_common = kind != "csv" or field.opt.for_buffers
+            common = self.entry.common if is_common or field.key == "time_limit" else {}
+            if field.opt.item is not None:
+                table = {**common.get(field.key, {}), **self.entry.own.get(field.key, {})}
+                given[field.name] = tuple(table.items())
+            elif field.key in self.entry.own or field.key in common:
+                given[field.name] = self.entry.own.get(field.key, common.get(field.key))
+        return group(**given)
+
+    def named(self, key: str) -> dict[str, Any]:
+        """A table of names: what is common, and over it what the entry says."""
+        return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
+
+    def _placed(self, value: Any) -> Any:
+        return self.folder / value if isinstance(value, Path) else value
+
+
+def settings_of(options: Struct) -> tuple[Setting, ...]:
+    """Return the options that differ from their defaults, for a command that asks the same."""
+    return tuple(
+        Setting(field.name, word.partition("=")[2])
+        for field in option_fields(type(options))
+        if field.name not in _NO_SETTINGS
+        for word in field.words(getattr(options, field.name))
+    )
+
+
+_TARGET = "LPAI"
+_AT_PEAK = 64  # tensors that a baseline keeps
+_LARGEST = 16 << 30  # bytes of a binary
+
+
+def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
+    """A model or a list of buffers: planned, then held against its budgets."""
+    budgets = task.budgets(LPAI)
+    started = time.perf_counter()
+    plan = plan_task(task, kind, budgets)
+    pools = _pools(plan, with_total=TOTAL in budgets)
+    live = () if plan.peak is None else plan.peak.live
+    return CheckedModel(
+        name=task.entry.name or f"{task.file} ({_TARGET})",
+        file=task.file,
+        place=task.place or task.file,
+        target=_TARGET,
+        pools=pools,
+        checks=tuple(_checks(plan, pools, budgets)),
+        peak={one.name: one.size for one in live} if len(live) <= _AT_PEAK else {},
+        settings={
+            "alignment": str(plan.align),
+            "bits": "as in the model" if plan.options.bits is None else str(plan.options.bits),
+            "IO": f"{plan.options.io.value} scratch",
+        },
+        # Numbers that only stand in for others decide nothing.
+        why=join_words(plan.model.assumed) if budgets else "",
+        seconds=time.perf_counter() - started,
+        given=settings_of(task.options(PlanOptions, kind)),
+        line=task.entry.line,
+        plan=plan,
+    )
+
+
+def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
+    """The plan of a task; a list of buffers is planned to the end before its budget is asked."""
+    from qnnmem.loader import load
+    from qnnmem.planner.model_plan import plan_with
+
+    options = task.options(PlanOptions, kind)
+    model = load(task.path, **options.sizes)
+    asked: dict[str, Bytes] = {pool: size for pool, size in budgets.items() if pool != TOTAL}
+    if kind != "csv" or "scratch" not in asked:
+        return plan_with(model, options, budget=asked)
+    # With a budget the search would end at the first plan that fits, and no baseline could be kept.
+    rest = {pool: size for pool, size in asked.items() if pool != "scratch"}
+    plan = plan_with(model, options, budget=rest)
+    if plan.scratch_bytes <= asked["scratch"]:
+        return plan
+    answer = plan_with(model, options, budget=asked)
+    smaller = answer.scratch_bytes < plan.scratch_bytes
+    return answer if smaller else replace(plan, budgets=answer.budgets)
+
+
+def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
+    from qnnmem.planner import Pool
+    from qnnmem.planner.model_plan import judge_plan
+
+    sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
+    tcm = judge_plan(plan)
+    # A sum says nothing that its parts do not, unless it is what counts.
+    whole = {TOTAL: sum(sizes.values())} if with_total else {}
+    return sizes | ({} if tcm is None else {"tcm": tcm.need}) | whole
+
+
+def _checks(
+    plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
+) -> Iterator[PoolCheck]:
+    from qnnmem.planner import Pool
+    from qnnmem.planner.model_plan import alike, judge_plan
+    from qnnmem.planner.pools import BudgetVerdict
+
+    said = {verdict.pool.value: verdict for verdict in plan.budgets}
+    lower = plan.scratch.lower_bound
+    for pool, have in budgets.items():
+        if pool in said:
+            yield _budget_check(said[pool], alike=alike(plan, said[pool]))
+        elif pool == "tcm":
+            answer = None if plan.tcm is None else plan.tcm.answer
+            fits = None if answer is None else answer.fits
+            yield PoolCheck.of(pool, pools.get("tcm"), have, fits, allocations=_crowd(answer))
+        else:
+            need = Bytes(pools[pool])
+            least = Bytes(need - plan.scratch_bytes + lower)
+            yield _budget_check(BudgetVerdict(Pool.SCRATCH, need, least, have), pool)
+    if "tcm" not in budgets:
+        documented = judge_plan(plan)
+        crowd = None if documented is None else _crowd(documented.answer)
+        yield from _allocations(pools.get("tcm"), crowd)
+
+
+def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCheck]:
+    """The limit of TCM that holds without a budget: the number of allocations."""
+    if crowd is not None:
+        yield PoolCheck.of("tcm", need, None, fits=False, budget=False, allocations=crowd)
+
+
+def _crowd(tcm: TcmAnswer | None) -> Allocations | None:
+    """The number of allocations, where TCM serves fewer."""
+    if tcm is None or not tcm.is_crowded:
+        return None
+    return Allocations(tcm.buffers, tcm.max_buffers)
+
+
+def _budget_check(verdict: BudgetVerdict, name: str = "", alike: int = 0) -> PoolCheck:
+    return PoolCheck.of(
+        name or verdict.pool.value,
+        verdict.need,
+        verdict.have,
+        verdict.fits,
+        at_least=verdict.at_least,
+        blockers=verdict.blockers,
+        alike=alike,
+    )
+
+
+def check_binary(task: BudgetTask) -> Iterator[CheckedModel]:
+    """A prepared binary: what `inspect` reads of each graph."""
+    from qnnmem.bounded_file import read_bytes
+    from qnnmem.errors import LoadError, QnnError
+    from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+    from qnnmem.lpai.inspect import binary_info
+
+    data = read_bytes(task.path, _LARGEST)
+    try:
+        binary = binary_info(unpack(data, MALFORMED_BINARY), len(data)).qnnmem
+    except QnnError as exc:
+        raise LoadError(task.path, str(exc)) from exc
+    budgets = task.budgets(LPAI)
+    for graph in binary.graphs:
+        yield _graph(task, graph, budgets, is_only=len(binary.graphs) == 1)
+
+
+def _graph(
+    task: BudgetTask, graph: InspectedGraph, budgets: Mapping[str, Bytes], *, is_only: bool
+) -> CheckedModel:
+    pools = {"io": 0, **graph.pools}
+    if TOTAL in budgets:
+        pools[TOTAL] = sum(pools.values())
+    if graph.tcm is not None:
+        pools["tcm"] = graph.tcm.need_bytes
+    name = task.entry.name or f"{task.file} ({_TARGET})"
+    return CheckedModel(
+        name=name if is_only else f"{name} {graph.name}",
+        file=task.file,
+        place=task.place or task.file,
+        target=_TARGET,
+        pools=pools,
+        checks=tuple(_graph_checks(graph.tcm, pools, budgets)),
+        settings={"alignment": str(graph.align), "IO": f"{graph.io} scratch"},
+        line=task.entry.line,
+    )
+
+
+def _graph_checks(
+    tcm: TcmAnswer | None, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
+) -> Iterator[PoolCheck]:
+    crowd = _crowd(tcm)
+    for pool, have in budgets.items():
+        need, broken = pools.get(pool), crowd if pool == "tcm" else None
+        fits = None if need is None else need <= have and not broken
+        yield PoolCheck.of(pool, need, have, fits, allocations=broken)
+    if "tcm" not in budgets:
+        yield from _allocations(pools.get("tcm"), crowd)
+
+
+_SOURCE = "budget of the project"
+# Parts of a bill that are pools with a budget.
+_PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/fill": "spill-fill"}
+
+
+def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
+    """The answer for each SoC; a binary is read, a model is compiled where the library runs."""
+    from qnnmem.htp.fit import fit_stored
+    from qnnmem.loader.file_kind import check_kind
+    from qnnmem.provenance import Origin, Sourced
+    from qnnmem.targets.socs import find_soc
+
+    check_kind(task.path, "fit")
+    socs = tuple(dict.fromkeys(find_soc(name) for name in task.entry.get("socs", ())))
+    asked = task.budgets(HTP)
+    budgets = {pool: Sourced(size, Origin.GIVEN, _SOURCE) for pool, size in asked.items()}
+    answers, given = fit_stored(task.path, socs, budgets), _budgets_given(budgets)
+    if answers is None:
+        answers = _compiled(task, kind, socs, budgets)
+        given += settings_of(task.options(FitOptions, kind))
+    yield from (_fit_check(task, fit, budgets, given) for fit in answers)
+
+
+def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
+    return tuple(Setting("budget", f"{pool}={limit.value}") for pool, limit in budgets.items())
+
+
+def _compiled(
+    task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
+) -> tuple[Fit, ...]:
+    from qnnmem.htp.compile.compiled import compile_options
+    from qnnmem.htp.fit import fit_all, judge_model
+    from qnnmem.htp.library import find_library
+    from qnnmem.htp.measure import compile_target
+    from qnnmem.htp.worker import Worker
+
+    compile_target(task.path, socs[0] if socs else None)
+    find_library()  # says what is missing where it is
+    options = compile_options(task.options(FitOptions, kind))
+    with Worker(warm=True) as worker:
+        return fit_all(
+            socs, lambda soc: judge_model(task.path, soc, options, budgets, worker=worker)
+        )
+
+
+def _fit_check(
+    task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced], given: tuple[Setting, ...]
+) -> CheckedModel:
+    pools: dict[str, int] = {}
+    for name, size in fit.parts.items():
+        if pool := _PARTS.get(name):
+            pools[pool] = pools.get(pool, 0) + size.value
+    pools |= {one.pool: one.need.high.value for one in fit.checks if one.need is not None}
+    if fit.total is not None:
+        pools.setdefault("ram", fit.total.value)
+    soc = fit.soc.name
+    return CheckedModel(
+        name=f"{task.entry.name or task.file} ({soc})",
+        file=task.file,
+        place=task.place or task.file,
+        target=soc,
+        pools=pools,
+        at_most=tuple(one.pool for one in fit.checks if one.need and not one.need.is_exact),
+        checks=tuple(
+            PoolCheck.of(
+                one.pool,
+                None if one.need is None else one.need.high.value,
+                None if one.limit is None else one.limit.value,
+                one.fits,
+                budget=one.pool in budgets,
+                at_least=None if one.need is None else one.need.low.value,
+            )
+            for one in fit.checks
+        ),
+        settings={"SoC": soc},
+        why=join_words(_said_here(fit.why)) if fit.fits is None else "",
+        # What cannot be compiled cannot be shipped, whatever its sizes: footprint says no, too.
+        refusal=BROKEN if fit.fits is None and fit.code is not None else GOOD,
+        seconds=fit.seconds or 0.0,
+        given=given,
+        line=task.entry.line,
+    )
+
+
+def _said_here(why: Words) -> Words:
+    """Why there is no answer; what a compile could leave to the CPU is no setting of a budget."""
+    if isinstance(why, str) or Setting("partition") not in why:
+        return why
+    at = why.index(Setting("partition"))
+    return why[: at - 1]  # without the mark before it
+
+
+def check_all(
+    tasks: Sequence[BudgetTask], say: Callable[[str], object] | None = None
+) -> tuple[CheckedModel, ...]:
+    """A result for each file and target; `say` is told what is under way."""
+    found: list[CheckedModel] = []
+    for task in tasks:
+        if say is not None:
+            say(task.file)
+        found += check_task(task)
+    _check_names(found)
+    return tuple(found)
+
+
+def check_task(task: BudgetTask) -> tuple[CheckedModel, ...]:
+    """What there is to say about one file."""
+    try:
+        return tuple(_results(task))
+    except CannotTell as exc:
+        return (_refused(task, exc, OPEN),)
+    except QnnMemError as exc:
+        return (_refused(task, exc, NOT_READ),)
+
+
+def _results(task: BudgetTask) -> Iterator[CheckedModel]:
+    from qnnmem.loader.file_kind import kind_of_file
+
+    kind = kind_of_file(task.path).name
+    target = task.target(kind)
+    if target == HTP:
+        yield from check_on_socs(task, kind)
+    elif kind == LPAI:
+        yield from check_binary(task)
+    else:
+        yield check_planned(task, kind)
+
+
+def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
+    """A file without an answer, the sentence without the path that is its name."""
+    sentence = exc.sentence(in_toml).removeprefix(f"{task.path}: ")
+    target = "LPAI"
+    if task.wished() == HTP:
+        target = ", ".join(task.entry.get("socs", ())) or "HTP"
+    return CheckedModel(
+        name=task.entry.name or f"{task.file} ({target})",
+        file=task.file,
+        place=task.place or task.file,
+        target=target,
+        pools={},
+        why=sentence,
+        refusal=code,
+        line=task.entry.line,
+    )
+
+
+def in_toml(setting: Setting) -> str:
+    """A setting as a config says it: `dims = { N = 1 }`."""
+    if not setting.value:
+        return setting.name
+    key, parts, value = setting.value.rpartition("=")
+    is_plain = re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?|true|false", value) is not None
+    word = value if is_plain else json.dumps(value)
+    if not parts:
+        return f"{setting.name} = {word}"
+    name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return f"{setting.name} = {{ {name} = {word} }}"
+
+
+def _check_names(found: Iterable[CheckedModel]) -> None:
+    """Refuses two results of one name: a baseline could not tell them apart."""
+    seen: set[str] = set()
+    for one in found:
+        if one.name in seen:
+            raise UsageError(f"two models are called {quote(one.name)}; give them a name each")
+        seen.add(one.name)

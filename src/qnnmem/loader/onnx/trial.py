@@ -1,0 +1,417 @@
+"""Questions about a model that only foreign code can answer: inference, trial runs, constants.
+
+The child process runs that code, with limits on time and memory. Questions build the small models
+that it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from qnnmem.child import REPLY_LIMIT, ChildProcess
+from qnnmem.errors import ChildFailed, ChildLost, LoadError, OutOfTime
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph, is_op, reads
+from qnnmem.loader.onnx.scope import CONTROL
+from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
+from qnnmem.loader.onnx.trial_program import (
+    RUNS,
+    TRIES,
+    TYPE_NAMES,
+    Attempted,
+    AttemptRun,
+    Fold,
+    Infer,
+    Inline,
+    NodeOrder,
+    Open,
+    OptimiseBasic,
+    Order,
+    OutputTypes,
+    Run,
+    TrialInput,
+)
+from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op, no_tensor
+from qnnmem.loader.onnx.wire import check_wire
+from qnnmem.text import quote
+from qnnmem.wire import Done, Frame, WireMessage
+
+if TYPE_CHECKING:
+    import onnx
+
+# Of constants that are computed: real models have kilobytes, a few nodes can ask for terabytes.
+MAX_COMPUTED = 256 << 20
+T = TypeVar("T", bound=WireMessage)
+
+
+class RunResult(NamedTuple):
+    """Per successful run the fetched tensors in order, and the type of each model output."""
+
+    values: list[list[onnx.TensorProto]]
+    types: Mapping[str, str]
+
+
+class TrialChild(ChildProcess):
+    """A limited process for one model; starts at once so that it imports while we parse."""
+
+    def __init__(self, path: Path, time_limit_s: float) -> None:
+        super().__init__("qnnmem.loader.onnx.trial_program", time_limit_s)
+        self._path = path
+
+    def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model with its own functions inlined."""
+        import onnx
+
+        _, reply = self._ask(Inline(), Done, model.SerializeToString())
+        check_wire(self._path, reply)  # calls of calls of calls can be more than any file holds
+        inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
+        return inlined
+
+    def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model after the optimisations that precede any execution provider."""
+        import onnx
+
+        request = OptimiseBasic(self._path.parent.resolve())
+        _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
+        check_wire(self._path, reply)
+        folded: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
+        return folded
+
+    def infer(self, model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+        """Return the types that shape inference finds."""
+        import onnx
+
+        _, reply = self._ask(Infer(), Done, model.SerializeToString())
+        graph: onnx.GraphProto = _parse(onnx.GraphProto(), reply)
+        return list(graph.value_info)
+
+    def run(
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[TrialInput],
+        fetch: Sequence[str],
+        runs: int = 1,
+    ) -> RunResult:
+        """Run a model with random inputs and fetch tensors."""
+        import onnx
+
+        folder = self._path.parent.resolve()
+        asked = Run(folder, list(inputs), list(fetch), MAX_COMPUTED, runs)
+        outputs, reply = self._ask(asked, OutputTypes, model.SerializeToString(), MAX_COMPUTED)
+        found = list(_parse(onnx.GraphProto(), reply).initializer)
+        width = len(fetch)
+        values = [found[start : start + width] for start in range(0, len(found), width)]
+        return RunResult(values, outputs.types)
+
+    def fold(
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[TrialInput],
+        fetch: Sequence[str],
+        folder: Path | None,
+    ) -> list[onnx.TensorProto]:
+        """Return the values of constants in order, computed without any optimisation.
+
+        Only the shapes of `inputs` matter; `folder` holds external data.
+        """
+        import onnx
+
+        where = None if folder is None else folder.resolve()
+        asked = Fold(where, list(inputs), list(fetch), MAX_COMPUTED)
+        _, reply = self._ask(asked, Done, model.SerializeToString(), MAX_COMPUTED)
+        return list(_parse(onnx.GraphProto(), reply).initializer)
+
+    def order(
+        self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
+    ) -> NodeOrder:
+        """Return the order that onnxruntime runs the nodes in; opening the model must not fail."""
+        return self._ask(Order(list(inputs)), NodeOrder, model.SerializeToString())[0]
+
+    def open(self, model: onnx.ModelProto) -> None:
+        """Open a model for `attempt`."""
+        self._ask(Open(self._path.parent.resolve()), Done, model.SerializeToString())
+
+    def attempt(
+        self,
+        inputs: Sequence[TrialInput],
+        values: Sequence[onnx.TensorProto],
+        *,
+        thorough: bool,
+        watched: int = 0,
+    ) -> Attempted:
+        """Run the open model with made-up and given values; its last outputs are shapes."""
+        import onnx
+
+        given = onnx.GraphProto(initializer=values).SerializeToString()
+        # Floats fail by their sizes; integers may be indices that are out of range.
+        quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
+        tries = TRIES if thorough else TRIES[:quick]
+        return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
+
+    def _ask(
+        self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
+    ) -> Frame[T]:
+        """Return the reply, with at most `values` bytes of values beside a model."""
+        try:
+            return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
+        except ChildLost as lost:
+            if self.expired:
+                raise OutOfTime(self._path, str(lost), cure="fix more shapes by hand") from lost
+            reason = (
+                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
+            )
+            raise LoadError(self._path, f"{lost}; {reason}") from lost
+
+
+def _parse(message: Any, blob: bytes) -> Any:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        message.ParseFromString(blob)
+    except DecodeError as exc:
+        raise ChildFailed("an unreadable reply") from exc
+    return message
+
+
+_INT64 = 7
+# Shape operands are far smaller; weights above this only slow inference down.
+_HEAVY = 4096
+# Element types that data can be made up for.
+NUMPY = {
+    elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
+}
+_ELEMS = {name: elem for elem, name in NUMPY.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Context of all questions about one model."""
+
+    path: Path
+    child: TrialChild
+    head: onnx.ModelProto  # IR version and operator sets, no graph
+    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
+    declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
+    inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
+
+    @property
+    def opset(self) -> int:
+        """Oldest version of the ONNX operator set that the model uses."""
+        versions = (item.version for item in self.head.opset_import if item.domain in ONNX_DOMAINS)
+        return int(min(versions))
+
+    def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """Return a model around a graph."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self.head)
+        model.graph.CopyFrom(graph)
+        return model
+
+
+def infer_types(
+    trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
+) -> dict[str, OnnxType]:
+    """Return types by shape inference, given those of some tensors; skip control flow."""
+    light = light_graph(graph, known)
+    try:
+        infos = trials.child.infer(trials.model(light))
+    except ChildFailed as exc:
+        node = first_foreign(light.node)
+        if node is not None and quote(node.domain)[1:-1] in str(exc):
+            raise foreign_op(trials.path, node) from exc
+        raise LoadError(trials.path, f"shape inference refuses the model: {exc}") from exc
+    found: dict[str, OnnxType] = {}
+    for info in (*graph.input, *infos):
+        kind = type_of(info)
+        if kind is None:
+            raise no_tensor(trials.path, info.name, graph.node)
+        found[info.name] = kind
+    for tensor in graph.initializer:
+        found[tensor.name] = OnnxType(tensor.data_type, tuple(tensor.dims))
+    found.update(known)
+    return found
+
+
+def measure_types(
+    trials: Trials,
+    graph: AnyGraph,
+    types: Mapping[str, OnnxType],
+    names: Sequence[str],
+    const: Collection[str],
+) -> tuple[dict[str, OnnxType], set[str]]:
+    """Return the types seen in trial runs, and the names whose shape differed between runs."""
+    small = cone(graph, names, types, const)
+    untyped = [name for name in names if not (name in types and types[name].elem)]
+    fetch = [f"qnnmem shape {number}" for number in range(len(names))]
+    for name, shape in zip(names, fetch, strict=True):
+        small.node.add(op_type="Shape", input=[name], output=[shape])
+    small.output.extend(value_info(shape, OnnxType(_INT64, None)) for shape in fetch)
+    for name in untyped:
+        small.output.add(name=name)
+    result = trials.child.run(trials.model(small), _feeds(small), fetch, len(RUNS))
+    shapes = [[_ints(tensor) for tensor in run] for run in result.values]
+    found, unsteady = {}, set()
+    for at, name in enumerate(names):
+        elem = types[name].elem if name not in untyped else _elem(trials, name, result.types)
+        found[name] = OnnxType(elem, shapes[0][at])
+        if any(run[at] != shapes[0][at] for run in shapes):
+            unsteady.add(name)
+    return found, unsteady
+
+
+def _elem(trials: Trials, name: str, types: Mapping[str, str]) -> int:
+    text = types.get(name, "")
+    elem = _ELEMS.get(TYPE_NAMES.get(text, ""))
+    if elem is None:
+        raise LoadError(trials.path, f"tensor {quote(name)} is of type {quote(text)}, not handled")
+    return elem
+
+
+def compute_values(
+    trials: Trials,
+    graph: AnyGraph,
+    types: Mapping[str, OnnxType],
+    names: Sequence[str],
+    const: Collection[str],
+) -> dict[str, onnx.TensorProto]:
+    """Return the values of constant tensors, computed in a trial run."""
+    stored = {item.name: item for item in graph.initializer}
+    found = {name: stored[name] for name in names if name in stored}
+    rest = [name for name in names if name not in stored]
+    if rest:
+        small = cone(graph, rest, types, const)
+        for name in rest:
+            small.output.add(name=name)
+        result = trials.child.run(trials.model(small), _feeds(small), rest)
+        for name, tensor in zip(rest, result.values[0], strict=True):
+            tensor.name = name
+            found[name] = tensor
+    return found
+
+
+def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
+    """Return the single number in a stored integer or bool tensor."""
+    from onnx import numpy_helper
+
+    where = quote(tensor.name)
+    if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
+        raise LoadError(
+            trials.path, f"tensor {where} steers control flow but is not a stored scalar"
+        )
+    try:
+        return int(numpy_helper.to_array(tensor).reshape(-1)[0])
+    except (TypeError, ValueError) as exc:
+        raise LoadError(
+            trials.path, f"tensor {where} steers control flow but is not a number"
+        ) from exc
+
+
+def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
+    from onnx import numpy_helper
+
+    return tuple(int(size) for size in numpy_helper.to_array(tensor))
+
+
+def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
+    feeds = []
+    for item in graph.input:
+        kind = type_of(item)
+        if kind is None or kind.shape is None or kind.elem not in NUMPY:
+            raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
+        feeds.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
+    return feeds
+
+
+# Models made for the child: a light one for shape inference, small ones for trial runs.
+
+
+def light_graph(graph: AnyGraph, known: Mapping[str, OnnxType]) -> onnx.GraphProto:
+    """Return a graph for shape inference, without control flow and weights."""
+    import onnx
+
+    light = onnx.GraphProto(name="light")
+    light.input.extend(graph.input)
+    for item in graph.output:  # without types: the file's own may contradict what is inferred
+        light.output.add(name=item.name)
+    light.initializer.extend(_bare(item) for item in graph.initializer)
+    made = set()
+    for node in graph.node:
+        if is_op(node, *CONTROL):
+            made.update(node.output)
+        elif is_op(node, "Constant") and node.ByteSize() > _HEAVY:
+            light.node.append(_bare_constant(node))
+        else:
+            light.node.append(node)
+    for name, kind in known.items():
+        (light.input if name in made else light.value_info).append(value_info(name, kind))
+    return light
+
+
+def _bare(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    import onnx
+
+    if tensor.ByteSize() <= _HEAVY and tensor.data_location == 0:
+        return tensor
+    return onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+
+
+def _bare_constant(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    bare = onnx.NodeProto(op_type="Constant", output=node.output)
+    for found in node.attribute:
+        if found.HasField("t"):
+            bare.attribute.add(name=found.name, type=found.type).t.CopyFrom(_bare(found.t))
+        else:
+            bare.attribute.append(found)
+    return bare
+
+
+def cone(
+    graph: AnyGraph,
+    names: Iterable[str],
+    types: Mapping[str, OnnxType],
+    const: Collection[str],
+) -> onnx.GraphProto:
+    """Return the part of a graph that computes `names`; known shapes become constants."""
+    import onnx
+
+    needed, nodes = set(names), []
+    for node in reversed(graph.node):
+        if needed.isdisjoint(node.output):
+            continue
+        if is_op(node, "Shape", "Size") and node.output[0] in const:
+            settled = shape_as_number(node, types)
+            if settled is not None:
+                nodes.append(settled)
+                continue
+        nodes.append(node)
+        needed.update(reads(node))
+    part = onnx.GraphProto(name="cone", node=reversed(nodes))
+    part.initializer.extend(item for item in graph.initializer if item.name in needed)
+    part.input.extend(item for item in graph.input if item.name in needed)
+    return part
+
+
+def shape_as_number(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx.NodeProto | None:
+    """Return a Constant that replaces a Shape or Size node, or None if the shape is unknown."""
+    import onnx
+    from onnx import helper
+
+    kind = types.get(node.input[0])
+    if kind is None or kind.shape is None:
+        return None
+    if node.op_type == "Size":
+        tensor = helper.make_tensor("", _INT64, [], [math.prod(kind.shape)])
+    else:
+        bounds = {found.name: found.i for found in node.attribute}
+        dims = kind.shape[bounds.get("start", 0) : bounds.get("end")]
+        tensor = helper.make_tensor("", _INT64, [len(dims)], dims)
+    constant = onnx.NodeProto(op_type="Constant", name=node.name, output=node.output)
+    constant.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(tensor)
+    return constant

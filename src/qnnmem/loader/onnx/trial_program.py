@@ -1,0 +1,353 @@
+"""Child program that runs foreign C++ code (inliner, shape inference, onnxruntime) on one model.
+
+The parent never runs such code itself: a hostile model can crash it, hang it or make it eat
+memory. Here that costs one limited process. The payload of a request is a serialized model, of most
+replies one as well. `most` is how many bytes of values a reply may hold.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from qnnmem.child import serve
+from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.text import quote, sentence
+from qnnmem.wire import Done, Frame, WireMessage
+
+if TYPE_CHECKING:
+    import numpy
+
+# What inputs hold when only their sizes are tried: what fails alike with all fails by its sizes.
+TRIES = ("random", "zeros", "ones")
+# Shapes measured with these inputs must agree; the first run that succeeds names them.
+RUNS = ("random", "other", "zeros")
+
+_KEPT: dict[str, Any] = {}  # the session between requests
+_LONGEST_FAILURE = 4000  # characters
+
+TYPE_NAMES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{
+        f"tensor({sign}int{bits})": f"{sign}int{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+class TrialInput(NamedTuple):
+    """An input to fill with random values: its numpy type and its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Inline(WireMessage, frozen=True):
+    """Replace the calls of the model's own functions by their nodes."""
+
+    doing: ClassVar[str] = "inlining functions"
+
+
+class Infer(WireMessage, frozen=True):
+    """Find value infos by shape inference."""
+
+    doing: ClassVar[str] = "shape inference"
+
+
+class Fold(WireMessage, frozen=True):
+    """Compute constants by the nodes as they are; only the shape of an input matters."""
+
+    doing: ClassVar[str] = "computing constants"
+    folder: Path | None  # with external data
+    inputs: list[TrialInput]
+    fetch: list[str]
+    most: int
+
+
+class Run(Fold, frozen=True):
+    """Run the model some times with random inputs and fetch tensors."""
+
+    doing: ClassVar[str] = "a trial run"
+    runs: int
+
+
+class OutputTypes(WireMessage, frozen=True):
+    """onnxruntime's type of each output; the payload has the fetched tensors of all runs."""
+
+    types: dict[str, str]
+
+
+class OptimiseBasic(WireMessage, frozen=True):
+    """Optimise the model as onnxruntime does before any execution provider gets it."""
+
+    doing: ClassVar[str] = "folding constants"
+    folder: Path
+
+
+class Order(WireMessage, frozen=True):
+    """Run the model until it succeeds; inputs carry ONNX's element type numbers."""
+
+    doing: ClassVar[str] = "a trial run"
+    inputs: list[tuple[str, int, tuple[int, ...]]]
+
+
+class NodeOrder(WireMessage, frozen=True):
+    """Names of nodes in the order they ran, shapes of outputs, or why every run failed."""
+
+    names: list[str]
+    shapes: dict[str, tuple[int, ...]]
+    failure: str = ""
+
+
+class Open(WireMessage, frozen=True):
+    """Keep the model open for `AttemptRun`; its inputs may leave sizes open."""
+
+    doing: ClassVar[str] = "opening the model"
+    folder: Path
+
+
+class AttemptRun(WireMessage, frozen=True):
+    """Run the open model once for each try until one succeeds; the last outputs are shapes."""
+
+    doing: ClassVar[str] = "a trial run"
+    inputs: list[TrialInput]
+    tries: list[str]
+    watched: int
+
+
+class Attempted(WireMessage, frozen=True):
+    """Why each try failed, or the shapes that were watched when one did not."""
+
+    failures: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+def inline(_request: Inline, payload: bytes) -> Frame[Done]:
+    """Replace the calls of the model's own functions by their nodes."""
+    import onnx
+    import onnx.inliner
+
+    model = onnx.inliner.inline_local_functions(onnx.ModelProto.FromString(payload))
+    return Done(), bytes(model.SerializeToString())
+
+
+def infer(_request: Infer, payload: bytes) -> Frame[Done]:
+    """Find value infos by shape inference; they come in a graph."""
+    import onnx
+    import onnx.shape_inference
+
+    model = onnx.ModelProto.FromString(payload)
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+    found = onnx.GraphProto()
+    found.value_info.extend(inferred.graph.value_info)
+    found.value_info.extend(inferred.graph.output)
+    return Done(), bytes(found.SerializeToString())
+
+
+def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
+    """Run the model: per run one tensor per fetched name, and the outputs' types."""
+    levels = import_onnxruntime().GraphOptimizationLevel
+    reasons = []
+    # Basic folding removes whatever a shape does not really depend on, but rarely breaks a graph.
+    for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
+        try:
+            session = _session(payload, request.folder, level)
+            runs = _runs(session, request)
+        except MemoryError:
+            raise
+        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+            reasons.append(sentence(exc))
+            continue
+        types = {output.name: output.type for output in session.get_outputs()}
+        return OutputTypes(types), _packed([v for run in runs for v in run], request.most)
+    raise RuntimeError(reasons[-1])
+
+
+def fold(request: Fold, payload: bytes) -> Frame[Done]:
+    """Return the values of constants without optimisation; inputs are zero."""
+    import numpy
+
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = _session(payload, request.folder, level, threads=1)
+    feeds = {item.name: numpy.zeros(item.shape, item.dtype) for item in request.inputs}
+    return Done(), _packed(session.run(request.fetch, feeds), request.most)
+
+
+def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
+    """Return the model as execution providers get it: constants and branches folded."""
+    import tempfile
+
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "optimised.onnx")
+        _session(payload, request.folder, level, save=str(target))
+        return Done(), target.read_bytes()
+
+
+def open_session(request: Open, payload: bytes) -> Done:
+    """Keep a model open for `attempt`."""
+    onnxruntime = import_onnxruntime()
+    level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # Shapes are asked as soon as a tensor is there, so that none lives longer for it.
+    order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    _KEPT["session"] = _session(payload, request.folder, level, order=order)
+    return Done()
+
+
+def attempt(request: AttemptRun, payload: bytes) -> Attempted:
+    """Run the kept model with inputs of some sizes: why each try fails, or the watched shapes."""
+    import onnx
+    from onnx import numpy_helper
+
+    given = onnx.GraphProto.FromString(payload).initializer
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in given}
+    failures = []
+    for kind in request.tries:
+        feeds = values | {item.name: _feed(kind, item) for item in request.inputs}
+        try:
+            results = _KEPT["session"].run(None, feeds)
+        except MemoryError:
+            raise
+        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+            failures.append(str(exc)[:_LONGEST_FAILURE])
+        else:
+            watched = results[len(results) - request.watched :]
+            return Attempted((), tuple(tuple(shape.tolist()) for shape in watched))
+    return Attempted(tuple(failures))
+
+
+def _packed(values: list[Any], most: int) -> bytes:
+    """Return values as initializers of a graph; raise ValueError above `most` bytes."""
+    import numpy
+    import onnx
+    from onnx import numpy_helper
+
+    odd = next((value for value in values if not isinstance(value, numpy.ndarray)), None)
+    if odd is not None:
+        raise TypeError(f"a value is {quote(odd)}, not a tensor")
+    size = sum(value.nbytes for value in values)
+    if size > most:
+        raise ValueError(f"values take {size:,} bytes, more than the {most:,} handled")
+    graph = onnx.GraphProto()
+    graph.initializer.extend(numpy_helper.from_array(value) for value in values)
+    return bytes(graph.SerializeToString())
+
+
+def order(request: Order, payload: bytes) -> NodeOrder:
+    """Run the model as it is until it succeeds: the order of its nodes, the shapes it gives."""
+    import tempfile
+
+    from onnx import helper
+
+    onnxruntime = import_onnxruntime()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 4
+        settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder, "order"))
+        session = onnxruntime.InferenceSession(
+            payload, settings, providers=["CPUExecutionProvider"]
+        )
+        inputs = [
+            TrialInput(name, helper.tensor_dtype_to_np_dtype(element).name, shape)
+            for name, element, shape in request.inputs
+        ]
+        for kind in RUNS:
+            try:
+                values = session.run(None, {item.name: _feed(kind, item) for item in inputs})
+                break
+            except Exception as exc:  # as above
+                failure = exc
+        else:
+            return NodeOrder([], {}, sentence(failure))
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    ending = "_kernel_time"
+    ran = sorted((e["ts"], at) for at, e in enumerate(events) if e["name"].endswith(ending))
+    names = [output.name for output in session.get_outputs()]
+    shapes = {name: value.shape for name, value in zip(names, values, strict=True)}
+    return NodeOrder([events[at]["name"].removesuffix(ending) for _, at in ran], shapes)
+
+
+def _runs(session: Any, request: Run) -> list[list[Any]]:
+    """Collect fetched values; runs that fail on made-up inputs do not count if one succeeds."""
+    runs, failure = [], None
+    for kind in RUNS[: request.runs]:
+        feeds = {item.name: _feed(kind, item) for item in request.inputs}
+        try:
+            runs.append(session.run(request.fetch, feeds))
+        except Exception as exc:  # as above
+            failure = failure or exc
+    if not runs and failure is not None:
+        raise failure
+    return runs
+
+
+def _session(
+    payload: bytes,
+    folder: Path | None,
+    level: Any,
+    threads: int = 2,
+    order: Any = None,
+    save: str = "",
+) -> Any:
+    onnxruntime = import_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Arenas keep freed memory; the process has a limit to live within.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.graph_optimization_level = level
+    if order is not None:
+        options.execution_order = order
+    if save:
+        options.optimized_model_filepath = save
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path",
+        "" if folder is None else str(folder),
+    )
+    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+
+
+def _feed(kind: str, item: TrialInput) -> numpy.ndarray[Any, Any]:
+    import numpy
+
+    _, dtype, shape = item
+    if kind in ("zeros", "ones"):
+        return numpy.full(shape, int(kind == "ones"), dtype)
+    random = numpy.random.default_rng(RUNS.index(kind))
+    if dtype.startswith("float"):
+        return random.random(shape).astype(dtype)
+    # Small numbers are valid indices, lengths and token ids in nearly every model.
+    return random.integers(0, 2 if dtype == "bool" else 4, shape).astype(dtype)
+
+
+def main() -> int:
+    """Answer requests until the parent closes the pipe."""
+    return serve(
+        {
+            Inline: inline,
+            Infer: infer,
+            Run: run,
+            Fold: fold,
+            OptimiseBasic: optimise,
+            Order: order,
+            Open: open_session,
+            AttemptRun: attempt,
+        }
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,585 @@
+"""Output shapes of TFLite operators, from input shapes, options and known values.
+
+A rule returns the shapes. It raises `Unknown` where they depend on data, and `Damaged` where the
+operator cannot run on these inputs. The rules agree with TFLite's own interpreter. Images are
+batch, height, width, depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qnnmem.errors import Damaged
+from qnnmem.loader.tflite.schema import ELEMENTWISE, RawOp, RawTensor
+from qnnmem.text import by_sizes
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Shape and value of a tensor, as far as known before the model runs."""
+
+    shape: Shape
+    value: Any = None  # array of few numbers, where they follow from shapes and constants
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator with its operands; an absent input is None."""
+
+    op: RawOp
+    inputs: Sequence[Operand | None]
+    outputs: Sequence[RawTensor]
+
+    def shape(self, position: int) -> Shape:
+        """Return the shape of an input."""
+        return self._operand(position).shape
+
+    def value(self, position: int) -> list[int]:
+        """Return the integers in an input; raise Unknown if they depend on data."""
+        found = self._operand(position).value
+        if found is None or found.dtype.kind == "f":
+            raise Unknown
+        return [int(number) for number in found.reshape(-1).tolist()]
+
+    def number(self, position: int) -> int:
+        """Return the one number in an input."""
+        found = self.value(position)
+        if len(found) != 1:
+            raise Damaged(f"has {len(found)} numbers where it needs one")
+        return found[0]
+
+    def has(self, position: int) -> bool:
+        """Return whether the input is present."""
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+    def option(self, name: str) -> Any:
+        """Return an option of the operator; raise Unknown if it is absent."""
+        if name not in self.op.options:
+            raise Unknown
+        return self.op.options[name]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Return an axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise Damaged(f"has axis {axis} for {rank} dimensions")
+        return axis % rank
+
+    def of_rank(self, position: int, rank: int) -> Shape:
+        """Return the shape of an input; raise Damaged for another rank."""
+        shape = self.shape(position)
+        if len(shape) != rank:
+            raise Damaged(f"reads {written(shape)} where {rank} dimensions are needed")
+        return shape
+
+    def _operand(self, position: int) -> Operand:
+        found = self.inputs[position] if position < len(self.inputs) else None
+        if found is None:
+            raise Damaged(f"lacks its input {position}")
+        return found
+
+
+class Unknown(Exception):
+    """A rule needs a value that depends on data."""
+
+
+def written(shape: Sequence[int]) -> str:
+    """Return a shape in words; a size left open is `?`."""
+    return by_sizes(("?" if size == -1 else size for size in shape), "a scalar")
+
+
+def elements(shape: Sequence[int]) -> int:
+    """Return how many elements a shape holds."""
+    return math.prod(shape)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the common broadcast shape."""
+    rank = max(map(len, shapes))
+    sizes = []
+    for axis in range(-rank, 0):
+        found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
+        if len(found) > 1:
+            raise Damaged(f"reads {' and '.join(map(written, shapes))}, which do not go together")
+        sizes.append(found.pop() if found else 1)
+    return tuple(sizes)
+
+
+def reshape(call: Call) -> list[Shape]:
+    """RESHAPE; one size may be inferred."""
+    have, wanted = call.shape(0), _target(call)
+    fixed = [size for size in wanted if size != -1]
+    if len(wanted) - len(fixed) > 1 or min(fixed, default=0) < 0:
+        raise Unknown
+    if len(fixed) == len(wanted):
+        sizes = tuple(wanted)
+    else:
+        left, rest = divmod(elements(have), elements(fixed)) if elements(fixed) else (0, 0)
+        if rest:
+            raise Damaged(f"cannot turn {written(have)} into {written(wanted)}")
+        sizes = tuple(left if size == -1 else size for size in wanted)
+    if elements(sizes) != elements(have):
+        raise Damaged(f"cannot turn {written(have)} into {written(sizes)}")
+    return [sizes]
+
+
+def _target(call: Call) -> list[int]:
+    if call.has(1):
+        return call.value(1)
+    if "NewShape" in call.op.options:
+        return list(call.option("NewShape"))
+    # The signature says what stays; more than one open size would be a guess.
+    return list(call.outputs[0].signature or call.outputs[0].shape)
+
+
+def squeeze(call: Call) -> list[Shape]:
+    """SQUEEZE the named axes, or all of size 1."""
+    shape = call.shape(0)
+    named = call.op.options.get("SqueezeDims", ())
+    axes = {call.axis(axis, len(shape)) for axis in named}
+    if any(shape[axis] != 1 for axis in axes):
+        raise Damaged(f"squeezes {written(shape)} where a size is not 1")
+    kept = (s for at, s in enumerate(shape) if (at not in axes if axes else s != 1))
+    return [tuple(kept)]
+
+
+def expand_dims(call: Call) -> list[Shape]:
+    """EXPAND_DIMS."""
+    shape = call.shape(0)
+    axis = call.axis(call.number(1), len(shape) + 1)
+    return [(*shape[:axis], 1, *shape[axis:])]
+
+
+def transpose(call: Call) -> list[Shape]:
+    """TRANSPOSE."""
+    shape, order = call.shape(0), call.value(1)
+    axes = [call.axis(axis, len(shape)) for axis in order]
+    if sorted(axes) != list(range(len(shape))):
+        raise Damaged(f"does not order the {len(shape)} dimensions of its input")
+    return [tuple(shape[axis] for axis in axes)]
+
+
+def concatenate(call: Call) -> list[Shape]:
+    """CONCATENATION."""
+    shapes = [call.shape(at) for at in range(len(call.inputs))]
+    axis = call.axis(call.option("Axis"), len(shapes[0]))
+    rests = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
+    if len(rests) > 1:
+        raise Damaged(f"joins {' and '.join(map(written, shapes[:3]))}")
+    joined = sum(shape[axis] for shape in shapes)
+    return [(*shapes[0][:axis], joined, *shapes[0][axis + 1 :])]
+
+
+def pack(call: Call) -> list[Shape]:
+    """PACK: tensors of one shape along a new axis."""
+    shapes = {call.shape(at) for at in range(len(call.inputs))}
+    if len(shapes) != 1:
+        raise Damaged("packs tensors of several shapes")
+    (shape,) = shapes
+    axis = call.axis(call.option("Axis"), len(shape) + 1)
+    return [(*shape[:axis], len(call.inputs), *shape[axis:])]
+
+
+def unpack(call: Call) -> list[Shape]:
+    """UNPACK."""
+    shape = call.shape(0)
+    axis = call.axis(call.option("Axis"), len(shape))
+    if shape[axis] != len(call.outputs):
+        raise Damaged(f"unpacks {written(shape)} into {len(call.outputs)}")
+    return [(*shape[:axis], *shape[axis + 1 :])] * len(call.outputs)
+
+
+def split(call: Call) -> list[Shape]:
+    """SPLIT into equal parts; its first input is the axis."""
+    shape, parts = call.shape(1), len(call.outputs)
+    axis = call.axis(call.number(0), len(shape))
+    if shape[axis] % parts:
+        raise Damaged(f"splits {shape[axis]:,} into {parts} equal parts")
+    return [(*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])] * parts
+
+
+def split_at(call: Call) -> list[Shape]:
+    """SPLIT_V into given sizes, one of which may be inferred."""
+    shape, sizes = call.shape(0), call.value(1)
+    axis = call.axis(call.number(2), len(shape))
+    rest = shape[axis] - sum(size for size in sizes if size != -1)
+    known = [rest if size == -1 else size for size in sizes]
+    if sum(known) != shape[axis] or len(known) != len(call.outputs) or min(known) < 0:
+        raise Damaged(f"splits {shape[axis]:,} into parts of another sum")
+    return [(*shape[:axis], size, *shape[axis + 1 :]) for size in known]
+
+
+def slice_out(call: Call) -> list[Shape]:
+    """SLICE; size -1 means up to the end."""
+    shape, begin, size = call.shape(0), call.value(1), call.value(2)
+    if not len(shape) == len(begin) == len(size):
+        raise Damaged(f"slices {written(shape)} in {len(begin)} dimensions")
+    sizes = tuple(
+        have - at if wanted == -1 else wanted
+        for have, at, wanted in zip(shape, begin, size, strict=True)
+    )
+    for have, at, wanted in zip(shape, begin, sizes, strict=True):
+        if at < 0 or wanted < 0 or at + wanted > have:
+            raise Damaged(f"slices {at} to {at + wanted} out of {have}")
+    return [sizes]
+
+
+def strided_slice(call: Call) -> list[Shape]:
+    """STRIDED_SLICE."""
+    return [tuple(size for size in _strided(call) if size is not None)]
+
+
+def selection(call: Call) -> tuple[slice | int | None, ...]:
+    """Return the selection of STRIDED_SLICE as Python slices."""
+    shape = call.shape(0)
+    begin, end, step = call.value(1), call.value(2), call.value(3)
+    masks = {name: call.option(name) for name in _MASKS}
+    if masks["EllipsisMask"] or call.option("Offset"):
+        raise Unknown
+    chosen: list[slice | int | None] = []
+    for at, (first, last, stride) in enumerate(zip(begin, end, step, strict=True)):
+        bit = 1 << at
+        if stride == 0:
+            raise Damaged("slices in steps of 0")
+        if masks["NewAxisMask"] & bit:
+            chosen.append(None)
+        elif masks["ShrinkAxisMask"] & bit:
+            chosen.append(first)
+        else:
+            lower = None if masks["BeginMask"] & bit else first
+            upper = None if masks["EndMask"] & bit else last
+            chosen.append(slice(lower, upper, stride))
+    if len(chosen) - chosen.count(None) > len(shape):
+        raise Damaged(f"slices {written(shape)} in {len(chosen)} dimensions")
+    return tuple(chosen)
+
+
+_MASKS = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
+
+
+def _strided(call: Call) -> Iterator[int | None]:
+    left = list(call.shape(0))
+    for chosen in selection(call):
+        if chosen is None:
+            yield 1
+            continue
+        size = left.pop(0)
+        if isinstance(chosen, slice):
+            yield len(range(*chosen.indices(size)))
+        elif not -size <= chosen < size:
+            raise Damaged(f"takes element {chosen} of {size}")
+    yield from left
+
+
+def gather(call: Call) -> list[Shape]:
+    """GATHER."""
+    source, places = call.shape(0), call.shape(1)
+    axis = call.axis(call.option("Axis"), len(source))
+    batch = call.option("BatchDims")
+    if batch < 0:
+        batch += len(places)
+    if not 0 <= batch <= min(axis, len(places)) or source[:batch] != places[:batch]:
+        raise Damaged(f"gathers from {written(source)} at {written(places)}")
+    return [(*source[:axis], *places[batch:], *source[axis + 1 :])]
+
+
+def gather_nd(call: Call) -> list[Shape]:
+    """GATHER_ND."""
+    source, places = call.shape(0), call.shape(1)
+    if not places or places[-1] > len(source):
+        raise Damaged(f"gathers from {written(source)} at {written(places)}")
+    return [(*places[:-1], *source[places[-1] :])]
+
+
+def look_up(call: Call) -> list[Shape]:
+    """EMBEDDING_LOOKUP: rows of a table."""
+    return [(*call.shape(0), *call.shape(1)[1:])]
+
+
+def pad(call: Call) -> list[Shape]:
+    """PAD, PADV2 and MIRROR_PAD."""
+    shape, margins = call.shape(0), call.value(1)
+    if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
+        raise Damaged(f"pads {written(shape)} by {len(margins)} numbers")
+    return [tuple(s + sum(margins[2 * at : 2 * at + 2]) for at, s in enumerate(shape))]
+
+
+def tile(call: Call) -> list[Shape]:
+    """TILE."""
+    shape, times = call.shape(0), call.value(1)
+    if len(times) != len(shape) or min(times, default=0) < 0:
+        raise Damaged(f"repeats {written(shape)} {len(times)} ways")
+    return [tuple(size * count for size, count in zip(shape, times, strict=True))]
+
+
+def broadcast_to(call: Call) -> list[Shape]:
+    """BROADCAST_TO."""
+    shape, wanted = call.shape(0), tuple(call.value(1))
+    if broadcast((shape, wanted)) != wanted:
+        raise Damaged(f"spreads {written(shape)} to {written(wanted)}")
+    return [wanted]
+
+
+def fill(call: Call) -> list[Shape]:
+    """FILL, and other ops whose first input is the output shape."""
+    return [_sizes(call.value(0))]
+
+
+def _sizes(numbers: list[int]) -> Shape:
+    if min(numbers, default=0) < 0:
+        raise Damaged("is told a negative size")
+    return tuple(numbers)
+
+
+def count_up(call: Call) -> list[Shape]:
+    """RANGE of integers."""
+    start, stop, step = (call.number(at) for at in range(3))
+    if step == 0:
+        raise Damaged("counts in steps of 0")
+    return [(len(range(start, stop, step)),)]
+
+
+def one_hot(call: Call) -> list[Shape]:
+    """ONE_HOT."""
+    shape, depth = call.shape(0), call.number(1)
+    axis = call.axis(call.option("Axis"), len(shape) + 1)
+    return [(*shape[:axis], *_sizes([depth]), *shape[axis:])]
+
+
+def largest(call: Call) -> list[Shape]:
+    """TOPK_V2: values and indices."""
+    shape, count = call.shape(0), call.number(1)
+    if not shape or not 0 <= count <= shape[-1]:
+        raise Damaged(f"takes the {count} largest of {written(shape)}")
+    return [(*shape[:-1], count)] * 2
+
+
+Rule = Callable[[Call], list[Shape]]
+
+_PADDING_SAME = 0  # of Padding in the schema
+
+
+def derive(call: Call) -> list[Shape]:
+    """Return the shapes of all outputs."""
+    rule = None if call.op.custom else _RULES.get(call.op.type)
+    if rule is None:
+        raise Unknown
+    found = rule(call)
+    if len(found) != len(call.outputs):
+        raise Damaged(f"has {len(call.outputs)} outputs where {len(found)} are made")
+    return found
+
+
+def _spread(call: Call) -> list[Shape]:
+    return [broadcast([call.shape(at) for at in range(len(call.inputs))])]
+
+
+def _same(call: Call) -> list[Shape]:
+    return [call.shape(0)]
+
+
+def _choice(call: Call) -> list[Shape]:
+    return [call.shape(1)]  # of the older SELECT, whose condition may be one for each row
+
+
+def _connect(call: Call) -> list[Shape]:
+    shape, (units, width) = call.shape(0), call.of_rank(1, 2)
+    if call.option("KeepNumDims"):
+        if not shape or shape[-1] != width:
+            raise Damaged(f"multiplies {written(shape)} by weights for {width:,}")
+        return [(*shape[:-1], units)]
+    rows, rest = divmod(elements(shape), width) if width else (0, 1)
+    if rest:
+        raise Damaged(f"multiplies {written(shape)} by weights for {width:,}")
+    return [(rows, units)]
+
+
+def _multiply(call: Call) -> list[Shape]:
+    left, right = call.shape(0), call.shape(1)
+    if len(left) < 2 or len(right) < 2:
+        raise Damaged(f"multiplies {written(left)} by {written(right)}")
+    rows, inner = left[-2:][:: -1 if call.option("AdjX") else 1]
+    other, columns = right[-2:][:: -1 if call.option("AdjY") else 1]
+    if inner != other:
+        raise Damaged(f"multiplies {written(left)} by {written(right)}")
+    return [(*broadcast((left[:-2], right[:-2])), rows, columns)]
+
+
+def _reduce(call: Call) -> list[Shape]:
+    shape = call.shape(0)
+    axes = {call.axis(axis, len(shape)) for axis in call.value(1)} if shape else set()
+    if call.option("KeepDims"):
+        return [tuple(1 if at in axes else size for at, size in enumerate(shape))]
+    return [tuple(size for at, size in enumerate(shape) if at not in axes)]
+
+
+def _place(call: Call) -> list[Shape]:
+    shape = call.shape(0)
+    axis = call.axis(call.number(1), len(shape))
+    return [(*shape[:axis], *shape[axis + 1 :])]
+
+
+def _transform(call: Call) -> list[Shape]:
+    shape, length = call.shape(0), call.value(1)
+    if len(shape) < 2 or len(length) != 2 or min(length) < 1:
+        raise Damaged(f"transforms {written(shape)} by {len(length)} lengths")
+    return [(*shape[:-2], length[0], length[1] // 2 + 1)]
+
+
+def convolve(call: Call) -> list[Shape]:
+    """CONV_2D."""
+    batch, height, width, _ = call.of_rank(0, 4)
+    depth, tall, wide, _ = call.of_rank(1, 4)
+    return [(batch, *_positions(call, (height, width), (tall, wide), dilated=True), depth)]
+
+
+def convolve_depthwise(call: Call) -> list[Shape]:
+    """DEPTHWISE_CONV_2D."""
+    batch, height, width, _ = call.of_rank(0, 4)
+    _, tall, wide, depth = call.of_rank(1, 4)
+    return [(batch, *_positions(call, (height, width), (tall, wide), dilated=True), depth)]
+
+
+def pool(call: Call) -> list[Shape]:
+    """AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
+    batch, height, width, depth = call.of_rank(0, 4)
+    window = (call.option("FilterHeight"), call.option("FilterWidth"))
+    return [(batch, *_positions(call, (height, width), window, dilated=False), depth)]
+
+
+def resize(call: Call) -> list[Shape]:
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
+    batch, _, _, depth = call.of_rank(0, 4)
+    size = call.value(1)
+    if len(size) != 2 or min(size) < 1:
+        raise Damaged("has no height and width to resize to")
+    return [(batch, *size, depth)]
+
+
+def space_to_depth(call: Call) -> list[Shape]:
+    """SPACE_TO_DEPTH: a block of pixels becomes one pixel."""
+    batch, height, width, depth = call.of_rank(0, 4)
+    block = _block(call)
+    return [(batch, _divided(height, block), _divided(width, block), depth * block * block)]
+
+
+def depth_to_space(call: Call) -> list[Shape]:
+    """DEPTH_TO_SPACE: a pixel becomes a block of pixels."""
+    batch, height, width, depth = call.of_rank(0, 4)
+    block = _block(call)
+    return [(batch, height * block, width * block, _divided(depth, block * block))]
+
+
+def space_to_batch(call: Call) -> list[Shape]:
+    """SPACE_TO_BATCH_ND: pixels at equal places of their blocks become images."""
+    shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
+    inner = _inner(shape, blocks, margins)
+    padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
+    sizes = tuple(_divided(size, block) for size, block in zip(padded, blocks, strict=True))
+    return [(shape[0] * elements(blocks), *sizes, *shape[1 + len(blocks) :])]
+
+
+def batch_to_space(call: Call) -> list[Shape]:
+    """BATCH_TO_SPACE_ND: the reverse of SPACE_TO_BATCH_ND."""
+    shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
+    inner = _inner(shape, blocks, margins)
+    sizes = tuple(
+        size * block - sum(margins[2 * at : 2 * at + 2])
+        for at, (size, block) in enumerate(zip(inner, blocks, strict=True))
+    )
+    return [(_divided(shape[0], elements(blocks)), *sizes, *shape[1 + len(blocks) :])]
+
+
+def _positions(call: Call, size: Shape, window: Shape, *, dilated: bool) -> Shape:
+    steps = (call.option("StrideH"), call.option("StrideW"))
+    spread = (1, 1)
+    if dilated:
+        spread = (call.option("DilationHFactor"), call.option("DilationWFactor"))
+    same = call.option("Padding") == _PADDING_SAME
+    return tuple(_fits(*one, same=same) for one in zip(size, window, steps, spread, strict=True))
+
+
+def _fits(size: int, window: int, step: int, spread: int, *, same: bool) -> int:
+    """Return how often a window fits."""
+    if min(window, step, spread) < 1:
+        raise Damaged("has a window or a step of no size")
+    covered = 1 if same else (window - 1) * spread + 1
+    if covered > size:
+        raise Damaged(f"needs at least {covered:,} where there are {size:,}")
+    return -(-(size - covered + 1) // step)
+
+
+def _block(call: Call) -> int:
+    block = int(call.option("BlockSize"))
+    if block < 1:
+        raise Damaged("has a block of no size")
+    return block
+
+
+def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
+    if len(margins) != 2 * len(blocks) or len(shape) < 1 + len(blocks) or min(blocks) < 1:
+        raise Damaged("has blocks that are not those of its input")
+    return shape[1 : 1 + len(blocks)]
+
+
+def _divided(size: int, by: int) -> int:
+    if size % by:
+        raise Damaged(f"divides {size:,} by {by:,}")
+    return size // by
+
+
+_SAME = (
+    *("COMPLEX_ABS", "CUMSUM", "DENSIFY", "DYNAMIC_UPDATE_SLICE", "FAKE_QUANT", "IMAG"),
+    *("L2_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", "LOG_SOFTMAX", "REAL"),
+    *("REVERSE_SEQUENCE", "REVERSE_V2", "SOFTMAX", "ZEROS_LIKE"),
+)
+_REDUCING = (
+    *("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"),
+)
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys((*ELEMENTWISE, "ATAN2"), _spread),
+    **dict.fromkeys(_SAME, _same),
+    **dict.fromkeys(_REDUCING, _reduce),
+    **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), pool),
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), resize),
+    **dict.fromkeys(("MIRROR_PAD", "PAD", "PADV2"), pad),
+    **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _place),
+    "BATCH_MATMUL": _multiply,
+    "BATCH_TO_SPACE_ND": batch_to_space,
+    "BROADCAST_ARGS": lambda call: [(max(len(call.value(0)), len(call.value(1))),)],
+    "BROADCAST_TO": broadcast_to,
+    "CONCATENATION": concatenate,
+    "CONV_2D": convolve,
+    "DEPTHWISE_CONV_2D": convolve_depthwise,
+    "DEPTH_TO_SPACE": depth_to_space,
+    "EMBEDDING_LOOKUP": look_up,
+    "EXPAND_DIMS": expand_dims,
+    "FILL": fill,
+    "FULLY_CONNECTED": _connect,
+    "GATHER": gather,
+    "GATHER_ND": gather_nd,
+    "ONE_HOT": one_hot,
+    "PACK": pack,
+    "RANGE": count_up,
+    "RANK": lambda _: [()],
+    "RESHAPE": reshape,
+    "RFFT2D": _transform,
+    "SELECT": _choice,
+    "SHAPE": lambda call: [(len(call.shape(0)),)],
+    "SLICE": slice_out,
+    "SPACE_TO_BATCH_ND": space_to_batch,
+    "SPACE_TO_DEPTH": space_to_depth,
+    "SPLIT": split,
+    "SPLIT_V": split_at,
+    "SQUEEZE": squeeze,
+    "STRIDED_SLICE": strided_slice,
+    "TILE": tile,
+    "TOPK_V2": largest,
+    "TRANSPOSE": transpose,
+    "TRANSPOSE_CONV": fill,
+    "UNPACK": unpack,
+}

@@ -1,0 +1,253 @@
+"""Shapes and small integer values of a TFLite graph that follow from constants and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from qnnmem.errors import Damaged, UsageError
+from qnnmem.loader.tflite.file import TfliteFile
+from qnnmem.loader.tflite.schema import RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.shapes import (
+    Call,
+    Operand,
+    Shape,
+    Unknown,
+    broadcast,
+    derive,
+    elements,
+    selection,
+    written,
+)
+
+_MOST = 64  # numbers in a tensor that is followed
+_TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: what sizes are computed in
+
+
+def stored_value(type_: int, shape: Shape, data: bytes) -> Any:
+    """Return the numbers that a constant stores; None where they cannot be sizes."""
+    if type_ not in _TYPES or not data:
+        return None
+    import numpy as np
+
+    found = np.frombuffer(data, _TYPES[type_], count=len(data) // np.dtype(_TYPES[type_]).itemsize)
+    count = elements(shape)
+    return found[:count].reshape(shape) if count <= min(len(found), _MOST) else None
+
+
+def compute(call: Call, shapes: list[Shape]) -> list[Any]:
+    """Return the numbers in each output; None where they depend on data."""
+    unknown = [None] * len(shapes)
+    way = None if call.op.custom else _WAYS.get(call.op.type)
+    if way is None or any(elements(shape) > _MOST for shape in shapes):
+        return unknown
+    if call.op.type not in _SHAPE_ALONE and any(o is None or o.value is None for o in call.inputs):
+        return unknown
+    import numpy as np
+
+    kinds = [_TYPES.get(tensor.type) for tensor in call.outputs]
+    if None in kinds:
+        return unknown
+    try:
+        with np.errstate(all="ignore"):
+            made = way(np, call)
+            found = made if isinstance(made, list) else [made]
+            return [
+                np.asarray(one).astype(kind).reshape(shape)
+                for one, kind, shape in zip(found, kinds, shapes, strict=True)
+            ]
+    except (ValueError, TypeError, IndexError, OverflowError, Unknown):
+        return unknown  # an operator that cannot run; whoever needs its numbers will say so
+
+
+def _values(call: Call) -> list[Any]:
+    return [operand.value for operand in call.inputs if operand is not None]
+
+
+def _of(name: str) -> Callable[[Any, Call], Any]:
+    """Return a rule that calls a numpy function."""
+    return lambda np, call: getattr(np, name)(*_values(call))
+
+
+def _divide(np: Any, call: Call) -> Any:
+    left, right = _values(call)
+    if left.dtype.kind == "f":
+        return left / right
+    return np.trunc(np.true_divide(left, np.where(right == 0, 1, right)))
+
+
+def _floor_divide(np: Any, call: Call) -> Any:
+    left, right = _values(call)
+    return np.floor_divide(left, np.where(right == 0, 1, right))
+
+
+def _remainder(np: Any, call: Call) -> Any:
+    left, right = _values(call)
+    return np.mod(left, np.where(right == 0, 1, right))
+
+
+def _reduced(name: str) -> Callable[[Any, Call], Any]:
+    def way(np: Any, call: Call) -> Any:
+        value, axes = _values(call)
+        return getattr(np, name)(value, axis=tuple(axes.reshape(-1).tolist()) if value.ndim else ())
+
+    return way
+
+
+def _sliced(_: Any, call: Call) -> Any:
+    value, begin, size = _values(call)
+    ends = (None if s == -1 else b + s for b, s in zip(begin.tolist(), size.tolist(), strict=True))
+    return value[tuple(map(slice, begin.tolist(), ends))]
+
+
+def _gathered(np: Any, call: Call) -> Any:
+    value, places = _values(call)
+    axis = call.option("Axis")
+    return np.take(value, np.clip(places, 0, value.shape[axis] - 1), axis=axis)
+
+
+def _pieces(np: Any, call: Call) -> list[Any]:
+    value = _values(call)[-1]
+    return list(np.split(value, len(call.outputs), axis=call.number(0)))
+
+
+def _unpacked(np: Any, call: Call) -> list[Any]:
+    (value,) = _values(call)
+    return list(np.moveaxis(value, call.option("Axis"), 0))
+
+
+def _spread_shape(np: Any, call: Call) -> Any:
+    return np.array(broadcast((tuple(call.value(0)), tuple(call.value(1)))))
+
+
+_SHAPE_ALONE = frozenset({"RANK", "SHAPE"})
+_WAYS: dict[str, Callable[[Any, Call], Any]] = {
+    **dict.fromkeys(("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE"), lambda _, c: _values(c)[0]),
+    "ABS": _of("abs"),
+    "ADD": _of("add"),
+    "BROADCAST_ARGS": _spread_shape,
+    "BROADCAST_TO": lambda np, c: np.broadcast_to(_values(c)[0], tuple(c.value(1))),
+    "CEIL": _of("ceil"),
+    "CONCATENATION": lambda np, c: np.concatenate(_values(c), axis=c.option("Axis")),
+    "DIV": _divide,
+    "EQUAL": _of("equal"),
+    "FILL": lambda np, c: np.full(tuple(c.value(0)), _values(c)[1]),
+    "FLOOR": _of("floor"),
+    "FLOOR_DIV": _floor_divide,
+    "FLOOR_MOD": _remainder,
+    "GATHER": _gathered,
+    "GREATER": _of("greater"),
+    "GREATER_EQUAL": _of("greater_equal"),
+    "LESS": _of("less"),
+    "LESS_EQUAL": _of("less_equal"),
+    "LOGICAL_AND": _of("logical_and"),
+    "LOGICAL_NOT": _of("logical_not"),
+    "LOGICAL_OR": _of("logical_or"),
+    "MAXIMUM": _of("maximum"),
+    "MINIMUM": _of("minimum"),
+    "MUL": _of("multiply"),
+    "NEG": _of("negative"),
+    "NOT_EQUAL": _of("not_equal"),
+    "PACK": lambda np, c: np.stack(_values(c), axis=c.option("Axis")),
+    "RANGE": lambda np, c: np.arange(*(value.item() for value in _values(c))),
+    "RANK": lambda _, c: len(c.shape(0)),
+    "REDUCE_MAX": _reduced("max"),
+    "REDUCE_MIN": _reduced("min"),
+    "REDUCE_PROD": _reduced("prod"),
+    "SELECT": _of("where"),
+    "SELECT_V2": _of("where"),
+    "SHAPE": lambda np, c: np.array(c.shape(0), "<i8"),
+    "SLICE": _sliced,
+    "SPLIT": _pieces,
+    "STRIDED_SLICE": lambda _, c: _values(c)[0][selection(c)],
+    "SUB": _of("subtract"),
+    "SUM": _reduced("sum"),
+    "TILE": lambda np, c: np.tile(_values(c)[0], tuple(c.value(1))),
+    "TRANSPOSE": lambda np, c: np.transpose(_values(c)[0], tuple(c.value(1))),
+    "UNPACK": _unpacked,
+    "ZEROS_LIKE": _of("zeros_like"),
+}
+
+_CONVERT = "convert the model again with the shapes wanted"
+# Operators whose output converters store with the sizes of the input; the interpreter resizes it.
+_MISSTATED = ("RFFT2D",)
+
+
+class KnownShapes:
+    """Shapes derived operator by operator; `inputs` are those of the graph's inputs.
+
+    If the user gives no shapes, a shape that cannot be derived stays as stored.
+    """
+
+    def __init__(self, file: TfliteFile, graph: RawGraph, inputs: Mapping[int, Operand]) -> None:
+        self._file, self._graph = file, graph
+        self._derived = {index: operand.shape for index, operand in inputs.items()}
+        self._values: dict[int, Any] = {index: operand.value for index, operand in inputs.items()}
+        self._misstated: set[int] = set()
+
+    def derived(self, index: int) -> Shape | None:
+        """Return the derived shape of a tensor; None for the stored one."""
+        return self._derived.get(index)
+
+    def operand(self, index: int) -> Operand:
+        """Return the shape and value of a tensor, as far as known."""
+        raw = self._graph.tensors[index]
+        shape = self._derived.get(index, raw.shape)
+        if index not in self._values:
+            self._values[index] = stored_value(raw.type, raw.shape, raw.data)
+        return Operand(shape, self._values[index])
+
+    def run(self, op: RawOp, where: str) -> None:
+        """Derive the output shapes of an operator."""
+        if not self._file.is_open:
+            return
+        operands = [None if index == -1 else self.operand(index) for index in op.inputs]
+        call = Call(op, operands, [self._graph.tensors[index] for index in op.outputs])
+        try:
+            shapes = derive(call)
+            if op.type in _MISSTATED or not self._misstated.isdisjoint(op.inputs):
+                self._correct(op.outputs, shapes)
+            self.returns(op.outputs, shapes)
+        except Unknown:
+            self._keep(op, where, "")
+        except Damaged as exc:
+            self._keep(op, where, str(exc))
+        else:
+            self._values.update(zip(op.outputs, compute(call, shapes), strict=True))
+
+    def returns(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
+        """Set the output shapes of an operator; raise Damaged if the file contradicts them."""
+        for index, shape in zip(outputs, shapes, strict=True):
+            if index not in self._misstated and not _agrees(self._graph.tensors[index], shape):
+                stored = written(self._graph.tensors[index].shape)
+                raise Damaged(f"returns {written(shape)} where the file has {stored}")
+        self._derived.update(zip(outputs, shapes, strict=True))
+
+    def _correct(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
+        """Record outputs whose sizes the file states wrongly."""
+        for index, shape in zip(outputs, shapes, strict=True):
+            raw = self._graph.tensors[index]
+            if len(raw.shape) == len(shape) and not _agrees(raw, shape):
+                self._misstated.add(index)
+
+    def _keep(self, op: RawOp, where: str, fault: str) -> None:
+        """Keep stored shapes; raise UsageError if that would be wrong."""
+        same = all(
+            self._derived.get(index, stored := self._graph.tensors[index].shape) == stored
+            for index in op.inputs
+            if index != -1
+        )
+        if fault and not self._file.given:
+            self._file.cannot_run = self._file.cannot_run or f"{where} {fault}"
+        elif fault:
+            raise UsageError(f"with these shapes {where} {fault}", where=self._file.path)
+        elif self._file.given and not same:
+            what = f"what {where} returns cannot be derived for these shapes"
+            raise UsageError(what, where=self._file.path, cure=_CONVERT)
+
+
+def _agrees(raw: RawTensor, shape: Shape) -> bool:
+    stored = raw.signature if len(raw.signature) == len(raw.shape) else raw.shape
+    if len(stored) != len(shape):
+        return False
+    return all(have in (-1, size) for have, size in zip(stored, shape, strict=True))

@@ -1,0 +1,117 @@
+"""Results about files: several at once, those without an answer, and those that a verb wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from msgspec import Struct
+
+from qnnmem.results.result import Count, Result, describe
+
+
+class RefusedFile(Struct, frozen=True):
+    """A file without an answer, and why."""
+
+    input: Annotated[str, describe("Path of the file, as it was given.")]
+    sentence: Annotated[str, describe("Why there is no answer, in one sentence.")]
+    exit_code: Annotated[int, describe("Exit code that this file alone would have.")] = 2
+
+    @property
+    def reason(self) -> str:
+        """Why, without the name of the file in front."""
+        return self.sentence.removeprefix(f"{self.input}: ")
+
+
+class FileCounts(Struct, frozen=True):
+    """How many files have which answer."""
+
+    files: Annotated[Count, describe("All files.")]
+    fits: Annotated[Count, describe("Files that fit.")]
+    does_not_fit: Annotated[Count, describe("Files that do not fit.")]
+    cannot_tell: Annotated[Count, describe("Files that are undecided.")]
+    refused: Annotated[Count, describe("Files without an answer.")]
+
+    @classmethod
+    def of(cls, answers: Sequence[bool | None], refused: int) -> Self:
+        """Count answers and refused files."""
+        return cls(
+            files=len(answers) + refused,
+            fits=answers.count(True),
+            does_not_fit=answers.count(False),
+            cannot_tell=answers.count(None),
+            refused=refused,
+        )
+
+    @property
+    def all_fit(self) -> bool | None:
+        """False if one file does not fit; None if one is undecided or has no answer."""
+        if self.does_not_fit:
+            return False
+        return None if self.cannot_tell or self.refused else True
+
+
+NO_FILES = FileCounts(0, 0, 0, 0, 0)
+
+
+class SeveralFiles(Result, frozen=True, kw_only=True):
+    """Base of the results of several files; a subclass adds the results."""
+
+    fits: Annotated[
+        bool | None,
+        describe("Whether all files fit; null if one is undecided or has no answer."),
+    ] = None
+    exit_code: Annotated[int, describe("Exit code of the command: the worst of all files.")] = 0
+    counts: Annotated[FileCounts, describe("How many files have which answer.")] = NO_FILES
+    refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")] = ()
+
+    listed: ClassVar[str]  # the field that holds the results
+
+    @property
+    def each(self) -> tuple[Any, ...]:
+        """The result of each file that has one."""
+        results: tuple[Any, ...] = getattr(self, self.listed)
+        return results
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Self:
+        """Join the results of several files, and files without one, in order."""
+        given = tuple(rows)
+        refused = tuple(row for row in given if isinstance(row, RefusedFile))
+        results = tuple(row for row in given if not isinstance(row, RefusedFile))
+        counts = FileCounts.of([one.fits for one in results], len(refused))
+        facts: dict[str, Any] = {
+            "fits": counts.all_fit,
+            "exit_code": worst_code(row.exit_code for row in given),
+            "counts": counts,
+            "refused": refused,
+        }
+        return cls(**facts | {cls.listed: results})
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
+    known = set(codes)
+    return next((code for code in (2, 1, 4, 3) if code in known), 0)
+
+
+class WrittenFile(Struct, frozen=True):
+    """A file and its size."""
+
+    file: Annotated[str, describe("Path of the file.")]
+    bytes: Annotated[Count, describe("Size in bytes.")]
+
+
+class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
+    """Files that a verb wrote, and the command to go on with."""
+
+    verb: Annotated[str, describe("The verb.")]
+    files: Annotated[tuple[WrittenFile, ...], describe("Files that were written.")]
+    next: Annotated[str, describe("The command to go on with; empty where there is none.")] = ""
+
+
+def written_result(verb: str, files: Iterable[Path], next_step: str = "") -> WrittenResult:
+    """Look up the sizes of files that were just written."""
+    written = tuple(WrittenFile(str(file), file.stat().st_size) for file in files)
+    return WrittenResult(verb=verb, files=written, next=next_step)
