@@ -378,7 +378,7 @@ def test_alike_socs_share_a_compile() -> None:
         asked.append(soc.name)
         return fit_bill(bill_of(context(), soc), soc)
 
-    twin = replace(SM8650, name="TWIN")
+    twin = structs.replace(SM8650, name="TWIN")
     fits = fit_all((SM8650, twin, SM8750), judge)
     assert asked == ["SM8650", "SM8750"]
     assert [(fit.soc.name, fit.same_as) for fit in fits][1] == ("TWIN", "SM8650")

@@ -550,7 +550,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """What a limit leaves of VTCM, which RAM and process domain hold, too, and half of that."""
+    """The VTCM that a limit leaves, and half of it; RAM and process domain include VTCM."""
     soc, worst = fit.soc, fit.worst
     has = options.vtcm_mb or soc.vtcm_mb
     if has is None or worst is None or worst.spare is None or worst.limit is None:

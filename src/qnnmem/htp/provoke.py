@@ -34,7 +34,7 @@ from qnnmem.targets.socs import MIB, Soc, pd_budget
 
 
 class FailureKind(Enum):
-    """What can be provoked."""
+    """The kinds of failures."""
 
     GRAPH_LIMIT = "graph-limit"
     OP_OVER_VTCM = "op-over-vtcm"
@@ -44,7 +44,7 @@ class FailureKind(Enum):
 
 
 class Provoked(NamedTuple):
-    """What the library did with the crafted input."""
+    """A provoked failure: its record, log and input."""
 
     record: ProvokedResult
     log_text: bytes  # the whole log without paths of this machine

@@ -268,7 +268,7 @@ class _Done:
 
     @property
     def reply(self) -> CompileReply:
-        """What the library says of it."""
+        """The library's reply."""
         return self.outcome.result(CompileReply)
 
 
