@@ -207,7 +207,6 @@ def _binary(info: CBinaryInfo) -> dict[str, Any]:
     body = info.of.v3 if is_v3 else info.of.v1
     return {
         "info_version": info.version,
-        "backend_id": body.backend_id,
         "build_id": _text(body.build_id),
         "core_api": body.core_api.numbers,
         "backend_api": body.backend_api.numbers,
