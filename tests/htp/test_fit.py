@@ -360,7 +360,7 @@ def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: floa
     assert [(flag(one.setting), one.verified) for one in fit.suggestions] == [
         ("--precision int8", False)
     ]
-    assert [(flag(one.setting), one.unfinished) for one in fit.tried] == [
+    assert [(flag(one.setting), one.state == "unfinished") for one in fit.tried] == [
         ("--dim batch=2048", True),
         ("--dim batch=1500", True),
         ("--soc SM8550", False),
