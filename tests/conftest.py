@@ -1,15 +1,21 @@
 """Settings of all tests."""
 
-import gc
-import os
-import signal
 import sys
-from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, settings
+# pytest rewrites the asserts of tests and of this package. What it makes is kept for the other
+# processes of the tests, also where Python may write no bytecode; children still write none.
+sys.dont_write_bytecode = False
 
-from qnnmem.cache import NOWHERE
+import gc  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+from qnnmem.cache import NOWHERE  # noqa: E402
 
 pytest_plugins = ["browser"]
 
@@ -72,7 +78,8 @@ SLOW = {
     *("lpai/test_prepare_limits.py", "lpai/test_program.py", "lpai/test_program_files.py"),
     *("lpai/test_program_state.py", "lpai/test_quantize.py", "lpai/test_quantize_precision.py"),
     *("lpai/test_selftest.py", "lpai/test_streaming.py", "lpai/test_threads.py"),
-    *("planner/test_against_brute_force.py", "planner/test_plain_search.py"),
+    *("planner/test_against_brute_force.py", "planner/test_packing.py"),
+    *("planner/test_plain_search.py", "test_json.py"),
     *("planner/test_pools_executed.py", "planner/test_time_limit.py", "report/test_c_client.py"),
     *("report/test_page_in_browser.py", "test_child.py", "test_consoles.py"),
     *("test_damaged_files.py", "test_docs.py", "test_fail_calls.py", "test_fuzz.py"),
@@ -103,12 +110,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
-@pytest.fixture(autouse=True)
-def no_kept_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep no estimate of a loader: workers that are told what to say would be believed later."""
-    monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: NOWHERE)
-
-
 def pytest_collection_finish() -> None:
     """Look for garbage among what tests make: thousands of tests and their modules stay anyway."""
     gc.collect()
@@ -122,10 +123,16 @@ def pytest_unconfigure() -> None:
         warm_start.end_server()
 
 
-@pytest.fixture(autouse=True)
-def no_kept_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no test see what another one had compiled, as far as it runs in this process."""
-    from qnnmem.cache import NOWHERE
+@pytest.fixture(autouse=True, scope="session")
+def no_kept_results() -> Iterator[None]:
+    """Have no test see what another one had compiled, as far as it runs in this process.
+
+    Nor an estimate of a loader: workers that are told what to say would be believed later.
+    """
+    from qnnmem.htp import measure
     from qnnmem.htp.kept import KeptAnswers
 
-    monkeypatch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "cache_folder", lambda: NOWHERE)
+        patch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))
+        yield

@@ -1,10 +1,11 @@
-"""Writing a result: to standard output, or to a file that appears whole or not at all."""
+"""Where a result goes: to standard output, or to a file that appears whole or not at all."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from qnnmem.cli.screen import fitted
 from qnnmem.cli.stderr import note, say
@@ -15,10 +16,32 @@ from qnnmem.text import counted, shorten
 _LONGEST = 2000  # characters of a verdict
 
 
-def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
-    """Prints `text`, or writes it to `path` under a temporary name and renames that.
+class Output(NamedTuple):
+    """How and where a result is written, as the options of a verb say."""
 
-    The verdict of what went to a file is said on standard error: a build server shows that.
+    form: str = "text"
+    path: Path | None = None  # None: standard output
+    force: bool = False
+    verbose: bool = False
+
+    @property
+    def is_json(self) -> bool:
+        """True if a program reads the result."""
+        return self.form == "json"
+
+    def to_terminal(self) -> Output:
+        """Return the same for what is no result and belongs in no file."""
+        return self._replace(path=None)
+
+    def write(self, text: str, verdict: str = "") -> None:
+        """Write the result; the verdict of one in a file goes to standard error."""
+        write(text, self.path, self.force, verdict)
+
+
+def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
+    """Print `text`, or write it to `path` under a temporary name and rename that.
+
+    The verdict of a result in a file goes to standard error, which build servers show.
     """
     write_stream((text,), path, force)
     if path is not None:
@@ -26,13 +49,13 @@ def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
 
 
 def say_verdict(verdict: str) -> None:
-    """Says on the side what the result says in a file; lines and all, names made safe."""
+    """Print the verdict of a result in a file to standard error, names made safe."""
     for line in verdict.splitlines():
         note(shorten(line, _LONGEST))
 
 
 def say_refused(rows: Iterable[object]) -> None:
-    """Says which of several files there is no answer about, and why: each reason once."""
+    """Name the files without an answer on standard error, each reason once."""
     from qnnmem.results.files import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
@@ -46,7 +69,7 @@ def say_refused(rows: Iterable[object]) -> None:
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
-    """Prints what comes, or writes it to `path`, without ever holding all of it."""
+    """Print pieces, or write them to `path`, without holding all of them."""
     if path is None:
         _print(pieces)
         return
@@ -60,7 +83,7 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Refuses a path that could not be written after the work, or must not be replaced."""
+    """Refuse a path that cannot be written, or must not be replaced."""
     from qnnmem.atomic_file import check_replaceable
 
     check_replaceable(path, force=force)
@@ -75,7 +98,7 @@ def _print(pieces: Iterable[str]) -> None:
 
 
 def _is_read(put: Callable[..., object], *text: str) -> bool:
-    """Puts text out; False when the reader has closed the pipe."""
+    """Write text; return False if the reader has closed the pipe."""
     try:
         put(*text)
     except BrokenPipeError:
