@@ -62,10 +62,12 @@ def fixed_for_htp(
 ) -> HtpFixResult:
     """The result of a search, or of a recipe."""
     from qnnmem.fix.from_log import ordered
-    from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, operator_remedy, repeat_for_htp
+    from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
+    from qnnmem.fix.library.trials import LibraryTrials
     from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.htp.fit import check_pools
+    from qnnmem.htp.worker import Worker
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.verbs.compiler import need_compiler
 
@@ -75,17 +77,15 @@ def fixed_for_htp(
         raise UsageError("a pool has two budgets; give one")
     check_pools(limits)
     need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
-    target = FixTarget(
-        soc,
-        work.folder,
-        limits,
-        tuple(map(Path, options.beside)),
-        work.memory,
-        progress=work.call.listener.say,
-    )
-    if recipe is None:
-        remedies = ordered(REMEDIES, work.first)
-        return fix_for_htp(case, target, watch=work.watch, remedies=remedies)
-    said, path = recipe
-    known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
-    return repeat_for_htp(case, target, lambda own: apply_recipe(own, said.steps, path, known))
+    beside = tuple(map(Path, options.beside))
+    remedies, change = ordered(REMEDIES, work.first), None
+    if recipe is not None:
+        said, path = recipe
+        known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
+        change = apply_recipe(case, said.steps, path, known)
+    with Worker(warm=True) as worker:
+        say = work.call.listener.say
+        trials = LibraryTrials(soc, worker, work.folder, limits, work.memory, say)
+        if change is not None:
+            return repeat_for_htp(case, trials, change, beside)
+        return fix_for_htp(case, trials, beside, watch=work.watch, remedies=remedies)
