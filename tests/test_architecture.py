@@ -122,7 +122,7 @@ ONLY_IN = {
     "tflite": ("qnnmem.loader.tflite",),
     "ctypes": (
         *("qnnmem.htp.native", "qnnmem.loader.dlc.program", "qnnmem.loader.dlc.recorder"),
-        *("qnnmem.programs.process_memory", "qnnmem.loader.dlc.model_library"),
+        "qnnmem.programs.process_memory",
         "qnnmem.qnn.abi",
         *(
             "qnnmem.doctor.logs.compiled_search",

@@ -12,7 +12,7 @@ from context_writer import example_context, pack_context
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.installed import Library
 from qnnmem.htp.log import LogLine, read_line
-from qnnmem.htp.requests import AnyRequest, CompileReply, LoadedBinary, LoadReply, RequestOutcome
+from qnnmem.htp.requests import AnyRequest, CompileReply, LoadReply, RequestOutcome
 
 Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
 
@@ -59,7 +59,7 @@ def as_options(request: AnyRequest) -> tuple[str, dict[str, Any]]:
 
 def loaded(*codes: int) -> LoadReply:
     """Give the reply to binaries that were loaded with these codes."""
-    return LoadReply([LoadedBinary(code, 1) for code in codes])
+    return LoadReply(list(codes))
 
 
 def _epcontext(model: Path, binary: str) -> bytes:

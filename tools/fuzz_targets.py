@@ -160,7 +160,7 @@ def _bill(path: Path) -> None:
     from msgspec import to_builtins
 
     from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.binary.description import describe_context
+    from qnnmem.htp.binary.context import describe_context
     from qnnmem.htp.binary.read import read_context
     from qnnmem.report import bill as bill_report
     from qnnmem.results.schema import encode

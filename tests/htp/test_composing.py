@@ -24,7 +24,7 @@ from qnnmem.htp.plan_difference import ComposedModel, compose_onnx, composed_mod
 from qnnmem.htp.requests import ListenReply
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.loader.dlc import as_model
-from qnnmem.loader.dlc.translate import translate
+from qnnmem.loader.dlc.operators import translate
 from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.qnn.graph import ComposedGraph
 from qnnmem.quiet_onnxruntime import exact_session

@@ -12,8 +12,7 @@ from context_writer import example_graph as graph
 from context_writer import example_tensor as tensor
 from context_writer import old_context
 
-from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.binary.description import describe_context
+from qnnmem.htp.binary.context import HtpContext, describe_context
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.results.schema import encode, load_schema
 

@@ -12,8 +12,7 @@ import pytest
 from msgspec import to_builtins
 
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.binary.description import describe_context
+from qnnmem.htp.binary.context import HtpContext, describe_context
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there

@@ -8,13 +8,13 @@ from typing import Any
 import numpy
 import onnx
 import pytest
+from epcontext_run import run_epcontext
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.compile.preflight import foreseen
+from qnnmem.htp.compile.preflight import preflight_warnings
 from qnnmem.htp.library import library_there
-from qnnmem.htp.requests import ExecuteReply, ExecuteRequest, HtpSettings
 
 SHAPE = (1, 4, 8, 8)
 F = onnx.TensorProto.FLOAT
@@ -119,13 +119,13 @@ def save(path: Path, model: Model) -> Path:
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_folded_away_is_not_warned_of(tmp_path: Path, name: str) -> None:
     """The compiled graph holds no constant beyond FP16."""
-    assert foreseen(save(tmp_path / "a.onnx", RIGHT[name]), CompileOptions()) == ()
+    assert preflight_warnings(save(tmp_path / "a.onnx", RIGHT[name]), CompileOptions()) == ()
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_the_compiled_graph_holds_is_warned_of(tmp_path: Path, name: str) -> None:
     """After folding, and in every branch that may run."""
-    (told,) = foreseen(save(tmp_path / "a.onnx", WRONG[name]), CompileOptions())
+    (told,) = preflight_warnings(save(tmp_path / "a.onnx", WRONG[name]), CompileOptions())
     assert told.startswith("1 constant may overflow: HTP computes in FP16, which ends at 65,504: ")
 
 
@@ -135,7 +135,7 @@ def test_a_model_that_cannot_be_folded_is_looked_at_as_it_is(tmp_path: Path) -> 
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(model, path)
-    (told,) = foreseen(path, CompileOptions())
+    (told,) = preflight_warnings(path, CompileOptions())
     assert "'k' of Mul (4 of 4 values, up to 1e+06)" in told
 
 
@@ -171,12 +171,6 @@ def test_the_real_library_computes_as_the_warning_says(
     assert made.epcontext is not None
     context = tmp_path / "context.onnx"
     context.write_bytes(rename_binary(made.epcontext, made.binary_name, "a.bin"))
-    (tmp_path / "x.raw").write_bytes(x.tobytes())
-    inputs = {"x": tmp_path / "x.raw"}
-    request = ExecuteRequest(context, inputs, tmp_path, HtpSettings(soc.model_id))
-    outcome = library.ask(request, time_limit_s=100.0)
-    assert outcome.is_done, outcome.sentence
-    (output,) = outcome.result(ExecuteReply).outputs
-    found = numpy.frombuffer(output.path.read_bytes(), output.dtype).reshape(output.shape)
+    (found,) = run_epcontext(context, {"x": x}, soc.model_id).values()
     off = float(numpy.abs(found - expected).max() / numpy.abs(expected).max())
     assert (off < 0.005) == (name in RIGHT), off

@@ -14,7 +14,7 @@ from told_worker import ToldWorker, done, loaded
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.compile.compiled import PartitionRun, farthest
+from qnnmem.htp.compile.compiled import compared, farthest
 from qnnmem.htp.log import read_line
 from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference, RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
@@ -186,6 +186,6 @@ def test_the_output_that_differs_most_decides() -> None:
     """By its own size, and outputs without a number do not count."""
     rows = (("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0))
     found = farthest([CpuDifference(*row) for row in rows])
-    assert (found.output, found.difference, found.is_verified) == ("b", 0.05, False)
-    assert "output 'b' is 5.00% off" in found.sentence
-    assert PartitionRun(0.001, "a").is_verified
+    assert (found.difference, found.verified) == (0.05, False)
+    assert "output 'b' is 5.00% off" in found.why
+    assert compared(0.001, "a").verified

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.compile.preflight import foreseen
+from qnnmem.htp.compile.preflight import preflight_warnings
 from qnnmem.htp.compile.refused import VALIDATOR, decisive_line, meaning, refused_nodes
 from qnnmem.htp.library import check_started
 from qnnmem.htp.log import LogLine, read_line
@@ -48,8 +48,8 @@ def test_a_wrong_declared_rank_is_told(
 ) -> None:
     """A compile takes it as it is; both numbers are said."""
     path = save(tmp_path / "a.onnx", [node(operator, ["x"], ["y"], "n")], (given, declared))
-    assert "; ".join(foreseen(path, CompileOptions())).endswith(warned)
-    assert bool(foreseen(path, CompileOptions())) == bool(warned)
+    assert "; ".join(preflight_warnings(path, CompileOptions())).endswith(warned)
+    assert bool(preflight_warnings(path, CompileOptions())) == bool(warned)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_axes_that_a_constant_states_are_counted(
     for declared in range(1, 6):
         path = save(tmp_path / "a.onnx", [reduces], ([1, 1, 1], [1] * declared), **weights)
         words = f"and 'n' ({operator}) gives {rank}"
-        assert (words in "".join(foreseen(path, CompileOptions()))) == (declared != rank)
+        assert (words in "".join(preflight_warnings(path, CompileOptions()))) == (declared != rank)
 
 
 def scaled(path: Path, factor: Any, *, beside: bool = False) -> Path:
@@ -90,16 +90,16 @@ def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool)
     """How many, of how many, up to what; wherever they lie; only where FP16 is what is computed."""
     factor = numpy.array([1, 65504, 65600, -1e6], kind)
     path = scaled(tmp_path / "a.onnx", factor, beside=beside)
-    (told,) = foreseen(path, CompileOptions())
+    (told,) = preflight_warnings(path, CompileOptions())
     assert told.startswith("1 constant may overflow: HTP computes in FP16, which ends at 65,504")
     assert "'k' of Mul (2 of 4 values, up to 1e+06)" in told
-    assert foreseen(path, CompileOptions(precision=HtpPrecision.INT8)) == ()
+    assert preflight_warnings(path, CompileOptions(precision=HtpPrecision.INT8)) == ()
 
 
 def test_infinite_and_small_constants_are_meant(tmp_path: Path) -> None:
     """A mask of minus infinity is not out of range, nor is what FP16 can hold."""
     factor = numpy.array([-numpy.inf, 65504, 0, 1e-3], "f4")
-    assert foreseen(scaled(tmp_path / "a.onnx", factor), CompileOptions()) == ()
+    assert preflight_warnings(scaled(tmp_path / "a.onnx", factor), CompileOptions()) == ()
 
 
 @pytest.mark.parametrize(("steps", "layout"), [(400, 0), (400, 1), ("time", 0), (20, 0)])
@@ -114,7 +114,7 @@ def test_a_long_recurrence_is_told(tmp_path: Path, steps: int | str, layout: int
         w=numpy.zeros((1, 3 * units, 3), "f4"),
         r=numpy.zeros((1, 3 * units, units), "f4"),
     )
-    told = foreseen(path, CompileOptions(dims={"time": 500} if steps == "time" else {}))
+    told = preflight_warnings(path, CompileOptions(dims={"time": 500} if steps == "time" else {}))
     expected = {400: "'y' (GRU) runs 400 steps", "time": "'y' (GRU) runs 500 steps", 20: ""}[steps]
     assert "".join(told).startswith(expected)
     assert bool(told) == bool(expected)
@@ -145,7 +145,7 @@ def test_steps_that_the_file_does_not_state_are_told(tmp_path: Path, inside: boo
         w=numpy.zeros((1, 3 * units, 3), "f4"),
         r=numpy.zeros((1, 3 * units, units), "f4"),
     )
-    told = foreseen(path, CompileOptions())
+    told = preflight_warnings(path, CompileOptions())
     assert told[0].startswith("'memory' (GRU) runs 500 steps")
     assert len(told) == 2 if inside else 1
 
@@ -154,7 +154,7 @@ def test_an_unreadable_file_is_not_warned_of(tmp_path: Path) -> None:
     """What is wrong with it comes from the compile."""
     path = tmp_path / "a.onnx"
     path.write_bytes(b"no model")
-    assert foreseen(path, CompileOptions()) == ()
+    assert preflight_warnings(path, CompileOptions()) == ()
 
 
 LOG = """\

@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 import onnx
 import pytest
+from epcontext_run import run_epcontext
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
@@ -23,9 +24,6 @@ from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.requests import (
-    ExecuteReply,
-    ExecuteRequest,
-    HtpSettings,
     SystemInfoReply,
     SystemInfoRequest,
 )
@@ -293,14 +291,11 @@ def test_the_epcontext_model_runs_the_binary(worker: Worker, tmp_path: Path) -> 
     assert done.epcontext is not None
     model.write_bytes(rename_binary(done.epcontext, done.binary_name, output.name))
     x = numpy.linspace(-1, 1, 64, dtype="float32")
-    (tmp_path / "x.raw").write_bytes(x.tobytes())
-    inputs = {"x": tmp_path / "x.raw"}
-    outcome = worker.ask(ExecuteRequest(model, inputs, tmp_path, HtpSettings(57)))
-    assert outcome.is_done, outcome.sentence
-    (found,) = outcome.result(ExecuteReply).outputs
-    assert (found.name, found.dtype, found.shape) == ("y", "float32", (1, 64))
-    y = numpy.frombuffer(found.path.read_bytes(), "float32")
-    numpy.testing.assert_allclose(y, numpy.maximum(x, 0), atol=1e-3)
+    found = run_epcontext(model, {"x": x.reshape(1, 64)})
+    assert [(name, y.dtype.name, y.shape) for name, y in found.items()] == [
+        ("y", "float32", (1, 64))
+    ]
+    numpy.testing.assert_allclose(found["y"][0], numpy.maximum(x, 0), atol=1e-3)
 
 
 def test_the_whole_log_can_be_kept(worker: Worker, tmp_path: Path) -> None:

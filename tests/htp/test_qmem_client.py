@@ -25,7 +25,7 @@ from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
 from qnnmem.htp.provoke import sliced_inputs
 from qnnmem.htp.qmem.layer import Places
-from qnnmem.htp.qmem.misuse import obstacle_to_misuse, try_misuses
+from qnnmem.htp.qmem.misuse import MISUSES, contract_answer, obstacle_to_misuse, try_misuses
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
 from qnnmem.qnn.tensor import QnnTensor, Quantization, TensorInfo
@@ -246,6 +246,9 @@ def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
         assert row.library is None
         assert all((row.sentence, row.cure, row.source))
         assert row.code == 0 or row.code in rules(QMEM)[row.rule].codes
+        _code, found = contract_answer(path, graph.name, MISUSES[row.id].make)
+        assert found.call
+        assert "contract_answer" in found.line  # the nearest line outside of the package
 
 
 def test_findings_name_the_lines_of_the_client(client: Client) -> None:

@@ -13,13 +13,13 @@ import numpy
 import onnx
 import pytest
 from command_line import exit_code, run
+from epcontext_run import run_epcontext
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import find_library, library_there
-from qnnmem.htp.requests import ExecuteReply, ExecuteRequest, HtpSettings
 from qnnmem.htp.worker import Worker
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
@@ -333,14 +333,9 @@ def test_a_partitioned_model_is_written_with_its_cpu_nodes_and_runs(
     kinds = {one.op_type for one in onnx.load(model).graph.node}
     assert kinds == {"EPContext", "Asinh"}
     given = numpy.linspace(-2, 2, 8, dtype="f4")[None]
-    raw = tmp_path / "x.raw"
-    raw.write_bytes(given.tobytes())
-    settings = HtpSettings(SM8650.model_id)
-    outcome = worker.ask(ExecuteRequest(model, {"x": raw}, tmp_path, settings))
-    (output,) = outcome.result(ExecuteReply).outputs
-    found = numpy.fromfile(output.path, output.dtype)
+    (found,) = run_epcontext(model, {"x": given}, SM8650.model_id).values()
     (wanted,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": given})
-    assert numpy.allclose(found, wanted[0], rtol=0.01, atol=0.01)
+    assert numpy.allclose(found, wanted, rtol=0.01, atol=0.01)
     values = json.loads(run("prepare", *words, "--force", "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.footprint/1"))
     assert values["prepared"]["run"]["verified"] is True

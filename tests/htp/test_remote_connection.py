@@ -193,7 +193,7 @@ def test_a_request_goes_through_the_whole_pipe(tmp_path: Path) -> None:
             worker.ask(WaitRequest(), progress=stop)
         late = worker.ask(WaitRequest(), time_limit_s=0.2)
         assert (late.kind, late.sentence) == ("timeout", "not finished within 0.2 s")
-        compare = CompareRequest(sent, tmp_path, sent, HtpSettings(57))
+        compare = CompareRequest(sent, tmp_path, sent, settings=HtpSettings(57))
         with pytest.raises(UsageError, match="on another machine, which does not serve this"):
             worker.ask(compare)
     kept = list((tmp_path / "far").iterdir())

@@ -56,7 +56,7 @@ def ask(turns: list[bytes], folder: Path) -> RequestOutcome | QnnMemError:
     library = Library("2.7.0", "1", Path("/far"), command(turns))
     output = folder / "out" / "model.onnx"
     output.parent.mkdir(exist_ok=True)
-    request = CompileRequest(MODEL, EXAMPLES, output, HtpSettings(57))
+    request = CompileRequest(MODEL, EXAMPLES, output, settings=HtpSettings(57))
     try:
         with Worker(library=library) as worker:
             return worker.ask(request, time_limit_s=0.5)
@@ -88,7 +88,7 @@ def checked(header: dict[str, Any]) -> RequestOutcome | None:
     answer = near._Answer.__new__(near._Answer)
     answer._connection = Pipe()  # type: ignore[assignment]  # all of it that is used
     output = Path("/here/model.onnx")
-    answer._request = CompileRequest(MODEL, EXAMPLES, output, HtpSettings(57))
+    answer._request = CompileRequest(MODEL, EXAMPLES, output, settings=HtpSettings(57))
     answer._parcel = Parcel(answer._request, output=output)
     answer._keep, answer._made = None, dict(CAME)
     try:

@@ -204,7 +204,7 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(client: Client) -> None
 def test_results_come_back_by_name(client: Client, tmp_path: Path) -> None:
     """A compile gets paths of the far end's own folder, and its result comes in parts."""
     model = client.give(onnx_model())
-    request = CompileRequest(model, Path(), Path("model.onnx"), HtpSettings(57), strict=True)
+    request = CompileRequest(model, Path(), Path("model.onnx"), True, settings=HtpSettings(57))
     file = client.ask(request, time_limit_s=1e6, memory_limit=1 << 50)
     assert file == ResultFile(2 * len(onnx_model()), "model.bin")
     assert client.receive() == FilePart()
@@ -337,7 +337,7 @@ def folder_with(tmp_path: Path, content: bytes) -> tuple[RequestFolder, Path]:
 
 def compiling(file: Path, **changes: Any) -> CompileRequest:
     """Give a request with something else in it."""
-    request = CompileRequest(file, Path(), Path("model.onnx"), HtpSettings(57))
+    request = CompileRequest(file, Path(), Path("model.onnx"), settings=HtpSettings(57))
     return msgspec.structs.replace(request, **changes)
 
 

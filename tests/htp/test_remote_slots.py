@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -169,16 +170,14 @@ def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.Monk
     seen: list[bytes] = []
 
     class Compiler:
-        def __init__(self, path: Path, *_: object) -> None:
+        def __init__(self, path: Path, *_: object, worker: None) -> None:
             seen.append(path.read_bytes())
             self.path = path
 
         def run(self, point: SweepPoint) -> SweepOutcome:
             return SweepOutcome("refused", f"{self.path}: {point['batch']}")
 
-        def close(self) -> None:
-            """Do nothing."""
-
+    monkeypatch.setattr("qnnmem.htp.remote.cluster.Worker", lambda **_: nullcontext())
     monkeypatch.setattr("qnnmem.htp.sweep.LibraryCompiler", Compiler)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     sent: list[int] = []
@@ -208,7 +207,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
     from qnnmem.htp.compile import CompileOptions
 
     monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
-    monkeypatch.setattr("qnnmem.htp.sweep.compile_there", lambda *_: 1 // 0)
+    monkeypatch.setattr("qnnmem.htp.remote.cluster.run_there", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:
         broken = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)
@@ -243,10 +242,7 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             )
             return judges.JudgedModel(fit, is_final=True)
 
-        def close(self) -> None:
-            """Do nothing."""
-
-    monkeypatch.setattr(judges, "Worker", lambda **_: None)
+    monkeypatch.setattr("qnnmem.htp.remote.cluster.Worker", lambda **_: nullcontext())
     monkeypatch.setattr(judges, "FitWorker", Judge)
     with Here(1) as executor:
         there = judges.FitCluster(model, {"pd": size(5)}, executor, lambda: True)
@@ -262,6 +258,6 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def none(**_: object) -> None:
             raise NoCompiler("it is not installed")
 
-        monkeypatch.setattr(judges, "Worker", none)
+        monkeypatch.setattr("qnnmem.htp.remote.cluster.Worker", none)
         with pytest.raises(WorkerError, match="cannot compile: it is not installed"):
             there.judge(FIT.soc, CompileOptions())

@@ -22,9 +22,8 @@ from qnnmem.ir import Effect
 from qnnmem.loader import dlc, load
 from qnnmem.loader.dlc import composed
 from qnnmem.loader.dlc.model import as_model
-from qnnmem.loader.dlc.operators import OPERATORS
+from qnnmem.loader.dlc.operators import OPERATORS, translate
 from qnnmem.loader.dlc.recorder import origins
-from qnnmem.loader.dlc.translate import translate
 from qnnmem.planner import plan_model
 from qnnmem.qnn.abi import CMapping, CMappingPair, COpMapping, COpMappingV1
 from qnnmem.qnn.enums import DataType, TensorType

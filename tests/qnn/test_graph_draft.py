@@ -10,8 +10,7 @@ import pytest
 
 from qnnmem.errors import UsageError
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
-from qnnmem.qnn.graph import ComposedTensor
-from qnnmem.qnn.graph_draft import GraphDraft
+from qnnmem.qnn.graph import ComposedTensor, GraphDraft
 from qnnmem.qnn.tensor import Quantization, ScaleOffset
 
 U8, F32 = DataType.UFIXED_POINT_8, DataType.FLOAT_32

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -15,18 +15,15 @@ from qnnmem.errors import (
     CannotTell,
     LoadError,
     NotCompiled,
-    QnnMemError,
     Setting,
     UsageError,
     Words,
-    WorkerError,
 )
 from qnnmem.flags import flag, with_flags
 from qnnmem.htp.bill import NO_OUTPUTS, logged, wrong_architecture
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, Progress, is_composed
 from qnnmem.htp.compile.compiled import for_a_cluster, needs_int8
-from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.library import library_there
 from qnnmem.htp.log import Cause, Refusal
 from qnnmem.htp.measure import (
@@ -37,7 +34,7 @@ from qnnmem.htp.measure import (
     no_soc_named,
     stored_bill,
 )
-from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
+from qnnmem.htp.remote.cluster import ClusterModel, not_understood
 from qnnmem.htp.worker import Worker
 from qnnmem.ir import Tensor
 from qnnmem.provenance import Origin, Sourced
@@ -442,12 +439,8 @@ _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for a nearby setting, beyond twice the time of the first compile
 
 
-class Judge(Protocol):
-    """Compiles for a SoC and says whether the result fits."""
-
-    def __call__(self, soc: Soc, options: CompileOptions, /) -> Fit:
-        """The answer for one setting."""
-        ...
+# Compiles for a SoC and says whether the result fits.
+Judge = Callable[[Soc, CompileOptions], Fit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -659,33 +652,17 @@ class FitCluster:
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         """Have it judged somewhere."""
         wish = (soc.name, for_a_cluster(options), dict(self._budgets))
-        answer = self._model.ask(judge_there, *wish)
-        fit = from_kept(Fit, answer["fit"])
-        if fit is None or fit.soc != soc:
-            raise WorkerError("a worker of the cluster sends what cannot be understood")
-        return JudgedModel(fit, answer["final"] is True)
+        found = self._model.ask(JudgedModel, judge_there, *wish)
+        if found.fit.soc != soc:
+            raise not_understood()
+        return found
 
     def close(self) -> None:
         """Do nothing: the cluster is the caller's."""
 
 
 def judge_there(
-    sent: SentModel,
-    contents: Mapping[str, bytes],
-    soc: str,
-    wanted: CompileOptions,
-    budgets: Mapping[str, Sourced],
-) -> Answer:
-    """On a worker of a cluster: judge a model with the library that is there."""
-    with model_there(sent, contents) as model:
-        if isinstance(model, list):
-            return {"missing": model}
-        try:
-            worker = FitWorker(model, budgets, Worker(warm=True), None)
-        except QnnMemError as exc:
-            return {"error": str(exc)}
-        try:
-            found = worker.judge(find_soc(soc), wanted)
-        finally:
-            worker.close()
-        return {"fit": to_kept(found.fit), "final": found.is_final, "model": str(model)}
+    worker: Worker, model: Path, soc: str, wanted: CompileOptions, budgets: Mapping[str, Sourced]
+) -> JudgedModel:
+    """On a worker of a cluster: judge a model."""
+    return FitWorker(model, budgets, worker, None).judge(find_soc(soc), wanted)

@@ -111,8 +111,8 @@ class PdEstimate:
     """What the loader reserves in a process domain for one context."""
 
     context: int  # the library counts from 1
-    total: int | None
-    graphs: tuple[PdGraph, ...]
+    total: int | None = None
+    graphs: tuple[PdGraph, ...] = ()
     admitted: bool | None = None
     available: int | None = None  # bytes left in the domain, said when it is refused
 
@@ -266,12 +266,13 @@ _TCM_WARNING = re.compile(r"required TCM size \d+ too big for hardware.*")
 class _Attempt:
     """A context that is about to be loaded into a process domain."""
 
-    context: int
+    estimate: PdEstimate
     graphs: list[PdGraph] = field(default_factory=list)
-    vtcm: dict[str, int] = field(default_factory=dict)
-    total: int | None = None
-    admitted: bool | None = None
-    available: int | None = None
+    vtcm: dict[str, int] = field(default_factory=dict)  # by graph
+
+    def change(self, **changes: Any) -> None:
+        """Take over what a line says of the whole context."""
+        self.estimate = replace(self.estimate, **changes)
 
 
 @dataclass(slots=True)
@@ -320,19 +321,19 @@ class _Draft:
         elif found := _PD_VTCM.search(text):
             self._attempt(int(found[1])).vtcm[found[2]] = int(found[3])
         elif found := _PD_TOTAL.search(text):
-            self._attempt(int(found[1])).total = int(found[2])
+            self._attempt(int(found[1])).change(total=int(found[2]))
         elif found := _PD_CHOSEN.search(text):
-            self._attempt(int(found[1])).admitted = True
+            self._attempt(int(found[1])).change(admitted=True)
         elif found := _PD_LEFT.search(text):
-            self._attempt(int(found[1])).available = int(found[2])
+            self._attempt(int(found[1])).change(available=int(found[2]))
         elif found := _PD_REFUSED.search(text):
-            self._attempt(int(found[1])).admitted = False
+            self._attempt(int(found[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
         """The load that a line is about; a refused context leaves its number to the next."""
         last = self.attempts[-1] if self.attempts else None
-        if last is None or last.context != context or last.admitted is not None:
-            last = _Attempt(context)
+        if last is None or (last.estimate.context, last.estimate.admitted) != (context, None):
+            last = _Attempt(PdEstimate(context))
             self.attempts.append(last)
         return last
 
@@ -353,4 +354,4 @@ class _Draft:
         """One value for each context that was about to be loaded, in order."""
         for one in self.attempts:
             graphs = tuple(replace(graph, vtcm=one.vtcm.get(graph.name)) for graph in one.graphs)
-            yield PdEstimate(one.context, one.total, graphs, one.admitted, one.available)
+            yield replace(one.estimate, graphs=graphs)

@@ -84,9 +84,8 @@ def load_binaries(
     check_started(outcome)
     if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
         outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
-    loaded = outcome.reply.binaries if isinstance(outcome.reply, LoadReply) else ()
-    codes = tuple(binary.code for binary in loaded)
-    return Loaded(outcome, parse_log(outcome.log), codes)
+    codes = outcome.reply.codes if isinstance(outcome.reply, LoadReply) else ()
+    return Loaded(outcome, parse_log(outcome.log), tuple(codes))
 
 
 # --- Bills of files, without compiling ------------------------------------------------------------
@@ -231,7 +230,7 @@ def prepared_context(
         library=made.library,
         seconds=round(made.outcome.seconds, 3),
         on_cpu=made.on_cpu,
-        run=None if made.run is None else made.run.check,
+        run=made.run,
         notes=made.notes,
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from qnnmem.errors import LoadError
-from qnnmem.htp.compile import model_source
+from qnnmem.htp.compile import fixed_source
 from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.htp.library import check_started
 from qnnmem.htp.requests import HtpSettings, ListenReply, ListenRequest
@@ -53,12 +53,12 @@ def compose_onnx(
     options = CompileOptions(dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     with Worker() as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
         scratch = Path(folder)
-        source = model_source(path, options, scratch).fixed()
+        source = fixed_source(path, options, scratch)
         request = ListenRequest(
             source.model.absolute(),
             source.folder,
-            HtpSettings(soc.model_id, log="error"),
             scratch / "constants" if with_data else None,
+            settings=HtpSettings(soc.model_id, log="error"),
         )
         outcome = worker.ask(request, time_limit_s=time_limit_s)
         check_started(outcome)

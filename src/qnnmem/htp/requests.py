@@ -49,17 +49,10 @@ class SystemInfoReply(WireMessage, frozen=True):
     info: dict[str, Any]
 
 
-class LoadedBinary(Struct, frozen=True):
-    """QNN's code for one binary, and its size."""
-
-    code: Code
-    bytes: ByteCount
-
-
 class LoadReply(WireMessage, frozen=True):
-    """What became of each binary."""
+    """QNN's code for each binary."""
 
-    binaries: list[LoadedBinary]
+    codes: list[Code]
 
 
 class CallsReply(WireMessage, frozen=True):
@@ -110,22 +103,6 @@ class CompareReply(WireMessage, frozen=True):
     outputs: list[CpuDifference]
 
 
-class RawOutput(Struct, frozen=True):
-    """An output in a file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    path: Path
-
-
-class ExecuteReply(WireMessage, frozen=True):
-    """The outputs of the last run, and the time of each."""
-
-    outputs: list[RawOutput]
-    seconds: list[float]
-
-
 class LibraryRefusal(WireMessage, frozen=True):
     """Why a request was not carried out."""
 
@@ -144,7 +121,6 @@ Reply = (
     | ListenReply
     | QuantizeReply
     | CompareReply
-    | ExecuteReply
 )
 R = TypeVar("R", bound=WireMessage)
 
@@ -201,14 +177,20 @@ class ModelRequest(LibraryRequest, frozen=True):
     folder: Path
 
 
-class CompileRequest(ModelRequest, frozen=True):
+class ProviderRequest(ModelRequest, frozen=True, kw_only=True):
+    """A request that ONNX Runtime's QNN provider serves."""
+
+    settings: HtpSettings
+    # Sent along to another machine, by their names in `folder`.
+    weights: dict[str, Path] = field(default_factory=dict)
+
+
+class CompileRequest(ProviderRequest, frozen=True):
     """Compile an ONNX model."""
 
     reply: ClassVar[type[WireMessage]] = CompileReply
     output: Path
-    settings: HtpSettings
     strict: bool = False  # no node may stay on the CPU
-    weights: dict[str, Path] = field(default_factory=dict)  # sent along, by their names in `folder`
 
 
 class ComposeRequest(LibraryRequest, frozen=True):
@@ -221,13 +203,11 @@ class ComposeRequest(LibraryRequest, frozen=True):
     settings: HtpSettings
 
 
-class ListenRequest(ModelRequest, frozen=True):
+class ListenRequest(ProviderRequest, frozen=True):
     """Have ONNX Runtime compose a model; with an `output` the bytes of constants go there."""
 
     reply: ClassVar[type[WireMessage]] = ListenReply
-    settings: HtpSettings
     output: Path | None = None
-    weights: dict[str, Path] = field(default_factory=dict)
 
 
 class QuantizeRequest(ModelRequest, frozen=True):
@@ -245,23 +225,11 @@ class QuantizeRequest(ModelRequest, frozen=True):
     weights: dict[str, Path] = field(default_factory=dict)
 
 
-class CompareRequest(ModelRequest, frozen=True):
+class CompareRequest(ProviderRequest, frozen=True):
     """Run a model on the CPU and what was compiled of it, and compare the outputs."""
 
     reply: ClassVar[type[WireMessage]] = CompareReply
     epcontext: Path
-    settings: HtpSettings
-
-
-class ExecuteRequest(LibraryRequest, frozen=True):
-    """Run an EPContext model with raw input files; outputs go to the folder `output`."""
-
-    reply: ClassVar[type[WireMessage]] = ExecuteReply
-    model: Path
-    inputs: dict[str, Path]
-    output: Path
-    settings: HtpSettings
-    runs: Annotated[int, Meta(ge=1)] = 1
 
 
 class FreeCall(Struct, frozen=True, tag="free", tag_field="call"):
@@ -343,7 +311,7 @@ RemoteRequest = (
     | QuantizeRequest
     | CallsRequest
 )
-AnyRequest = RemoteRequest | CompareRequest | ExecuteRequest
+AnyRequest = RemoteRequest | CompareRequest
 
 # --- Outcomes -------------------------------------------------------------------------------------
 

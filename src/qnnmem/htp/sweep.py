@@ -41,7 +41,7 @@ from qnnmem.htp.compile.compiled import for_a_cluster
 from qnnmem.htp.fit import Fit, fit_failure, fit_measured
 from qnnmem.htp.kept import from_kept, key_of, to_kept
 from qnnmem.htp.measure import MeasuredModel, measure
-from qnnmem.htp.remote.cluster import Answer, ClusterModel, SentModel, model_there
+from qnnmem.htp.remote.cluster import ClusterModel
 from qnnmem.htp.worker import Slots, Worker
 from qnnmem.provenance import Sourced
 from qnnmem.results.footprint import Bill
@@ -567,35 +567,15 @@ class ClusterCompiler:
 
     def run(self, point: SweepPoint) -> SweepOutcome:
         """Compile a point somewhere."""
-        answer = self._model.ask(compile_there, self._soc.name, self._base, dict(point))
-        outcome = from_kept(SweepOutcome, answer["result"])
-        if outcome is None:
-            raise WorkerError("a worker of the cluster sends what cannot be understood")
-        return outcome
+        wish = (self._soc.name, self._base, dict(point))
+        return self._model.ask(SweepOutcome, compile_there, *wish)
 
     def close(self) -> None:
         """Do nothing: the cluster is the caller's."""
 
 
 def compile_there(
-    sent: SentModel,
-    contents: Mapping[str, bytes],
-    soc: str,
-    base: CompileOptions,
-    point: SweepPoint,
-) -> Answer:
-    """On a worker of a cluster: compile a point with the library that is there."""
-    from qnnmem.htp.sweep import LibraryCompiler
-
-    with model_there(sent, contents) as model:
-        if isinstance(model, list):
-            return {"missing": model}
-        try:
-            compiler = LibraryCompiler(model, find_soc(soc), base)
-        except QnnMemError as exc:
-            return {"error": str(exc)}
-        try:
-            result = compiler.run(point)
-            return {"result": to_kept(result), "model": str(model)}
-        finally:
-            compiler.close()
+    worker: Worker, model: Path, soc: str, base: CompileOptions, point: SweepPoint
+) -> SweepOutcome:
+    """On a worker of a cluster: compile a point."""
+    return LibraryCompiler(model, find_soc(soc), base, worker=worker).run(point)

@@ -26,8 +26,8 @@ from qnnmem.errors import UsageError, WorkerError
 from qnnmem.htp.installed import Library
 from qnnmem.htp.library import find_library
 from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
-from qnnmem.htp.remote.client import RemoteLibrary, RequestLimits
-from qnnmem.htp.remote.files import SharedPlace, with_shared
+from qnnmem.htp.remote.client import RemoteLibrary
+from qnnmem.htp.remote.files import with_shared
 from qnnmem.htp.requests import (
     END_MARK,
     MAX_FRAME,
@@ -44,6 +44,7 @@ from qnnmem.htp.requests import (
     Tick,
     Watch,
 )
+from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.wire import Frame, decode, read_frame, write_frame
 
 # --- The log of a child, read while it is written -------------------------------------------------
@@ -416,7 +417,7 @@ class Worker:
         self,
         request: AnyRequest,
         *,
-        places: Sequence[SharedPlace] = (),
+        places: Sequence[MappedBytes] = (),
         time_limit_s: float = TIME_LIMIT_S,
         memory_limit: int | None = None,
         stop_at: bytes | None = None,
@@ -433,9 +434,9 @@ class Worker:
             watch = Watch(Deadline.after(time_limit_s), progress)
             if self._remote is not None:
                 with _sink(log_file) as keep:
-                    limits = RequestLimits(memory_limit, stop_at)
                     wanted = None if log_file is None else keep
-                    return self._remote.ask(request, places, watch, limits, wanted)
+                    limits = (memory_limit, stop_at)
+                    return self._remote.ask(request, places, watch, *limits, wanted)
             self._count += 1
             served = Served(
                 self._count,
@@ -455,10 +456,10 @@ class Worker:
             return outcome
 
 
-def with_files(request: AnyRequest, places: Sequence[SharedPlace]) -> AnyRequest:
+def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest:
     """A request for a child of this machine: shared memory is a file of this process."""
 
-    def file(tensor: CallTensor, place: SharedPlace) -> CallTensor:
+    def file(tensor: CallTensor, place: MappedBytes) -> CallTensor:
         path = Path(f"/proc/{os.getpid()}/fd/{place.fd}")
         return msgspec.structs.replace(tensor, shared=None, file=path, offset=place.offset)
 

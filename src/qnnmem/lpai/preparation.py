@@ -170,7 +170,7 @@ def prepare_composed(
 ) -> Prepared:
     """Context of graphs that a client composed; NotTranslated names what cannot be executed."""
     from qnnmem.loader.dlc.model import as_model
-    from qnnmem.loader.dlc.translate import translate
+    from qnnmem.loader.dlc.operators import translate
 
     options = as_prepare_options(options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from qnnmem.errors import UsageError
 from qnnmem.qnn.enums import BinaryInfoVersion, GraphInfoVersion
@@ -86,14 +86,11 @@ class SystemTensor(QnnTensor):
 class GraphInfo(_Lent):
     """`QnnSystemContext_GraphInfo_t`, and the members of its version 1, which all versions have."""
 
+    # Which struct of the union is filled.
+    version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_1
     graph_name: str
     graph_inputs: tuple[QnnTensor, ...] = ()
     graph_outputs: tuple[QnnTensor, ...] = ()
-
-    @property
-    def version(self) -> GraphInfoVersion:
-        """Which struct of the union is filled."""
-        return GraphInfoVersion.VERSION_1
 
     @property
     def num_graph_inputs(self) -> int:
@@ -125,12 +122,8 @@ class GraphInfo(_Lent):
 class GraphInfoV2(GraphInfo):
     """`QnnSystemContext_GraphInfoV2_t`."""
 
+    version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_2
     updateable_tensors: tuple[QnnTensor, ...] = ()
-
-    @property
-    def version(self) -> GraphInfoVersion:
-        """Which struct of the union is filled."""
-        return GraphInfoVersion.VERSION_2
 
     @property
     def num_updateable_tensors(self) -> int:
@@ -142,14 +135,10 @@ class GraphInfoV2(GraphInfo):
 class GraphInfoV3(GraphInfoV2):
     """`QnnSystemContext_GraphInfoV3_t`."""
 
+    version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_3
     graph_blob_info: bytes = b""
     start_op_index: int = 0
     end_op_index: int = 0
-
-    @property
-    def version(self) -> GraphInfoVersion:
-        """Which struct of the union is filled."""
-        return GraphInfoVersion.VERSION_3
 
     @property
     def graph_blob_info_size(self) -> int:
@@ -161,6 +150,8 @@ class GraphInfoV3(GraphInfoV2):
 class BinaryInfo(_Lent):
     """`QnnSystemContext_BinaryInfo_t`, and the members that all its versions have."""
 
+    # Which struct of the union is filled.
+    version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.UNDEFINED
     backend_id: int
     build_id: str
     core_api_version: ApiVersion
@@ -170,11 +161,6 @@ class BinaryInfo(_Lent):
     context_blob_size: int
     context_tensors: tuple[QnnTensor, ...]
     graphs: tuple[GraphInfo, ...]
-
-    @property
-    def version(self) -> BinaryInfoVersion:
-        """Which struct of the union is filled."""
-        return BinaryInfoVersion.UNDEFINED
 
     @property
     def num_context_tensors(self) -> int:
@@ -206,13 +192,9 @@ class BinaryInfo(_Lent):
 class BinaryInfoV1(BinaryInfo):
     """`QnnSystemContext_BinaryInfoV1_t`."""
 
+    version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.VERSION_1
     hw_info_blob_version: ApiVersion = ApiVersion(0, 0, 0)
     hw_info_blob: bytes = b""
-
-    @property
-    def version(self) -> BinaryInfoVersion:
-        """Which struct of the union is filled."""
-        return BinaryInfoVersion.VERSION_1
 
     @property
     def hw_info_blob_size(self) -> int:
@@ -224,26 +206,18 @@ class BinaryInfoV1(BinaryInfo):
 class BinaryInfoV2(BinaryInfoV1):
     """`QnnSystemContext_BinaryInfoV2_t`."""
 
+    version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.VERSION_2
     platform_info: object | None = None  # NULL in binaries for LPAI
-
-    @property
-    def version(self) -> BinaryInfoVersion:
-        """Which struct of the union is filled."""
-        return BinaryInfoVersion.VERSION_2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BinaryInfoV3(BinaryInfo):
     """`QnnSystemContext_BinaryInfoV3_t`."""
 
+    version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.VERSION_3
     platform_info: object | None = None  # NULL in binaries for LPAI
     context_metadata: bytes = b""
     soc_model: int = 0
-
-    @property
-    def version(self) -> BinaryInfoVersion:
-        """Which struct of the union is filled."""
-        return BinaryInfoVersion.VERSION_3
 
     @property
     def context_metadata_size(self) -> int:

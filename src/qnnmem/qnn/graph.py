@@ -1,23 +1,28 @@
 """Graphs as clients compose them and QNN's compilers see them: tensors, ops, parameters.
 
 They cross pipes as they are, but for the bytes of constants, which are the payload of a frame:
-`without_data` takes them out of a tensor, `whole_graphs` puts them back.
+`without_data` takes them out of a tensor, `whole_graphs` puts them back. `GraphDraft` is a graph
+while a client composes it, call by call, as `QnnTensor` and `QnnGraph` are used in C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NoReturn, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from qnnmem.qnn.enums import DataType, TensorType
-from qnnmem.qnn.tensor import TensorInfo
+from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
+from qnnmem.errors import UsageError
+from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
+from qnnmem.qnn.tensor import AXIS_SCALE_OFFSET, SCALE_OFFSET, Quantization, ScaleOffset, TensorInfo
+from qnnmem.text import counted, quote
 from qnnmem.wire import ByteCount, WireMessage
 
 # Types of tensors whose bytes are given with them.
 STATIC = frozenset({TensorType.STATIC, TensorType.UPDATEABLE_STATIC})
+PACKAGE = "qti.aisw"  # of the operators that every backend has
 _ALIGN = 64  # of constants, as a compiler would align them
 
 T = TypeVar("T")
@@ -129,3 +134,211 @@ def whole_graphs(
         )
         for graph in graphs
     )
+
+
+# --- A graph while a client composes it -----------------------------------------------------------
+
+Fail = Callable[[int, str, str], NoReturn]  # a code, a sentence, the call
+
+_CREATE, _ADD = "QnnTensor_createGraphTensor", "QnnGraph_addNode"
+_EXISTS, _BAD_TENSOR = 7003, 7004
+_INVALID_TENSOR, _BAD_OP, _FINALIZED = 6004, 6005, 6024
+_LARGEST = 0xFFFFFFFF
+
+
+class GraphDraft:
+    """Tensors and nodes in the order of their calls; `fail` refuses a call with a code of QNN."""
+
+    def __init__(self, name: str, fail: Fail) -> None:
+        self.name, self.calls = name, list[ComposedTensor | ComposedOp]()
+        self.is_finalized = False
+        self._fail = fail
+        self._tensors: dict[str, ComposedTensor] = {}
+        self._nodes: set[str] = set()
+
+    @property
+    def composed(self) -> ComposedGraph:
+        """The graph as it is now."""
+        tensors = tuple(one for one in self.calls if isinstance(one, ComposedTensor))
+        ops = tuple(one for one in self.calls if isinstance(one, ComposedOp))
+        return ComposedGraph(self.name, tensors, ops)
+
+    def create_tensor(
+        self,
+        name: str,
+        data_type: DataType,
+        dimensions: Sequence[int],
+        type: TensorType = TensorType.NATIVE,
+        *,
+        quantize_params: ScaleOffset | Quantization | None = None,
+        data: Any = None,
+        mem_type: TensorMemType = TensorMemType.RAW,
+        mem_handle: None = None,
+    ) -> ComposedTensor:
+        """`QnnTensor_createGraphTensor`.
+
+        `data` are the values of a static tensor. With `mem_type` MEMHANDLE an input or output is
+        meant to lie in registered memory; its handle is NULL until an execution.
+        """
+        self._check_open(_CREATE)
+        expect(name, str, "a tensor has a name")
+        shape = _dimensions(dimensions)
+        if name in self._tensors:
+            self._fail(_EXISTS, f"graph {quote(self.name)} has a tensor {quote(name)}", _CREATE)
+        kinds = (TensorType, DataType, TensorMemType)
+        type, data_type, mem_type = _enums((type, data_type, mem_type), kinds)
+        if mem_handle is not None:
+            what = f"tensor {quote(name)} is created with a handle, which belongs to an execution"
+            self._fail(_BAD_TENSOR, what, _CREATE)
+        made = ComposedTensor(
+            *(len(self._tensors) + 1, name, type, data_type, shape, _quantization(quantize_params)),
+            mem_type=mem_type,
+        )
+        made = self._with_data(made, data)
+        self._tensors[name] = made
+        self.calls.append(made)
+        return made
+
+    def add_node(
+        self,
+        package: str,
+        type: str,
+        params: Mapping[str, Any] | None,
+        inputs: Sequence[ComposedTensor],
+        outputs: Sequence[ComposedTensor],
+        *,
+        name: str = "",
+    ) -> ComposedOp:
+        """`QnnGraph_addNode`.
+
+        A parameter is a number or an array. Python's own numbers are BOOL_8, UINT_32 and FLOAT_32;
+        those of numpy have the type that they say.
+        """
+        self._check_open(_ADD)
+        for text, what in ((package, "a package"), (type, "an operator"), (name, "a node")):
+            expect(text, str, f"{what} is given by its name")
+        self._check_operator(package, type)
+        given = expect_mapping(params, "parameters are a mapping from names to values")
+        name = name or self._fresh(type)
+        if name in self._nodes:
+            self._fail(_BAD_OP, f"graph {quote(self.name)} has a node {quote(name)}", _ADD)
+        sides = [self._known(side, name) for side in (inputs, outputs)]
+        scalars: dict[str, Any] = {}
+        types: dict[str, DataType] = {}
+        arrays: dict[str, ComposedTensor] = {}
+        for one, value in given.items():
+            if getattr(value, "ndim", 0) or isinstance(value, list | tuple):
+                arrays[one] = self._array(f"{name}.{one}", value)
+            else:
+                scalars[one], types[one] = _scalar(one, value)
+        made = ComposedOp(name, package, type, sides[0], sides[1], scalars, arrays, types)
+        self._nodes.add(name)
+        self.calls.append(made)
+        return made
+
+    def _check_operator(self, package: str, type: str) -> None:
+        """Refuse an operator; a library says so itself."""
+
+    def _check_open(self, call: str) -> None:
+        if self.is_finalized:
+            self._fail(_FINALIZED, f"graph {quote(self.name)} is finalized already", call)
+
+    def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
+        """A tensor with its values, which static ones have and no others."""
+        from msgspec.structs import replace
+
+        if tensor.type not in STATIC:
+            if data is not None:
+                what = f"tensor {quote(tensor.name)} is not static, so it has no data"
+                self._fail(_BAD_TENSOR, what, _CREATE)
+            return tensor
+        if data is None:
+            self._fail(_BAD_TENSOR, f"static tensor {quote(tensor.name)} has no data", _CREATE)
+        try:
+            content = bytes(memoryview(data).cast("B")) if not isinstance(data, bytes) else data
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"the data of tensor {quote(tensor.name)} is not in one piece"
+            ) from None
+        if len(content) != tensor.nbytes:
+            need, have = counted(tensor.nbytes, "byte"), len(content)
+            what = f"static tensor {quote(tensor.name)} has {need}, its data {have:,}"
+            self._fail(_BAD_TENSOR, what, _CREATE)
+        return replace(tensor, data=content, stored_bytes=len(content))
+
+    def _known(self, tensors: Sequence[ComposedTensor], node: str) -> tuple[int, ...]:
+        listed = expect_items(tensors, ComposedTensor, "tensors of a node are those of its graph")
+        for one in listed:
+            if self._tensors.get(one.name) is not one:
+                what = f"node {quote(node)} has tensor {quote(one.name)} of another graph"
+                self._fail(_INVALID_TENSOR, what, _ADD)
+        return tuple(one.id for one in listed)
+
+    def _array(self, name: str, value: Any) -> ComposedTensor:
+        import numpy
+
+        array = numpy.asarray(value)
+        if isinstance(value, list | tuple) and array.dtype.kind == "i":
+            array = array.astype("uint32")
+        if array.dtype == "float64":
+            array = array.astype("float32")
+        kind = DataType.from_numpy(array.dtype.name)
+        shape = array.shape or (1,)
+        content = numpy.ascontiguousarray(array).tobytes()
+        return self.create_tensor(name, kind, shape, TensorType.STATIC, data=content)
+
+    def _fresh(self, type: str) -> str:
+        number = len(self._nodes)
+        while f"{type}_{number}" in self._nodes:
+            number += 1
+        return f"{type}_{number}"
+
+
+def _enums(values: Sequence[Any], kinds: Sequence[Any]) -> list[Any]:
+    made = []
+    for value, kind in zip(values, kinds, strict=True):
+        try:
+            made.append(kind(value))
+        except ValueError:
+            raise UsageError(f"{quote(value)} is not a {kind.__name__}") from None
+    return made
+
+
+def _dimensions(dimensions: Sequence[int]) -> tuple[int, ...]:
+    what = "dimensions are whole numbers"
+    found = tuple(as_whole(one, what) for one in expect_items(dimensions, object, what))
+    for size in found:
+        if not 0 <= size <= _LARGEST:
+            raise UsageError(f"{what} from 0 to {_LARGEST:,}, not {size}")
+    return found
+
+
+def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | None:
+    expect(given, (ScaleOffset, Quantization, type(None)), "quantize_params are a ScaleOffset")
+    if isinstance(given, ScaleOffset):
+        return Quantization(SCALE_OFFSET, (float(given.scale),), (int(given.offset),))
+    if given is not None and (
+        given.encoding not in (SCALE_OFFSET, AXIS_SCALE_OFFSET)
+        or len(given.scales) != len(given.offsets)
+        or not given.scales
+        or (given.axis is None) == (given.encoding == AXIS_SCALE_OFFSET)
+    ):
+        raise UsageError("a quantization has a scale and an offset, or several along an axis")
+    return given
+
+
+def _scalar(name: str, value: Any) -> tuple[int | float | bool, DataType]:
+    if isinstance(value, bool):
+        return value, DataType.BOOL_8
+    if isinstance(value, float) and not hasattr(value, "dtype"):
+        return value, DataType.FLOAT_32
+    if isinstance(value, int):
+        if not 0 <= value <= _LARGEST:
+            cure = "give a number of numpy that says its type"
+            raise UsageError(
+                f"parameter {quote(name)} is no 32-bit number without a sign", cure=cure
+            )
+        return value, DataType.UINT_32
+    if hasattr(value, "dtype"):
+        return value.item(), DataType.from_numpy(value.dtype.name)
+    raise UsageError(f"parameter {quote(name)} is a number or an array, not {quote(value)}")

@@ -61,12 +61,12 @@ def need_compiler(
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
     """Note what the file tells before a compile that may take long."""
-    from qnnmem.htp.compile.preflight import foreseen
+    from qnnmem.htp.compile.preflight import preflight_warnings
     from qnnmem.loader.onnx import other_backend_note
 
     if other := other_backend_note(path, "htp"):
         listener.note(f"note: {other}")
-    for sentence in foreseen(path, options):
+    for sentence in preflight_warnings(path, options):
         listener.note(f"warning: {sentence}")
 
 

@@ -28,7 +28,7 @@ def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
 
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import NotCompiled
-    from qnnmem.htp.binary.description import describe_context
+    from qnnmem.htp.binary.context import describe_context
     from qnnmem.htp.binary.read import read_context
     from qnnmem.loader.file_kind import KINDS, wrong_kind
     from qnnmem.report.context import render_text

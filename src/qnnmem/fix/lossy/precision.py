@@ -253,7 +253,7 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
     wanted = replace(options, precision=HtpPrecision(word), calibration=samples, seed=case.seed)
     scratch = target.with_name("scratch")
     scratch.mkdir()
-    model = ModelSource(source, source, source.parent)
+    model = ModelSource(source, source.parent)
     with Worker() as worker:
         outcome = worker.ask(quantize_request(wanted, model, scratch, target))
     if not outcome.is_done:

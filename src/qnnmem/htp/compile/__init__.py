@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from qnnmem.atomic_file import put_in_place
 from qnnmem.deadline import Deadline
@@ -18,11 +18,11 @@ from qnnmem.htp.compile.compiled import (
     CompileFailure,
     CompileOptions,
     HtpPrecision,
-    PartitionRun,
     Progress,
     can_leave_rest,
     missing_in_epcontext,
     no_progress,
+    not_compared,
     run_partition,
     say_why,
 )
@@ -52,7 +52,7 @@ from qnnmem.htp.requests import (
     Tick,
 )
 from qnnmem.htp.worker import Worker
-from qnnmem.results.footprint import MissingOutput
+from qnnmem.results.footprint import MissingOutput, PartitionCheck
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
 
@@ -73,38 +73,34 @@ __all__ = [
 _LEAST_S = 0.01  # a limit of none at all would mean none
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSource:
+class ModelSource(NamedTuple):
     """A model file for the child, and the folder of its external data."""
 
-    path: Path  # what the user named
     model: Path
     folder: Path
-    options: CompileOptions = field(default_factory=CompileOptions)
-    scratch: Path | None = None  # None: shapes are fixed already
-    deadline: Deadline | None = None
+    is_fixed: bool = False  # every shape is known
 
-    def fixed(self) -> ModelSource:
-        """The same model with every shape fixed."""
-        if self.scratch is None:
-            return self
-        from qnnmem.loader.onnx import executable
 
-        wanted = self.options
-        ends = self.deadline or Deadline.after(wanted.time_limit_s)
-        try:
-            model = executable(
-                self.path,
-                dims=wanted.dims,
-                shapes=wanted.shapes,
-                values=wanted.values,
-                time_limit_s=max(_LEAST_S, ends.left_s),
-            )
-        except OutOfTime as exc:
-            raise reading_took_too_long(exc, ends) from exc
-        target = self.scratch / "fixed.onnx"
-        target.write_bytes(model.SerializeToString(deterministic=True))
-        return ModelSource(self.path, target, self.folder)
+def fixed_source(
+    path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
+) -> ModelSource:
+    """The model with every shape fixed."""
+    from qnnmem.loader.onnx import executable
+
+    ends = deadline or Deadline.after(options.time_limit_s)
+    try:
+        model = executable(
+            path,
+            dims=options.dims,
+            shapes=options.shapes,
+            values=options.values,
+            time_limit_s=max(_LEAST_S, ends.left_s),
+        )
+    except OutOfTime as exc:
+        raise reading_took_too_long(exc, ends) from exc
+    target = scratch / "fixed.onnx"
+    target.write_bytes(model.SerializeToString(deterministic=True))
+    return ModelSource(target, path.absolute().parent, is_fixed=True)
 
 
 def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
@@ -141,10 +137,9 @@ def model_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
-    source = ModelSource(path, path, path.absolute().parent, options, scratch, deadline)
     if options.dims or options.shapes or options.values or not _is_static(path):
-        return source.fixed()
-    return source
+        return fixed_source(path, options, scratch, deadline)
+    return ModelSource(path, path.absolute().parent)
 
 
 def _is_static(path: Path) -> bool:
@@ -258,9 +253,8 @@ class _Done:
     """A compile that went well."""
 
     outcome: RequestOutcome
-    log: CompileLog
     model: Path  # what was compiled
-    run: PartitionRun | None = None  # of a model of which nodes stay on the CPU
+    run: PartitionCheck | None = None  # of a model of which nodes stay on the CPU
 
     @property
     def reply(self) -> CompileReply:
@@ -289,7 +283,7 @@ class _Job:
             return self._composed()
         source = model_source(self.path, wanted, self.scratch, self.deadline)
         if wanted.precision is not HtpPrecision.FP16:
-            quantized = self._quantized(source.fixed())
+            quantized = self._quantized(self._fixed(source))
             if isinstance(quantized, CompileFailure):
                 return quantized
             source = quantized
@@ -303,7 +297,7 @@ class _Job:
         result = self._compile(source)
         if isinstance(result, CompileFailure) and result.stage == "partition":
             try:
-                fixed = source.fixed()
+                fixed = self._fixed(source)
             except LoadError as exc:
                 # No shape makes QNN take an operator that it does not have.
                 if exc.cure and not any(has_no_builder(node.line) for node in result.unsupported):
@@ -311,6 +305,11 @@ class _Job:
                 return result
             return result if fixed is source else self._compile(fixed)
         return result
+
+    def _fixed(self, source: ModelSource) -> ModelSource:
+        if source.is_fixed:
+            return source
+        return fixed_source(self.path, self.options, self.scratch, self.deadline)
 
     def _partition_cure(self, refused: CompileFailure, source: ModelSource) -> Words:
         """Compile and run what `--partition` would give, and say what came of it."""
@@ -335,7 +334,7 @@ class _Job:
             raise UsageError(outcome.sentence)
         if not outcome.is_done:
             return self._failure("quantize", outcome)
-        return ModelSource(self.path, target, self.scratch)
+        return ModelSource(target, self.scratch, is_fixed=True)
 
     def _composed(self) -> _Done | CompileFailure:
         """Have the graphs of the file composed into the library itself."""
@@ -347,7 +346,7 @@ class _Job:
         check_read(self.path, outcome, trusted=self.options.trust)
         if not outcome.is_done:
             return self._failure("compile", outcome)
-        return _Done(outcome, parse_log(outcome.log), self.path)
+        return _Done(outcome, self.path)
 
     def _settings(self) -> HtpSettings:
         wanted = self.options
@@ -367,7 +366,7 @@ class _Job:
             left.unlink(missing_ok=True)
         strict = not wanted.partition
         request = CompileRequest(
-            source.model.absolute(), source.folder, target, self._settings(), strict
+            source.model.absolute(), source.folder, target, strict, settings=self._settings()
         )
         outcome = self._ask(request, UNSUPPORTED if strict else None)
         check_started(outcome)
@@ -375,14 +374,14 @@ class _Job:
             # Without memory the library refuses nodes that it could take.
             found = self._refused(outcome, source.model)
             return self._failure("partition" if found.nodes else "compile", outcome, found)
-        done = _Done(outcome, parse_log(outcome.log), source.model)
+        done = _Done(outcome, source.model)
         is_split = wanted.partition and done.reply.on_cpu
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
         """Run a partitioned model; one that cannot run is no result."""
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
-            several = PartitionRun(unknown="ONNX Runtime wrote several binaries, this is the first")
+            several = not_compared("ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)
         self.progress(f"running what {self.path.name} became beside the CPU")
         ran = run_partition(
@@ -474,7 +473,7 @@ class _Job:
         """Read the binary back and put it where it belongs."""
         from qnnmem.htp.binary.read import read_context
 
-        reply = done.reply
+        reply, log = done.reply, parse_log(done.outcome.log)
         made = reply.binaries[0]
         context = read_context(made)
         epcontext = None if reply.epcontext is None else reply.epcontext.read_bytes()
@@ -488,7 +487,7 @@ class _Job:
             options=self.options,
             library=self.worker.library.name,
             context=context,
-            log=done.log,
+            log=log,
             outcome=done.outcome,
             epcontext=epcontext,
             binary_name=made.name,
@@ -496,7 +495,7 @@ class _Job:
             on_cpu=named(reply.on_cpu, refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,
             binary=binary,
-            notes=tuple(_notes(self.options, done.log, len(reply.binaries))),
+            notes=tuple(_notes(self.options, log, len(reply.binaries))),
             missing_outputs=missing,
             model_outputs=outputs,
             run=done.run,

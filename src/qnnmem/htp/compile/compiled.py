@@ -43,37 +43,23 @@ _MOST_S = 60.0  # HTP is emulated here, which takes minutes for a large model
 _RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU failed as well
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRun:
-    """Whether a partitioned model ran, and how far its outputs are from the CPU's."""
+def compared(difference: float, output: str) -> PartitionCheck:
+    """The result of a run: the output with the largest difference, as a share of its values."""
+    share = f"{difference:.2%}" if difference < 1 else "100% and more"
+    if difference <= TOLERANCE:
+        what = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
+        return PartitionCheck(True, difference, what)
+    what = (
+        f"not verified: ran in ONNX Runtime, and output {quote(output)} is {share} off "
+        f"the model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+    )
+    return PartitionCheck(False, difference, what)
 
-    difference: float | None = None  # as a share of the largest value of its output
-    output: str = ""  # with the largest difference
-    unknown: str = ""  # why nothing is known
 
-    @property
-    def is_verified(self) -> bool:
-        """Whether all outputs are those of the CPU."""
-        return self.difference is not None and self.difference <= TOLERANCE
-
-    @property
-    def sentence(self) -> str:
-        """Whether the EPContext model was seen to give the results of the CPU."""
-        if self.difference is None:
-            why = self.unknown
-            return f"not verified: the EPContext model was not compared with the CPU: {why}"
-        share = f"{self.difference:.2%}" if self.difference < 1 else "100% and more"
-        if self.is_verified:
-            return f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
-        return (
-            f"not verified: ran in ONNX Runtime, and output {quote(self.output)} is {share} off "
-            f"the model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
-        )
-
-    @property
-    def check(self) -> PartitionCheck:
-        """The same as a part of a result."""
-        return PartitionCheck(self.is_verified, self.difference, self.sentence)
+def not_compared(why: str) -> PartitionCheck:
+    """The result without a run."""
+    what = f"not verified: the EPContext model was not compared with the CPU: {why}"
+    return PartitionCheck(False, None, what)
 
 
 def run_partition(
@@ -84,27 +70,27 @@ def run_partition(
     folder: Path,
     epcontext: Path,
     deadline: Deadline,
-) -> PartitionRun | RequestOutcome:
+) -> PartitionCheck | RequestOutcome:
     """Run both models once with random inputs; gives the outcome where only HTP fails."""
     if worker.library.command:
-        return PartitionRun(unknown="the library is on another machine")
+        return not_compared("the library is on another machine")
     limit = min(_MOST_S, deadline.left_s)
     quiet = msgspec.structs.replace(settings, log="error")
-    request = CompareRequest(model.absolute(), folder, epcontext, quiet)
+    request = CompareRequest(model.absolute(), folder, epcontext, settings=quiet)
     outcome = worker.ask(request, time_limit_s=limit)
     if outcome.kind == "refused" and outcome.stage in _RAN_AND_FAILED:
         return outcome
     if not outcome.is_done:
-        return PartitionRun(unknown=outcome.sentence)
+        return not_compared(outcome.sentence)
     return farthest(outcome.result(CompareReply).outputs)
 
 
-def farthest(outputs: Sequence[CpuDifference]) -> PartitionRun:
+def farthest(outputs: Sequence[CpuDifference]) -> PartitionCheck:
     """The output that differs most."""
     shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
-        return PartitionRun(unknown="random inputs gave no numbers to compare")
-    return PartitionRun(*max(shares))
+        return not_compared("random inputs gave no numbers to compare")
+    return compared(*max(shares))
 
 
 _EPCONTEXT = "EPContext"
@@ -223,7 +209,7 @@ class Compiled:
     notes: tuple[str, ...] = ()
     missing_outputs: tuple[MissingOutput, ...] = ()  # of the model, not in the binary
     model_outputs: int = 0  # how many the model has, where some are missing
-    run: PartitionRun | None = None  # where nodes stay on the CPU
+    run: PartitionCheck | None = None  # where nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)

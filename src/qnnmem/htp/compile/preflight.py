@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, FreeDimensions, LoadError, UsageError
-from qnnmem.htp.compile import check_composed, check_options, is_composed, model_source
+from qnnmem.htp.compile import (
+    check_composed,
+    check_options,
+    fixed_source,
+    is_composed,
+    model_source,
+)
 from qnnmem.htp.compile.compiled import CompileOptions, HtpPrecision
 from qnnmem.ir import Model
 from qnnmem.loader.onnx.graph import attribute, bodies, integer, is_op
@@ -311,7 +317,7 @@ _SHAPING_S = 60.0  # for shapes inside a model: a warning is not worth more
 _SEEN = "a GRU of 64 units took 5 s for 200 steps and 24 s for 400"
 
 
-def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
+def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
     """Warnings about a model, each with its numbers; none for a file that cannot be read."""
     if options.trust or is_composed(
         path
@@ -416,10 +422,8 @@ def _known_sizes(path: Path, options: CompileOptions) -> Facts:
 def _check_readable(path: Path, options: CompileOptions) -> None:
     """What a compile does before the library is asked."""
     with tempfile.TemporaryDirectory(".qnnmem") as folder:
-        scratch = Path(folder)
-        source = model_source(path, options, scratch)
-        if options.precision is not HtpPrecision.FP16:
-            source.fixed()
+        is_float = options.precision is HtpPrecision.FP16
+        (model_source if is_float else fixed_source)(path, options, Path(folder))
 
 
 def _check_samples(place: Path, model: Model) -> None:

@@ -26,7 +26,6 @@ from qnnmem.htp.requests import (
     CompileRequest,
     ComposeRequest,
     Ended,
-    ExecuteRequest,
     LibraryRefusal,
     ListenRequest,
     LoadRequest,
@@ -41,7 +40,7 @@ from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.wire import WireMessage, encode, read_frame, write_frame
 
 _MAX_REASON = 2000
-_BY_ONNXRUNTIME = (CompileRequest, CompareRequest, ExecuteRequest, ListenRequest, QuantizeRequest)
+_BY_ONNXRUNTIME = (CompileRequest, CompareRequest, ListenRequest, QuantizeRequest)
 
 
 def main() -> int:
@@ -152,8 +151,6 @@ def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
             return partial(session.compile_model, folder, request)
         case CompareRequest():
             return partial(session.compare, folder, request)
-        case ExecuteRequest():
-            return partial(session.execute, folder, request)
         case WaitRequest():
             return _wait
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.library import ERROR, INFO, VERBOSE, opened_device, say
+from qnnmem.htp.native.library import ERROR, INFO, VERBOSE, check, opened_device, say
 from qnnmem.htp.requests import CompileReply, ComposeRequest, HtpSettings
-from qnnmem.loader.dlc.model_library import compose_library
+from qnnmem.loader.dlc.recorder import compose_library
 from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     SYSTEM_CALLS,
@@ -62,7 +62,11 @@ def compose(folder: Path, request: ComposeRequest) -> CompileReply:
     opened = opened_device(folder, settings.soc, _LEVELS[settings.log])
     with opened as (calls, backend, device), ExitStack() as kept:
         context = c_void_p()
-        _check(calls["context_create"](backend, device, None, byref(context)), "context_create")
+        check(
+            calls["context_create"](backend, device, None, byref(context)),
+            "context_create",
+            "compile",
+        )
         kept.callback(calls["context_free"], context, None)
         table = ComposeTable(folder, settings, calls)
         started = time.perf_counter()
@@ -78,7 +82,7 @@ def compose(folder: Path, request: ComposeRequest) -> CompileReply:
             raise Refused("read", "holds no graph")
         say("composed")
         for graph in table.graphs:
-            _check(calls["graph_finalize"](graph.handle, None, None), "graph_finalize")
+            check(calls["graph_finalize"](graph.handle, None, None), "graph_finalize", "compile")
         request.output.write_bytes(_binary(calls, context))
         say("binary written")
     return CompileReply(
@@ -119,10 +123,12 @@ def _compose_library(model: Path, table: ComposeTable, backend: Any, context: An
 
 def _binary(calls: dict[str, Any], context: Any) -> bytes:
     size, written = c_uint64(), c_uint64()
-    _check(calls["context_get_binary_size"](context, byref(size)), "context_get_binary_size")
+    check(
+        calls["context_get_binary_size"](context, byref(size)), "context_get_binary_size", "compile"
+    )
     room = ctypes.create_string_buffer(size.value)
     code = calls["context_get_binary"](context, room, size.value, byref(written))
-    _check(code, "context_get_binary")
+    check(code, "context_get_binary", "compile")
     return bytes(memoryview(room)[: written.value])
 
 
@@ -228,12 +234,6 @@ class ComposeTable:
     def _refuse(self, sentence: str, code: int) -> None:
         if self._refusal is None:
             self._refusal = Refused("compose", sentence, code or None)
-
-
-def _check(handle: int, call: str) -> None:
-    code = handle & _CODE
-    if code:
-        raise Refused("compile", f"libQnnHtp answered {call} with code {code}", code)
 
 
 class LibraryCalls:

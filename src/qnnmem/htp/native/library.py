@@ -22,7 +22,6 @@ from qnnmem.htp.requests import (
     DeregisterCall,
     ExecuteCall,
     FreeCall,
-    LoadedBinary,
     LoadReply,
     LoadRequest,
     RegisterCall,
@@ -61,7 +60,7 @@ def versions(folder: Path) -> VersionsReply:
     interface = _interface(folder)
     calls = bind(interface.table, BACKEND_CALLS)
     build = c_char_p()
-    _check(calls["backend_get_build_id"](byref(build)), "backend_get_build_id")
+    check(calls["backend_get_build_id"](byref(build)), "backend_get_build_id")
     return VersionsReply(
         (interface.name or b"").decode("utf-8", "replace"),
         interface.backend_id,
@@ -76,7 +75,7 @@ def load(folder: Path, request: LoadRequest) -> LoadReply:
 
     Those refused stay out and the rest goes on, as an application would see it.
     """
-    found = []
+    codes = []
     with opened_device(folder, request.soc) as (calls, backend, device), ExitStack() as kept:
         for number, path in enumerate(request.binaries):
             say(f"loading binary {number}")
@@ -85,11 +84,11 @@ def load(folder: Path, request: LoadRequest) -> LoadReply:
             code = _CODE & calls["context_create_from_binary"](
                 backend, device, None, address, size, byref(context), None
             )
-            found.append(LoadedBinary(code, size))
+            codes.append(code)
             if code == 0:
                 kept.callback(calls["context_free"], context, None)
         say("freeing")
-    return LoadReply(found)
+    return LoadReply(codes)
 
 
 @contextmanager
@@ -101,14 +100,14 @@ def opened_device(
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())
     with ExitStack() as made:
-        _check(calls["log_create"](callback, level, byref(log)), "log_create")
+        check(calls["log_create"](callback, level, byref(log)), "log_create")
         made.callback(calls["log_free"], log)
-        _check(calls["backend_create"](log, None, byref(backend)), "backend_create")
+        check(calls["backend_create"](log, None, byref(backend)), "backend_create")
         made.callback(calls["backend_free"], backend)
         custom = CConfig(0, soc)
         outer = CConfig(0, ctypes.addressof(custom))
         listed = (c_uint64 * 2)(ctypes.addressof(outer), 0)
-        _check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
+        check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
         made.callback(calls["device_free"], device)
         yield calls, backend, device
 
@@ -134,10 +133,10 @@ def _interface(folder: Path) -> Any:
     return first_provider(library, "QnnInterface_getProviders", BackendInterface)
 
 
-def _check(handle: int, call: str, library: str = "libQnnHtp") -> None:
+def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp") -> None:
+    """Raise Refused unless a call went well."""
     code = handle & _CODE
     if code:
-        stage = "load" if library == "libQnnHtp" else "read"
         raise Refused(stage, f"{library} answered {call} with code {code}", code)
 
 
@@ -184,9 +183,9 @@ def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
     handle, info = c_void_p(), ctypes.POINTER(CBinaryInfo)()
-    _check(calls["context_create"](byref(handle)), "context_create", "libQnnSystem")
+    check(calls["context_create"](byref(handle)), "context_create", "read", "libQnnSystem")
     try:
-        _check(
+        check(
             calls["context_get_metadata"](handle, address, size, byref(info)),
             "get_metadata",
             "libQnnSystem",

@@ -20,15 +20,12 @@ from qnnmem.htp.requests import (
     CompileReply,
     CompileRequest,
     CpuDifference,
-    ExecuteReply,
-    ExecuteRequest,
     HtpSettings,
     ListenReply,
     ListenRequest,
     Node,
     QuantizeReply,
     QuantizeRequest,
-    RawOutput,
 )
 from qnnmem.loader.dlc.recorder import (
     ADD_NODE,
@@ -86,37 +83,13 @@ def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
     return CompileReply(binaries, epcontext, on_cpu, on_htp, seconds)
 
 
-def execute(folder: Path, request: ExecuteRequest) -> ExecuteReply:
-    """Run an EPContext model with raw input files; outputs are written as raw files."""
-    import numpy
-
-    settings = session_options(folder, request.settings)
-    session = _session_at(request.model, settings)
-    _quiet()
-    feeds = {}
-    for item in session.get_inputs():
-        blob = request.inputs[item.name].read_bytes()
-        feeds[item.name] = numpy.frombuffer(blob, _NUMPY[item.type]).reshape(item.shape)
-    seconds, outputs = [], []
-    for _ in range(request.runs):
-        started = time.perf_counter()
-        outputs = session.run(None, feeds)
-        seconds.append(time.perf_counter() - started)
-    described = []
-    for number, (item, value) in enumerate(zip(session.get_outputs(), outputs, strict=True)):
-        path = request.output / f"{number}.raw"
-        path.write_bytes(value.tobytes())
-        described.append(RawOutput(item.name, value.dtype.name, value.shape, path))
-    return ExecuteReply(described, seconds)
-
-
 def compare(folder: Path, request: CompareRequest) -> CompareReply:
     """Run a model on the CPU and its EPContext model; give the largest difference of each output.
 
     Refused at stage `sample` where the CPU cannot run it either, at `run` where only HTP cannot.
     """
     onnxruntime = import_onnxruntime()
-    both = _session_at(request.epcontext, session_options(folder, request.settings))
+    both = session_at(request.epcontext, session_options(folder, request.settings))
     _quiet()
     plain = onnxruntime.SessionOptions()
     plain.intra_op_num_threads = 1
@@ -210,7 +183,7 @@ def session_of(model: Path, folder: Path, settings: Any) -> Any:
     return _guarded(lambda: onnxruntime.InferenceSession(blob, settings, enable_fallback=0))
 
 
-def _session_at(model: Path, settings: Any) -> Any:
+def session_at(model: Path, settings: Any) -> Any:
     """A session from a path: an EPContext model names its binary relative to itself."""
     onnxruntime = import_onnxruntime()
     return _guarded(lambda: onnxruntime.InferenceSession(str(model), settings, enable_fallback=0))

@@ -59,8 +59,7 @@ from qnnmem.htp.requests import ComposeRequest, HtpSettings, RequestOutcome
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.graph import CallFile, ComposedOp, recorded_calls
-from qnnmem.qnn.graph_draft import GraphDraft
+from qnnmem.qnn.graph import CallFile, ComposedOp, GraphDraft, recorded_calls
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import Inference, IoMode

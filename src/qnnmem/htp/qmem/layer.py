@@ -14,7 +14,6 @@ from qnnmem.deadline import Deadline, not_in_time
 from qnnmem.errors import CannotTell
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
-from qnnmem.htp.remote.files import SharedPlace
 from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import TensorMemType
@@ -25,17 +24,7 @@ from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-
-class IoPlace(MappedBytes):
-    """Where a graph reads or writes a tensor."""
-
-    @property
-    def extent(self) -> Extent:
-        """Its bytes in the file."""
-        return Extent(self.offset, self.offset + self.view.nbytes, self.file)
-
-
-Places = Mapping[str, IoPlace]
+Places = Mapping[str, MappedBytes]  # where a graph reads or writes its tensors
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
@@ -176,28 +165,35 @@ class IoLayer:
         given: Given,
         client: Mapping[str, memoryview],
         held: ExitStack,
-    ) -> IoPlace:
+    ) -> MappedBytes:
         """Return where the graph reads or writes: the handle's memory or the internal buffer."""
         handle = given[tensor.name]
         if isinstance(handle, MemHandle):
-            return IoPlace(handle.fd, handle.file, handle.offset, client[tensor.name])
+            return MappedBytes(handle.fd, handle.file, handle.offset, client[tensor.name])
         buffer = self._reserve(tensor)
-        return IoPlace(buffer.fd, buffer.file, 0, held.enter_context(buffer.view[: tensor.nbytes]))
+        view = held.enter_context(buffer.view[: tensor.nbytes])
+        return MappedBytes(buffer.fd, buffer.file, 0, view)
 
     def _check_overlap(self, used: Places, filled: Places) -> None:
         """Report outputs that overlap other tensors, unless the compiler allows it."""
-        places = [(name, place, False) for name, place in used.items()]
-        places += [(name, place, True) for name, place in filled.items()]
-        for number, (name, place, is_output) in enumerate(places):
+        places = [(name, _extent(place), False) for name, place in used.items()]
+        places += [(name, _extent(place), True) for name, place in filled.items()]
+        for number, (name, extent, is_output) in enumerate(places):
             for other, lower, is_other_output in places[:number]:
                 allowed = self._graph.safe_share_io and is_output != is_other_output
-                if is_output and not allowed and (shared := place.extent.overlap(lower.extent)):
-                    what = f"output {quote(name)} shares {shared:,} bytes of fd {place.fd} with "
+                if is_output and not allowed and (shared := extent.overlap(lower)):
+                    fd = filled[name].fd
+                    what = f"output {quote(name)} shares {shared:,} bytes of fd {fd} with "
                     what += f"{quote(other)}"
                     self._registry.note(finding("Q11", what, _EXECUTE))
 
     def _refuse(self, rule: str, sentence: str, source: str = "") -> NoReturn:
         self._registry.fail(6004, finding(rule, sentence, _EXECUTE, source=source))
+
+
+def _extent(place: MappedBytes) -> Extent:
+    """Return its bytes in the file."""
+    return Extent(place.offset, place.offset + place.view.nbytes, place.file)
 
 
 def _copy(source: memoryview, target: memoryview) -> int:
@@ -245,7 +241,7 @@ class LibraryGraph:
     def __call__(self, inputs: Places, outputs: Places) -> None:
         """Run once; the outputs are in their places then."""
         tensors: dict[int, CallTensor] = {}
-        shared: list[SharedPlace] = []
+        shared: list[MappedBytes] = []
         for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
             for tensor in side:
                 # For x86 there is only raw memory.

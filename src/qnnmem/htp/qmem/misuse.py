@@ -356,7 +356,7 @@ def try_misuses(
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
         say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
-        code, finding = _ours(path, graph.name, make)
+        code, finding = contract_answer(path, graph.name, make)
         answer = None
         if worker is not None and soc_id is not None:
             answer = _asked(path, calls(graph), soc_id, worker, ends)
@@ -385,7 +385,8 @@ def obstacle_to_misuse(graph: HtpGraph) -> str:
     return "" if graph.inputs and graph.outputs else "has no input or no output"
 
 
-def _ours(path: Path, name: str, make: Callable[[_Stage], None]) -> tuple[int, Finding]:
+def contract_answer(path: Path, name: str, make: Callable[[_Stage], None]) -> tuple[int, Finding]:
+    """Return the code and the finding of a mistake under the emulated contract."""
     with _backend() as backend:
         stage = _Stage(backend, path, name)
         try:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -21,9 +21,8 @@ from qnnmem.deadline import Deadline
 from qnnmem.errors import NoCompiler, OutputError, UsageError, WorkerError, WorkerLost
 from qnnmem.htp.installed import Command, Library, show_command
 from qnnmem.htp.log import LogLine
-from qnnmem.htp.remote.files import Parcel, SharedPlace, pack, with_paths
+from qnnmem.htp.remote.files import Parcel, pack, with_paths
 from qnnmem.htp.remote.messages import (
-    BEAT_S,
     CLIENT_LINE,
     MAX_FILES,
     MAX_NOISE,
@@ -40,6 +39,7 @@ from qnnmem.htp.remote.messages import (
     Have,
     Hello,
     Missing,
+    PipeEnd,
     RemoteOutcome,
     RemoteProgress,
     ResultFile,
@@ -57,19 +57,19 @@ from qnnmem.htp.requests import (
     Tick,
     Watch,
 )
+from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.struct_types import ready
 from qnnmem.text import printable
 from qnnmem.version import __version__
-from qnnmem.wire import Frame, WireMessage, decode, encode, read_raw, write_frame
+from qnnmem.wire import Frame, WireMessage, decode, write_frame
 
-_BEAT = encode(Beat())
 _TAIL = 8 << 10  # bytes of what a command says on standard error
 _SHOWN = 300
 _GOODBYE_S = 3.0  # for the worker to leave by itself, which ends containers and logins, too
 _QUEUED = 16  # frames
 
 
-class Connection:
+class Connection(PipeEnd):
     """A worker that a command started, spoken to in frames; it ends when this is closed.
 
     Whatever goes wrong with it is a WorkerLost, whose sentence ends with what the command said.
@@ -78,10 +78,8 @@ class Connection:
     def __init__(
         self, command: Command, start_s: float = START_S, silence_s: float = SILENCE_S
     ) -> None:
-        self.command, self._silence_s = command, silence_s
-        self._writing, self._closing = threading.Lock(), threading.Event()
-        self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(_QUEUED)
-        self._heard, self._waits, self._greeted = time.monotonic(), False, False
+        super().__init__(_QUEUED, silence_s)
+        self.command, self._greeted = command, False
         self._noise = self._said = b""
         self._why = ""  # it was ended, or cannot be understood
         self._process = _start(command)
@@ -106,7 +104,7 @@ class Connection:
     def is_alive(self) -> bool:
         """Whether it can take a request."""
         reads = self._threads[0].is_alive()
-        return reads and not self._closing.is_set() and self._process.poll() is None
+        return reads and not self._over.is_set() and self._process.poll() is None
 
     def send(self, message: WireMessage, payload: bytes | memoryview = b"") -> None:
         """Send one frame."""
@@ -154,7 +152,7 @@ class Connection:
 
     def close(self, wait_s: float = _GOODBYE_S) -> None:
         """End it: first by closing the pipe, then by force."""
-        self._closing.set()
+        self._over.set()
         if self._writing.acquire(timeout=0.5):
             with suppress(OSError, ValueError):
                 if self._process.stdin is not None:
@@ -197,7 +195,7 @@ class Connection:
         if hello.missing:
             what = f"{show_command(self.command)} has no library: {printable(hello.missing[:500])}"
             raise NoCompiler(f"the HTP worker {what}")
-        beats = threading.Thread(target=self._beat, daemon=True)
+        beats = threading.Thread(target=self._send_beats, daemon=True)
         beats.start()
         self._threads.append(beats)
         self._greeted = True
@@ -236,12 +234,8 @@ class Connection:
         stream: BinaryIO = self._process.stdout  # type: ignore[assignment]  # it is a pipe
         try:
             if self._find_greeting(stream):
-                while (frame := read_raw(stream, MAX_REPLY)) is not None:
-                    self._heard = time.monotonic()
-                    if frame[0] != _BEAT:
-                        self._waits = True
-                        self._frames.put(frame)
-                        self._waits, self._heard = False, time.monotonic()
+                for _ in self._queue_frames(stream, MAX_REPLY):
+                    pass
         except (OSError, ValueError):
             self._why = self._why or "sends what cannot be understood"
         finally:
@@ -277,26 +271,18 @@ class Connection:
             while chunk := os.read(descriptor, _TAIL):
                 self._said = (self._said + chunk)[-_TAIL:]
 
-    def _beat(self) -> None:
-        """Let the worker know that somebody is here."""
+    def _send_beats(self) -> None:
         with suppress(WorkerLost):
-            while not self._closing.wait(BEAT_S):
-                self.send(Beat())
+            self._beat(self.send)
 
     def _watch(self) -> None:
         """End a worker that is not heard any more: a network may be cut without a word."""
-        pause = min(1.0, self._silence_s / 4)
-        while not self._closing.wait(pause):
-            # Twice, because after a pause of this machine the beats are still being read.
-            if self._is_silent() and not self._closing.wait(2 * pause) and self._is_silent():
-                self._why = self._why or f"was silent for {self._silence_s:g} s"
-                kill_group(self._process)
-                return
+        if self._falls_silent():
+            self._why = self._why or f"was silent for {self._silence_s:g} s"
+            kill_group(self._process)
 
     def _is_silent(self) -> bool:
-        if self._waits or not self._greeted:  # the start has a limit of its own
-            return False
-        return time.monotonic() - self._heard > self._silence_s
+        return self._greeted and super()._is_silent()  # the start has a limit of its own
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
@@ -365,14 +351,6 @@ _PAUSE_S = 0.2  # between two signs of life while files are sent
 Keep = Callable[[bytes], None]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """What ends a request beside its deadline."""
-
-    memory: int | None
-    stop_at: bytes | None
-
-
 class RemoteLibrary:
     """Asks through a connection, and makes a new one when that is lost."""
 
@@ -399,9 +377,10 @@ class RemoteLibrary:
     def ask(
         self,
         request: AnyRequest,
-        places: Sequence[SharedPlace],
+        places: Sequence[MappedBytes],
         watch: Watch,
-        limits: RequestLimits,
+        memory_limit: int | None,
+        stop_at: bytes | None,
         keep: Keep | None,
     ) -> RequestOutcome:
         """Have a request served; `keep` gets the whole log where the caller wants it."""
@@ -415,8 +394,8 @@ class RemoteLibrary:
                 Ask(
                     parcel.request,
                     min(watch.deadline.limit_s, connection.hello.time_limit_s),
-                    limits.memory,
-                    None if limits.stop_at is None else limits.stop_at.decode(),
+                    memory_limit,
+                    None if stop_at is None else stop_at.decode(),
                     keep is not None,
                 )
             )

@@ -7,16 +7,18 @@ them once with the task, and keeps them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Executor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from qnnmem.cache import NOWHERE, cache_folder
 from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
+from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.remote.files import FileStore, IncomingFile, RequestFolder, pack, unpack
 from qnnmem.htp.requests import CompileRequest, HtpSettings
+from qnnmem.htp.worker import Worker
 from qnnmem.text import sentence
 from qnnmem.wire import decode, encode
 
@@ -25,7 +27,7 @@ CACHE_BYTES = 8 << 30  # that a worker keeps
 _LOOK_S = 5.0
 
 Answer = dict[str, Any]
-Task = Callable[..., Answer]  # the model and contents of files go first
+T = TypeVar("T")
 
 
 class SentModel(NamedTuple):
@@ -40,7 +42,8 @@ class ClusterModel:
 
     def __init__(self, path: Path, executor: Executor, answers: Callable[[], bool]) -> None:
         whole = path.absolute()
-        self._parcel = pack(CompileRequest(whole, whole.parent, Path("model.onnx"), HtpSettings(0)))
+        output, unused = Path("model.onnx"), HtpSettings(0)
+        self._parcel = pack(CompileRequest(whole, whole.parent, output, settings=unused))
         size = sum(file.name.size for file in self._parcel.files.values())
         if size > MOST_SENT:
             raise UsageError(f"{path} has {size:,} bytes, a cluster is sent {MOST_SENT:,} at most")
@@ -48,19 +51,27 @@ class ClusterModel:
         self._sent = SentModel(encode(self._parcel.request), sizes)
         self._path, self._executor, self._answers = path, executor, answers
 
-    def ask(self, task: Task, *wish: object) -> Answer:
-        """What a task gives for the model, wherever it is done; paths in it are those of here."""
-        answer = self._once(task, {}, wish)
+    def ask(self, kind: type[T], task: Callable[..., T], *wish: object) -> T:
+        """The value of a task, wherever it is done; paths in it are those of here.
+
+        The task is given a worker, the model and what is wished.
+        """
+        answer = self._once({}, task, wish)
         while "missing" in answer:
             files = (self._parcel.files[digest] for digest in answer["missing"])
-            answer = self._once(task, {f.name.sha256: b"".join(f.parts()) for f in files}, wish)
+            answer = self._once({f.name.sha256: b"".join(f.parts()) for f in files}, task, wish)
         if "error" in answer:
             raise WorkerError(f"a worker of the cluster cannot compile: {answer['error']}")
-        here: Answer = _renamed(answer, str(answer["model"]), str(self._path))
-        return here
+        value = _renamed(answer["value"], str(answer["model"]), str(self._path))
+        found = from_kept(kind, value)
+        if found is None:
+            raise not_understood()
+        return found
 
-    def _once(self, task: Task, contents: Mapping[str, bytes], wish: tuple[object, ...]) -> Answer:
-        job: Future[Answer] = self._executor.submit(task, self._sent, contents, *wish)
+    def _once(
+        self, contents: Mapping[str, bytes], task: Callable[..., object], wish: tuple[object, ...]
+    ) -> Answer:
+        job = self._executor.submit(run_there, self._sent, contents, task, *wish)
         while True:
             try:
                 return job.result(_LOOK_S)
@@ -73,6 +84,11 @@ class ClusterModel:
                 raise WorkerError(f"a worker of the cluster was lost: {sentence(exc)}") from exc
 
 
+def not_understood() -> WorkerError:
+    """The error for an answer of another kind."""
+    return WorkerError("a worker of the cluster sends what cannot be understood")
+
+
 def _renamed(value: Any, there: str, here: str) -> Any:
     """An answer in which the model has the name that it has here."""
     if isinstance(value, str):
@@ -82,6 +98,21 @@ def _renamed(value: Any, there: str, here: str) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_renamed(one, there, here) for one in value)
     return value
+
+
+def run_there(
+    sent: SentModel, contents: Mapping[str, bytes], task: Callable[..., object], *wish: object
+) -> Answer:
+    """On a worker of a cluster: do a task with the library that is there."""
+    with model_there(sent, contents) as model:
+        if isinstance(model, list):
+            return {"missing": model}
+        try:
+            worker = Worker(warm=True)
+        except QnnMemError as exc:
+            return {"error": str(exc)}
+        with worker:
+            return {"value": to_kept(task(worker, model, *wish)), "model": str(model)}
 
 
 @contextmanager

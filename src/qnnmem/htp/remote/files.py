@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -49,6 +49,7 @@ from qnnmem.htp.requests import (
     Reply,
     SystemInfoRequest,
 )
+from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.text import sentence
 from qnnmem.units import format_size
 
@@ -189,29 +190,10 @@ _NOWHERE = Path()
 Q = TypeVar("Q", bound=LibraryRequest)
 
 
-class SharedPlace(Protocol):
-    """Memory that an application shares with a graph."""
-
-    @property
-    def fd(self) -> int:
-        """Its file."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Its place in that."""
-        ...
-
-    @property
-    def view(self) -> memoryview:
-        """Its bytes."""
-        ...
-
-
 def with_shared(
     request: Q,
-    places: Sequence[SharedPlace],
-    change: Callable[[CallTensor, SharedPlace], CallTensor],
+    places: Sequence[MappedBytes],
+    change: Callable[[CallTensor, MappedBytes], CallTensor],
 ) -> Q:
     """A request in which every tensor with shared memory is changed."""
     if not isinstance(request, CallsRequest):
@@ -261,7 +243,7 @@ class Parcel:
 
     request: RemoteRequest
     files: dict[str, PackedFile] = field(default_factory=dict)
-    shared: list[SharedPlace] = field(default_factory=list)
+    shared: list[MappedBytes] = field(default_factory=list)
     output: Path | None = None  # where results go
 
     def add(self, path: Path) -> Path:
@@ -273,7 +255,7 @@ class Parcel:
         self.files.setdefault(digest, PackedFile(FileName(digest, size), path))
         return Path(digest)
 
-    def share(self, tensor: CallTensor, place: SharedPlace) -> CallTensor:
+    def share(self, tensor: CallTensor, place: MappedBytes) -> CallTensor:
         """Take along what is in shared memory now; what comes back is written there."""
         view = place.view.cast("B")
         digest, size = digest_of(io.BytesIO(view))
@@ -301,7 +283,7 @@ def _digest(path: Path) -> tuple[str, int]:
     return _KNOWN[key], state.st_size
 
 
-def pack(request: RemoteRequest, places: Sequence[SharedPlace] = ()) -> Parcel:
+def pack(request: RemoteRequest, places: Sequence[MappedBytes] = ()) -> Parcel:
     """A request as it is sent: paths become contents, results are named, shared memory is read."""
     parcel = Parcel(request)
     changes: dict[str, Any] = {}

@@ -16,7 +16,10 @@ nothing for a minute knows that the other is gone, whatever the network says.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -26,7 +29,15 @@ from msgspec import Meta, Struct
 from qnnmem.htp.requests import RemoteRequest, RequestOutcome
 from qnnmem.text import quote
 from qnnmem.version import __version__
-from qnnmem.wire import LENGTHS, ByteCount, Digest, WireMessage
+from qnnmem.wire import (
+    LENGTHS,
+    ByteCount,
+    Digest,
+    Readable,
+    WireMessage,
+    encode,
+    read_raw,
+)
 
 PROTOCOL = 2
 CLIENT_LINE = b"\nqnnmem-htp-client\n"
@@ -159,6 +170,46 @@ FromClient = Beat | Have | SendFile | FilePart | Ask
 FromWorker = (
     Beat | Missing | Stored | RemoteProgress | ResultFile | FilePart | RemoteOutcome | WorkerRefusal
 )
+
+
+_BEAT = encode(Beat())
+
+
+class PipeEnd:
+    """One end of the pipe: the frames that came, beats, and whether the other end is heard."""
+
+    def __init__(self, queued: int, silence_s: float = SILENCE_S) -> None:
+        self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(queued)
+        self._writing, self._over = threading.Lock(), threading.Event()
+        self._silence_s, self._heard = silence_s, time.monotonic()
+        self._waits = False  # the reader, for room in the queue
+
+    def _queue_frames(self, stream: Readable, most: int) -> Iterator[None]:
+        """Queue what the other end sends until its end; stop before each frame that is no beat."""
+        while (frame := read_raw(stream, most)) is not None:
+            self._heard = time.monotonic()
+            if frame[0] != _BEAT:
+                yield
+                self._waits = True
+                self._frames.put(frame)
+                self._waits, self._heard = False, time.monotonic()
+
+    def _beat(self, send: Callable[[WireMessage], None]) -> None:
+        """Let the other end know that somebody is here."""
+        while not self._over.wait(BEAT_S):
+            send(Beat())
+
+    def _falls_silent(self) -> bool:
+        """Wait until the other end is not heard any more; False when this end is over first."""
+        pause = min(1.0, self._silence_s / 4)
+        while not self._over.wait(pause):
+            # Twice, because after a pause of this machine the beats are still being read.
+            if self._is_silent() and not self._over.wait(2 * pause) and self._is_silent():
+                return True
+        return False
+
+    def _is_silent(self) -> bool:
+        return not self._waits and time.monotonic() - self._heard > self._silence_s
 
 
 def digest_of(stream: BinaryIO) -> tuple[str, int]:

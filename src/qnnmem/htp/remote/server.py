@@ -31,19 +31,17 @@ from qnnmem.htp.remote.files import (
     with_paths,
 )
 from qnnmem.htp.remote.messages import (
-    BEAT_S,
     CLIENT_LINE,
     MAX_REQUEST,
     PROTOCOL,
-    SILENCE_S,
     WORKER_LINE,
     Ask,
-    Beat,
     FilePart,
     FromClient,
     Have,
     Hello,
     Missing,
+    PipeEnd,
     RemoteOutcome,
     RemoteProgress,
     ResultFile,
@@ -59,9 +57,8 @@ from qnnmem.htp.worker import Worker, default_memory_limit
 from qnnmem.temporary_folder import remove_abandoned_inside, temporary_folder
 from qnnmem.text import sentence
 from qnnmem.version import __version__
-from qnnmem.wire import WireMessage, decode, encode, read_raw, write_frame
+from qnnmem.wire import WireMessage, decode, read_raw, write_frame
 
-_BEAT = encode(Beat())
 TICK_S = 0.5
 _QUEUED = 8  # frames
 _LAST_S = 10.0  # for the work to end by itself when the client is gone
@@ -98,18 +95,16 @@ def _leave(_number: int, _frame: object) -> None:
     raise _ClientGone
 
 
-class Server:
+class Server(PipeEnd):
     """One client, served until it leaves."""
 
     def __init__(
         self, requests: BinaryIO, replies: BinaryIO, store: FileStore, limits: ServerLimits
     ) -> None:
+        super().__init__(_QUEUED)
         self._requests, self._replies = requests, replies
         self._store, self._limits = store, limits
-        self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(_QUEUED)
-        self._writing, self._gone = threading.Lock(), threading.Event()
-        self._left = threading.Event()  # nothing is under way any more
-        self._heard, self._waits, self._busy = time.monotonic(), False, False
+        self._left, self._busy = threading.Event(), False  # nothing is under way any more
         self._incoming: IncomingFile | None = None
         self._keeps = True  # the file that comes in is for later requests, too
         self._ticked = 0.0
@@ -122,13 +117,13 @@ class Server:
             self._replies.write(WORKER_LINE)
             if not self._greet():
                 return
-            loops = (self._read, self._beat, lambda: self._watch(Path(work)))
+            loops = (self._read, self._send_beats, lambda: self._watch(Path(work)))
             for loop in loops:
                 threading.Thread(target=loop, daemon=True).start()
             with Worker(warm=True, library=installed_library()) as worker:
                 while (frame := self._frames.get()) is not None:
                     self._answer(frame, RequestFolder(Path(work, "request"), held), worker)
-        self._gone.set()
+        self._over.set()
         self._left.set()
 
     def _greet(self) -> bool:
@@ -158,7 +153,7 @@ class Server:
         return not hello.missing and theirs is not None and theirs.hello == PROTOCOL
 
     def _send(self, message: WireMessage, payload: bytes = b"") -> None:
-        if self._gone.is_set():
+        if self._over.is_set():
             raise _ClientGone
         try:
             with self._writing:
@@ -169,38 +164,27 @@ class Server:
     def _read(self) -> None:
         """Take what the client sends; its end, or a request during another, ends everything."""
         try:
-            while (frame := read_raw(self._requests, MAX_REQUEST)) is not None:
-                self._heard = time.monotonic()
-                if frame[0] == _BEAT:
-                    continue
+            for _ in self._queue_frames(self._requests, MAX_REQUEST):
                 if self._busy:
                     break
-                self._waits = True
-                self._frames.put(frame)
-                self._waits, self._heard = False, time.monotonic()
         except (OSError, ValueError):
             pass
-        self._gone.set()
+        self._over.set()
         self._frames.put(None)
 
-    def _beat(self) -> None:
+    def _send_beats(self) -> None:
         with suppress(_ClientGone):
-            while not self._gone.wait(BEAT_S):
-                self._send(Beat())
+            self._beat(self._send)
 
     def _watch(self, work: Path) -> None:
         """End everything when the client is not heard any more, by force where that is needed."""
-        while not self._gone.wait(1.0):
-            if self._is_silent() and not self._gone.wait(2.0) and self._is_silent():
-                self._gone.set()
+        if self._falls_silent():
+            self._over.set()
         with suppress(queue.Full):
             self._frames.put_nowait(None)
         if not self._left.wait(_LAST_S):
             shutil.rmtree(work, ignore_errors=True)
             os._exit(1)  # the lifeline of its child ends with this process
-
-    def _is_silent(self) -> bool:
-        return not self._waits and time.monotonic() - self._heard > SILENCE_S
 
     def _answer(self, frame: tuple[bytes, bytes], folder: RequestFolder, worker: Worker) -> None:
         try:
@@ -283,7 +267,7 @@ class Server:
 
     def _tick(self, tick: Tick) -> None:
         """Pass a sign of life on; whoever is not wanted any more stops here."""
-        if self._gone.is_set():
+        if self._over.is_set():
             raise _ClientGone
         if time.monotonic() - self._ticked >= TICK_S:
             self._ticked = time.monotonic()

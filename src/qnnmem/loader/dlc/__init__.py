@@ -7,8 +7,7 @@ recorder    the functions, and what was composed
 program     the child process in which the reader runs
 composed    the file as graphs of QNN
 model       a graph of QNN as a model
-translate   a graph of QNN as nodes that compute the same
-operators   the table of those nodes, a row an operator
+operators   a graph of QNN as nodes that compute the same: a table, a row an operator
 draft       what a row is written with
 """
 
@@ -64,7 +63,7 @@ def read_with_graph(
     Where one has none the model says so in a note. A `trusted` file is a model library.
     """
     from qnnmem.loader.dlc.draft import NotTranslated
-    from qnnmem.loader.dlc.translate import translate
+    from qnnmem.loader.dlc.operators import translate
 
     if trusted:
         graphs = compose_trusted(path, time_limit_s=time_limit_s)

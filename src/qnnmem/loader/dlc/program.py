@@ -13,8 +13,7 @@ from msgspec import field
 
 from qnnmem.child import serve
 from qnnmem.errors import Refused
-from qnnmem.loader.dlc.model_library import compose_library
-from qnnmem.loader.dlc.recorder import Recorder, origins
+from qnnmem.loader.dlc.recorder import Recorder, compose_library, origins
 from qnnmem.qnn.abi import SYSTEM_CALLS, COpMapping, SystemInterface, bind, first_provider
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.wire import ChildFailure, Frame, WireMessage

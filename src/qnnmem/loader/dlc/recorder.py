@@ -1,16 +1,29 @@
 """A QNN backend that only writes down what is composed into it, for a child process.
 
 Nothing of the library's memory outlives a call, so all is copied at once: graphs as they cross the
-pipe, and the bytes of constants one after another.
+pipe, and the bytes of constants one after another. Who composes is the vendor's reader of DLC
+files, or a model library of the vendor's tools: native code that composes graphs when it is asked.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import CFUNCTYPE, POINTER, c_char_p, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    byref,
+    c_bool,
+    c_char_p,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from qnnmem.errors import Refused
 from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedOp, ComposedTensor
@@ -269,3 +282,42 @@ def _pairs(pairs: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
 
 def _text(value: bytes | None) -> str:
     return "" if value is None else value[:_NAME_BYTES].decode("utf-8", "replace")
+
+
+# --- Model libraries ------------------------------------------------------------------------------
+
+_COMPOSE = "QnnModel_composeGraphs"
+# Functions that compose are the first 25. The others are left out: a library that was built when
+# the table was shorter finds its last arguments among them, and none of them may be taken for one.
+_FIRST = 25
+
+
+class _BareTable(Structure):
+    """The functions of an interface without its head, by value."""
+
+    _fields_ = (("table", c_void_p * 75),)
+
+
+def compose_library(
+    path: Path, interface: WholeInterface, backend: c_void_p, context: c_void_p
+) -> int:
+    """What `QnnModel_composeGraphs` of a library answers; 0 is success."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as exc:
+        raise Refused("read", f"cannot be loaded: {exc}") from exc
+    try:
+        compose = library[_COMPOSE]
+    except AttributeError:
+        raise Refused("read", f"has no {_COMPOSE}, so it is no model library") from None
+    compose.restype = c_uint32
+    compose.argtypes = (
+        *(c_void_p, _BareTable, c_void_p, c_void_p, c_uint32),
+        *(POINTER(c_void_p), POINTER(c_uint32), c_bool, c_void_p, c_uint32),
+    )
+    infos, count = c_void_p(), c_uint32()
+    table = _BareTable()
+    table.table[:_FIRST] = interface.table[:_FIRST]
+    return int(
+        compose(backend, table, context, None, 0, byref(infos), byref(count), False, None, 1)
+    )

@@ -21,8 +21,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.preparation import prepare_composed
 from qnnmem.lpai.prepare_options import PrepareOptions, as_prepare_options
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.qnn.graph import ComposedOp
-from qnnmem.qnn.graph_draft import PACKAGE, GraphDraft
+from qnnmem.qnn.graph import PACKAGE, ComposedOp, GraphDraft
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
