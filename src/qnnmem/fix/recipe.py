@@ -16,7 +16,7 @@ import msgspec
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy, Step
-from qnnmem.fix.run import FixResult, best_of, cost_of
+from qnnmem.fix.remedy_search import FixResult, best_of, cost_of
 from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.results.fix import FixRecipe
 from qnnmem.text import quote

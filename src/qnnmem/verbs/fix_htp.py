@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qnnmem.cache import ResultCache
     from qnnmem.fix.htp import HtpFixResult
     from qnnmem.fix.remedy import FixCase
-    from qnnmem.fix.run import Watcher
+    from qnnmem.fix.remedy_search import Watcher
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.options.fix import FixOptions
     from qnnmem.results.fix import FixRecipe

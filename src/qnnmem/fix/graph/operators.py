@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import UsageError
 from qnnmem.fix.graph.fusion import ROUNDING, allowed_to_round, flagged, inlined
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, attribute, is_op
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.tensor import OnnxType

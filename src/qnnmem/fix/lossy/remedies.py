@@ -38,7 +38,7 @@ from qnnmem.fix.remedy import (
     ModelRemedy,
     Step,
 )
-from qnnmem.fix.run import best_of
+from qnnmem.fix.remedy_search import best_of
 from qnnmem.planner.pools import PoolOptions
 
 LOSSY_REMEDIES: tuple[ModelRemedy, ...] = (BatchRemedy(), PrecisionRemedy(), ResolutionRemedy())

@@ -20,8 +20,8 @@ from typing import Any
 from qnnmem.fix.remedy import Change, FixBench
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.needed_rows import rows_of
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.htp.kept import from_kept
 from qnnmem.planner.pools import PoolOptions
 
