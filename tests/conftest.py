@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -103,12 +104,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
-@pytest.fixture(autouse=True)
-def no_kept_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep no estimate of a loader: workers that are told what to say would be believed later."""
-    monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: NOWHERE)
-
-
 def pytest_collection_finish() -> None:
     """Look for garbage among what tests make: thousands of tests and their modules stay anyway."""
     gc.collect()
@@ -122,10 +117,16 @@ def pytest_unconfigure() -> None:
         warm_start.end_server()
 
 
-@pytest.fixture(autouse=True)
-def no_kept_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no test see what another one had compiled, as far as it runs in this process."""
-    from qnnmem.cache import NOWHERE
+@pytest.fixture(autouse=True, scope="session")
+def no_kept_results() -> Iterator[None]:
+    """Have no test see what another one had compiled, as far as it runs in this process.
+
+    Nor an estimate of a loader: workers that are told what to say would be believed later.
+    """
+    from qnnmem.htp import measure
     from qnnmem.htp.kept import KeptAnswers
 
-    monkeypatch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "cache_folder", lambda: NOWHERE)
+        patch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))
+        yield

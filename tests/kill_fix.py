@@ -160,10 +160,10 @@ def load_modules() -> None:
     """Import what a fix needs, so that forks have it at once."""
     import onnx  # noqa: F401
 
-    import qnnmem.cli.fix_many
-    import qnnmem.cli.verbs
+    import qnnmem.cli.fix
     import qnnmem.fix.lpai
-    import qnnmem.report.fix  # noqa: F401
+    import qnnmem.report.fix
+    import qnnmem.verbs.fix_many  # noqa: F401
 
 
 def main() -> int:

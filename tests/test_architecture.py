@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {"qnn"} | BASE,
     "targets": {"results"} | BASE,
     # Types of options; every folder above may take a value of one.
-    "options": BASE,
+    "options": {"results"} | BASE,
     "planner": {"ir", "targets", "results", "options"} | BASE,
     "qnn": BASE,
     # Rules, regions, handles and leaks: for whatever runs under the contract.

@@ -38,9 +38,10 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture(scope="module")
-def run_once(run: Run) -> RunPage:
+def run_once(run: Run, tmp_path_factory: pytest.TempPathFactory) -> RunPage:
     """What runs a page if no test has before."""
-    return cache(partial(consoles.run_page, run=run))
+    compiled = tmp_path_factory.mktemp("compiled")
+    return cache(partial(consoles.run_page, compiled=compiled, run=run))
 
 
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="the pages are written for a shell")
@@ -160,6 +161,7 @@ def test_a_page_knows_nothing_of_earlier_runs(tmp_path: Path) -> None:
         ("qnnmem plan examples/small.onnx \\\n    --dim N=1", True, 0),  # reads it in a child
         ("qnnmem plan 'no file.csv'", True, 2),
         ("qnnmem plan examples/keyword_spotting.csv --capacity 15K || exit 5", False, 5),
+        ("python examples/plan_buffers.py", True, 0),
         ("python -c 'print(1)'", False, 0),
     ],
 )

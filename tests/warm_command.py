@@ -104,8 +104,8 @@ def _start(
     return warm_start.cold_start(command, folder, environment, **pipes)
 
 
-def main() -> None:
-    """Be the command line, or a program in Python."""
+def main() -> int:
+    """Be the command line, or a program in Python; return the exit code."""
     os.set_inheritable(_LINE, False)
     for place in (HERE, HERE.parent / "tools"):  # which no command has
         sys.path.remove(str(place))
@@ -118,3 +118,4 @@ def main() -> None:
     else:
         sys.argv = words
         cli.main()
+    return 0

@@ -92,7 +92,7 @@ def _become(request: dict[str, Any], given: list[int]) -> NoReturn:
         tempfile.tempdir = None
         module = import_module(request["module"])
         sys.argv = [str(module.__file__), *request["words"]]
-        code = module.main()
+        code = module.main() or 0  # as `sys.exit` reads None
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 1
     except BaseException:

@@ -146,16 +146,24 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def run_page(page: Path, run: Run | None = None) -> list[Ran]:
-    """Run the blocks of a page in order, in a folder of their own, by a shell or as `run` does."""
+def run_page(page: Path, compiled: Path, run: Run | None = None) -> list[Ran]:
+    """Run the blocks of a page in order, in a folder of their own, by a shell or as `run` does.
+
+    `compiled` holds what earlier pages had compiled. No output tells a first compile from a kept
+    one, and each takes a second.
+    """
     found = blocks(page)
     if not found:
         return []
     with tempfile.TemporaryDirectory(prefix="consoles-") as scratch:
         here, programs = Path(scratch, "clone"), Path(scratch, "bin")
+        kept = Path(scratch, "cache", "qnnmem", "compiled")
+        shutil.copytree(compiled, kept)
         _furnish(here)
         _programs(programs)
-        return [_run_block(block, here, programs, run or run_in_shell) for block in found]
+        ran = [_run_block(block, here, programs, run or run_in_shell) for block in found]
+        shutil.copytree(kept, compiled, dirs_exist_ok=True)
+        return ran
 
 
 def corrected(page: Path, ran: Sequence[Ran]) -> str:
@@ -172,22 +180,28 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, name what differs")
     parser.add_argument("pages", nargs="*", type=Path, help="[default: README and docs]")
     given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="consoles-") as compiled:
+        chosen = [path.resolve() for path in given.pages] or pages()
+        differing = sum(_is_different(page, Path(compiled), given.check) for page in chosen)
+    return 1 if differing and given.check else 0
+
+
+def _is_different(page: Path, compiled: Path, check: bool) -> bool:
+    ran = run_page(page, compiled)
+    name = page.relative_to(ROOT)
     differs = False
-    for page in [path.resolve() for path in given.pages] or pages():
-        ran = run_page(page)
-        name = page.relative_to(ROOT)
-        for one in ran:
-            where = f"{name}:{one.block.line}"
-            if one.missing:
-                print(f"not run {where}: {one.missing}")
-            for fault in one.faults:
-                differs = True
-                print(f"differs {where}: {fault}")
-        text = corrected(page, ran)
-        if not given.check and text != page.read_text("utf-8"):
-            page.write_text(text, "utf-8")
-            print(f"Wrote {name}")
-    return 1 if differs and given.check else 0
+    for one in ran:
+        where = f"{name}:{one.block.line}"
+        if one.missing:
+            print(f"not run {where}: {one.missing}")
+        for fault in one.faults:
+            differs = True
+            print(f"differs {where}: {fault}")
+    text = corrected(page, ran)
+    if not check and text != page.read_text("utf-8"):
+        page.write_text(text, "utf-8")
+        print(f"Wrote {name}")
+    return differs
 
 
 # --- Pages ------------------------------------------------------------------------------------

@@ -240,8 +240,9 @@ def _become(case: Case, box: Box, readers: Mapping[str, Reader], traced: bool) -
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):
+                stream.flush()
         os._exit(code % 256)
 
 

@@ -179,7 +179,7 @@ def _inspect(path: Path) -> None:
     from qnnmem.errors import QnnError
     from qnnmem.lpai.binary import check_device, pack, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.report.inspect import render_text
+    from qnnmem.report.inspect import render_lpai
     from qnnmem.results.schema import encode
 
     data = path.read_bytes()
@@ -187,7 +187,7 @@ def _inspect(path: Path) -> None:
         context = unpack(data, 30010 if len(data) % 3 else 5005)
         info = binary_info(context, len(data))
         json.loads(encode(info))
-        _require_printable(render_text(info.qnnmem, "context"))
+        _require_printable(render_lpai(info.qnnmem, "context"))
         _require(unpack(b"".join(pack(context))) == context, "another binary is written")
         check_device(context, "v5_1", strict=len(data) % 4 == 0)
     except QnnError as exc:

@@ -343,7 +343,7 @@ def _budget_keys() -> str:
         fields = [one for one in option_fields(group) if one.key == key]
         if fields:
             said = "LPAI, HTP" if target is None else target.upper()
-            rows.append((f"`{key}`", said, f"`{fields[0].opt.flag}`", fields[0].opt.help))
+            rows.append((f"`{key}`", said, f"`{fields[0].opt.flag}`", fields[0].opt.text))
     return "\n".join(_table(("key", "for", "option", "meaning"), rows))
 
 

@@ -13,13 +13,14 @@ import pytest
 from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
-from qnnmem.cli import fix_many
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.fix.tiling.region_search import RegionSearch
 from qnnmem.options.fix import FixOptions
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import FixedModel, RemedyTrial
 from qnnmem.results.schema import load_schema
 from qnnmem.verbs.fix import FixTask, memory_of
+from qnnmem.verbs.fix_many import rows_with
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ class _Losing(Executor):
 def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> None:
     """What was lost is tried once more; a model that kills its worker is a row without answer."""
     tasks = [FixTask(name, FixOptions()) for name in "abc"]
-    rows = {row.input: row for _, row in fix_many.rows_with(_Losing("b", deaths), tasks)}
+    rows = {row.input: row for _, row in rows_with(_Losing("b", deaths), tasks, ProgressBar)}
     assert rows.keys() == {"a", "b", "c"}
     assert isinstance(rows["b"], kind)
     assert rows["a"].exit_code == rows["c"].exit_code == 0

@@ -12,8 +12,8 @@ import pytest
 from command_line import exit_code, run, sentence
 from context_writer import example_context, example_graph, pack_context
 
-from qnnmem.cli import files as cli_files
 from qnnmem.results.schema import load_schema
+from qnnmem.verbs import named_files as named
 
 MIB = 1 << 20
 MODEL = b"\x08\x09\x3a\x00"
@@ -119,7 +119,7 @@ def test_no_walk_is_endless(
     word: str, verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of more files than anybody means is refused, however it is named."""
-    monkeypatch.setattr(cli_files, "_MOST", 4)
+    monkeypatch.setattr(named, "_MOST", 4)
     done = run(verb, word)
     assert (exit_code(done), done.stdout) == (2, "")
     assert "holds more than 4 files; name the folder or the files" in sentence(done)

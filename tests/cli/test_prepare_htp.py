@@ -10,7 +10,8 @@ import pytest
 from command_line import run, sentence
 from told_worker import ToldWorker, done, loading
 
-from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
+from qnnmem.cli.output import Output
+from qnnmem.cli.prepare import show_htp
 from qnnmem.errors import MissingSoc, OutputError, UsageError
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
@@ -20,6 +21,7 @@ from qnnmem.options.prepare import PreparationOptions
 from qnnmem.report import bill as report
 from qnnmem.results.schema import encode, load_schema
 from qnnmem.targets.socs import find_soc
+from qnnmem.verbs.prepare import epcontext_path
 
 LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
 
@@ -27,7 +29,10 @@ needs_library = pytest.mark.skipif(
     not library_there(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
-FOR_SM8650 = PreparationOptions(soc="SM8650")
+
+def for_sm8650(output: Path, **more: Any) -> PreparationOptions:
+    """Options of a preparation for one SoC."""
+    return PreparationOptions(soc="SM8650", output=str(output), **more)
 
 
 def relu(path: Path, operator: str = "Relu", channels: int = 64) -> str:
@@ -72,7 +77,7 @@ def test_it_ends_with_the_bill_of_footprint(
     """The file first, then the very text that `footprint MODEL` shows, then what to do next."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     told = told_worker((("odd", "Strange"),))
-    assert prepare_htp((model,), str(output), FOR_SM8650, force=False, worker=told) == 0
+    assert show_htp((model,), for_sm8650(output), Output(), told) == 0
     shown = capsys.readouterr().out
     first = f"{output}: {output.stat().st_size:,} bytes for SM8650, compiled by onnxruntime-qnn"
     assert shown.startswith(first)
@@ -88,12 +93,7 @@ def test_its_json_is_that_of_footprint(tmp_path: Path, capsys: pytest.CaptureFix
     """With what was written beside it, and nothing else on standard output."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     told = told_worker((("odd", "Strange"),))
-    code = prepare_htp(
-        *((model,), str(output), PreparationOptions(soc="SM8650", epcontext=True)),
-        force=False,
-        as_json=True,
-        worker=told,
-    )
+    code = show_htp((model,), for_sm8650(output, epcontext=True), Output("json"), told)
     assert code == 0
     values = json.loads(capsys.readouterr().out)
     jsonschema.validate(values, load_schema("qnnmem.footprint/1"))
@@ -129,7 +129,7 @@ def test_a_refusal_is_told_with_its_options(
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     outcome = RequestOutcome("timeout", sentence="not finished within 1 s")
     told: Any = ToldWorker(lambda *_all: outcome)
-    assert prepare_htp((model,), str(output), FOR_SM8650, force=False, worker=told) == 4
+    assert show_htp((model,), for_sm8650(output), Output(), told) == 4
     shown = capsys.readouterr().out
     assert shown.startswith("No binary: compile was not finished within 600 s; give more time ")
     assert "--time-limit, or try" in shown
@@ -143,7 +143,7 @@ def test_the_real_bill_is_that_of_footprint(
 ) -> None:
     """Both commands compile and load the same model and show the same numbers."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
-    assert prepare_htp((model,), str(output), FOR_SM8650, force=False) == 0
+    assert show_htp((model,), for_sm8650(output), Output()) == 0
     prepared = capsys.readouterr().out.splitlines()
     words = ["footprint", model, "--soc", "SM8650"]
     footprint = run(*words).stdout.splitlines()
@@ -159,8 +159,8 @@ def test_a_binary_and_its_epcontext_model_are_written(
     """The first line names file, bytes and SoC; the hint asked for is in the file."""
     output = tmp_path / "out.bin"
     model = relu(tmp_path / "relu.onnx")
-    options = PreparationOptions(soc="SM8650", io_mem_type="memhandle", epcontext=True)
-    code = prepare_htp((model,), str(output), options, force=False)
+    options = for_sm8650(output, io_mem_type="memhandle", epcontext=True)
+    code = show_htp((model,), options, Output())
     shown = capsys.readouterr().out
     assert code == 0
     assert shown.startswith(f"{output}: {output.stat().st_size:,} bytes for SM8650")
@@ -177,7 +177,7 @@ def test_a_refused_model_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFi
     """The node that QNN cannot take is named, the exit code is 1 and nothing is written."""
     output = tmp_path / "out.bin"
     model = relu(tmp_path / "det.onnx", "Acosh")
-    assert prepare_htp((model,), str(output), FOR_SM8650, force=False) == 1
+    assert show_htp((model,), for_sm8650(output), Output()) == 1
     assert capsys.readouterr().out.startswith("No binary: QNN cannot take a node on SM8650: 'only'")
     assert not output.exists()
 
@@ -185,7 +185,7 @@ def test_a_refused_model_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_soc_must_be_named(tmp_path: Path) -> None:
     """Without a SoC the library would compile for one of its own choice."""
     with pytest.raises(MissingSoc, match="choose a SoC"):
-        prepare_htp(("a.onnx",), str(tmp_path / "out.bin"), PreparationOptions(), force=False)
+        show_htp(("a.onnx",), PreparationOptions(output=str(tmp_path / "out.bin")), Output())
 
 
 def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
@@ -193,11 +193,11 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     output = tmp_path / "out.bin"
     output.write_bytes(b"mine")
     with pytest.raises(OutputError, match="exists already"):
-        prepare_htp(("a.onnx",), str(output), FOR_SM8650, force=False)
+        show_htp(("a.onnx",), for_sm8650(output), Output())
     assert output.read_bytes() == b"mine"
 
 
 def test_one_file_at_a_time(tmp_path: Path) -> None:
     """Several graphs in one context are not offered."""
     with pytest.raises(UsageError, match="one file"):
-        prepare_htp(("a.onnx", "b.onnx"), str(tmp_path / "o.bin"), FOR_SM8650, force=False)
+        show_htp(("a.onnx", "b.onnx"), for_sm8650(tmp_path / "o.bin"), Output())

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 from command_line import exit_code, run, sentence
 
-from qnnmem.cli import files as cli_files
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.results.schema import load_schema
+from qnnmem.verbs import named_files as named
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
@@ -367,5 +367,5 @@ def test_named_files_are_each_meant_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     for name in ("b", "a"):
         Path(name).write_text("")
-    found = cli_files.named_files(["b", "[ab]", "b"], lambda _path: True, "file")
+    found = named.named_files(["b", "[ab]", "b"], lambda _path: True, "file")
     assert found.files == ("b", "a")

@@ -14,7 +14,7 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import numpy_helper
 
-from qnnmem.cli.retry import retry_command
+from qnnmem.cli.recorded_args import retry_command
 from qnnmem.cli.verbs import Verbs
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile import CompileOptions, model_source

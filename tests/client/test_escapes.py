@@ -277,7 +277,7 @@ def test_the_layout_of_the_count_is_that_of_the_header(tmp_path: Path) -> None:
 
 def test_the_workbench_does_not_take_it_for_clean_or_broken() -> None:
     """It shows exit code 3 for a result that was dropped on it, 1 where rules are broken."""
-    from qnnmem.workbench.summary import exit_code_of
+    from qnnmem.workbench.show import exit_code_of
 
     missing = [{"what": "1 call of thread 2 of process 2", "calls": 1, "process": 2, "thread": 2}]
     base = {"schema": "qnnmem.check-client/1", "exit_code": 0, "not_checked": missing}

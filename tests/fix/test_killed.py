@@ -14,7 +14,7 @@ from seeds import seeds
 
 from qnnmem import temporary_folder
 from qnnmem.errors import OutputError
-from qnnmem.verbs.fix_folder import FixFolder, fix_folder
+from qnnmem.verbs.fix import FixFolder, fix_folder
 
 TOOL = Path(__file__).parents[2] / "tests" / "kill_fix.py"
 posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")

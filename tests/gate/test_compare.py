@@ -11,7 +11,7 @@ from qnnmem.report import diff as report
 from qnnmem.report.page.sections import section_of
 from qnnmem.results.diff import DiffResult
 from qnnmem.results.schema import encode
-from qnnmem.workbench.compared import comparison
+from qnnmem.workbench.show import comparison
 
 
 def number(size: int) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 from told_worker import ToldWorker, done, loaded
 
-from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
+from qnnmem.cli.output import Output
+from qnnmem.cli.prepare import show_htp
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.compile.compiled import compared, farthest
@@ -19,6 +20,7 @@ from qnnmem.htp.log import read_line
 from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference, RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
 from qnnmem.targets.socs import find_soc
+from qnnmem.verbs.prepare import epcontext_path
 
 SM8650 = find_soc("SM8650")
 REFUSED = (
@@ -137,8 +139,8 @@ def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
 
 def prepare(model: Path, output: Path, worker: Any) -> int:
     """Prepare a partitioned model."""
-    options = PreparationOptions(soc="SM8650", partition=True)
-    return prepare_htp((str(model),), str(output), options, force=False, worker=worker)
+    options = PreparationOptions(soc="SM8650", partition=True, output=str(output))
+    return show_htp((str(model),), options, Output(), worker)
 
 
 def test_a_partition_is_written_with_its_epcontext_model(

@@ -17,9 +17,8 @@ from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.ir import DType, Model
 from qnnmem.loader.onnx import executable
 from qnnmem.lpai import quantize
+from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.quantize import (
-    Encoding,
-    QuantizeError,
     QuantizeResult,
     classify,
     encodings,
@@ -29,6 +28,7 @@ from qnnmem.lpai.quantize import (
 )
 from qnnmem.lpai.quantize.child import QuantizeAdvice
 from qnnmem.lpai.quantize.graph import ValueRange, range_of, replace_endless
+from qnnmem.results.prepared import QuantizedGraph, TriedWidths
 
 STATE = [("h", "h_new")]
 
@@ -103,14 +103,14 @@ def run(path: Path, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def quantized(value: NDArray[Any], encoding: Encoding, dtype: str) -> NDArray[Any]:
+def quantized(value: NDArray[Any], encoding: Quant, dtype: str) -> NDArray[Any]:
     """Give the integers that stand for a float array."""
     limits = numpy.iinfo(dtype)
     codes = numpy.round(value / encoding.scale) + encoding.zero_point
     return numpy.clip(codes, limits.min, limits.max).astype(dtype)
 
 
-def real(value: NDArray[Any], encoding: Encoding) -> NDArray[Any]:
+def real(value: NDArray[Any], encoding: Quant) -> NDArray[Any]:
     """Give the numbers that integers stand for."""
     return (value.astype("float32") - encoding.zero_point) * numpy.float32(encoding.scale)
 
@@ -406,9 +406,9 @@ def test_impossible_wishes_are_refused(options: Any, message: str, tmp_path: Pat
 
 def test_results_are_frozen() -> None:
     """The scales in a result cannot be changed."""
-    result = QuantizeResult((), 1, False, None, {"x": Encoding(1.0, 0)})
+    result = QuantizeResult((), 1, False, None, {"x": Quant(1.0, 0)})
     with pytest.raises(TypeError):
-        result.io["x"] = Encoding(2.0, 0)  # type: ignore[index]  # that is the point
+        result.io["x"] = Quant(2.0, 0)  # type: ignore[index]  # that is the point
 
 
 def test_calibration_data_sets_the_ranges(tmp_path: Path) -> None:
@@ -451,15 +451,31 @@ def test_what_helps_against_a_large_error_was_tried(tmp_path: Path) -> None:
     poor = quantize_model(model, out, bits=8)
     assert poor.worst_error is not None
     assert poor.worst_error > 0.2
-    assert [tried[:2] for tried in poor.tried] == [(8, 16), (16, 8), (16, 16)]
-    for bits, weight_bits, error in poor.tried:
+    assert [widths(tried) for tried in poor.tried] == [(8, 16), (16, 8), (16, 16)]
+    for tried in poor.tried:
         wide = quantize_model(
-            model, out, bits=16 if bits == 16 else 8, weight_bits=16 if weight_bits == 16 else 8
+            model,
+            out,
+            bits=16 if tried.bits == 16 else 8,
+            weight_bits=16 if tried.weight_bits == 16 else 8,
         )
-        assert wide.worst_error == error
-    found = QuantizeError("g", 8, 8, poor.worst_error, made_up=True, tried=poor.tried)
-    assert [cure[:2] for cure in found.cures][-1] == (16, 16)
-    assert (16, 8) not in [cure[:2] for cure in found.cures]
+        assert wide.worst_error == tried.error
+    found = QuantizedGraph(
+        bits=8,
+        weight_bits=8,
+        error=poor.worst_error,
+        error_is_large=True,
+        made_up_samples=True,
+        tried=poor.tried,
+    )
+    cures = [widths(cure) for cure in found.cures]
+    assert cures[-1] == (16, 16)
+    assert (16, 8) not in cures
+
+
+def widths(tried: TriedWidths) -> tuple[int, int]:
+    """Bits of activations and of weights."""
+    return tried.bits, tried.weight_bits
 
 
 def test_nothing_is_tried_where_the_error_is_small(chain16: Made) -> None:

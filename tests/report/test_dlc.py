@@ -13,7 +13,7 @@ from qnnmem.loader.dlc.composed import dlc_result
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.package import package_folder
-from qnnmem.report.dlc import render_text
+from qnnmem.report.inspect import render_dlc
 from qnnmem.results.schema import load_schema
 
 FILES = Path(__file__).parents[1] / "loader" / "dlc"
@@ -31,7 +31,7 @@ def test_a_dlc_is_shown() -> None:
     assert text.startswith("DLC: 1 graph\n")
     assert "9 operators: 2 Transpose, 2 ElementWiseBinary, 1 Conv2d" in text
     assert "x  UFIXED_POINT_8 1x4x8x8, 256 bytes, scale 0.03125 offset -128" in text
-    assert "13 constants of 368 bytes (368 B), 11 of them parameters of operators (128 byte" in text
+    assert "13 constants of 368 bytes, 11 of them parameters of operators (128 byte" in text
     assert text.rstrip().endswith("quantized8.dlc -v")
     values = json.loads(run("inspect", path, "--json").output)
     jsonschema.Draft202012Validator(load_schema(values["schema"])).validate(values)
@@ -52,6 +52,6 @@ def test_a_damaged_dlc_is_refused(tmp_path: Path) -> None:
 def test_names_are_safe_to_print() -> None:
     """Control characters of a file do not reach the terminal."""
     tensor = ComposedTensor(1, "x\x1b[31m", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
-    text = render_text(dlc_result([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc"))
+    text = render_dlc(dlc_result([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc"))
     assert "\x1b" not in text
     assert "0 operators" in text

@@ -13,8 +13,7 @@ from served import Served, serving
 
 from qnnmem.workbench import guard, login_throttle
 from qnnmem.workbench.guard import Access
-from qnnmem.workbench.login_throttle import BURST
-from qnnmem.workbench.peer_user import peer_user
+from qnnmem.workbench.login_throttle import BURST, peer_user
 
 TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a second
 

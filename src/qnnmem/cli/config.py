@@ -1,112 +1,29 @@
-"""`qnnmem config`: a correct pair of config files."""
+"""`qnnmem config` and `lint`: config files of the QNN tools for LPAI, written and checked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import OutputPath, form_options
+from qnnmem.cli.options import printed, shows, takes
+from qnnmem.options.config import ConfigOptions, LintOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from qnnmem.cli.output import Output
     from qnnmem.lpai.config.settings import LpaiConfig
+    from qnnmem.results.lint import LintResult
 
-_UINT32 = (1 << 32) - 1
+# What config files are called; in a folder nothing else is opened.
+_SUFFIXES = (".json", ".conf", ".config", ".cfg")
 
 
 @click.command(no_args_is_help=True)
-@click.option(
-    "--backend",
-    type=click.Choice(["lpai"]),
-    default="lpai",
-    show_default=True,
-    help="The backend to configure.",
-)
-@click.option(
-    "--mem-type",
-    type=click.Choice(["ddr", "tcm"]),
-    default="ddr",
-    show_default=True,
-    help="Memory of inputs, outputs and the model binary; tcm needs adsp and v6 or later.",
-)
-@click.option(
-    "--target-env",
-    type=click.Choice(["adsp", "arm", "x86"]),
-    default="adsp",
-    show_default=True,
-    help="Where the model runs; adsp is direct mode.",
-)
-@click.option(
-    "--hw-ver",
-    type=click.Choice(["v4", "v5", "v5_1", "v6", "v7"]),
-    default="v6",
-    show_default=True,
-    help="LPAI hardware version.",
-)
-@click.option(
-    "--fps",
-    type=click.IntRange(0, _UINT32),
-    default=1,
-    show_default=True,
-    help="Inferences wanted each second.",
-)
-@click.option(
-    "--ftrt-ratio",
-    type=click.IntRange(0, _UINT32),
-    default=10,
-    show_default=True,
-    help="How much faster than real time, in tenths.",
-)
-@click.option(
-    "--client-type",
-    type=click.Choice(["real_time", "non_real_time"]),
-    default="real_time",
-    show_default=True,
-    help="real_time: finalize fails if the rate cannot be met.",
-)
-@click.option(
-    "--affinity",
-    type=click.Choice(["soft", "hard"]),
-    default="soft",
-    show_default=True,
-    help="Whether the selected core is a wish or a must.",
-)
-@click.option(
-    "--core-selection",
-    type=click.IntRange(0, _UINT32),
-    default=0,
-    show_default=True,
-    help="0 for any core, else one bit: 1 is core 0, 2 is core 1.",
-)
-@click.option(
-    "--exclude-io", is_flag=True, help="Prepare without inputs and outputs inside scratch."
-)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=OutputPath(is_text=False),
-    help="Folder to write the two files to.",
-)
-@click.option("--force", is_flag=True, help="Replace the two files if they exist.")
-@form_options("qnnmem.written/1")
-def config(
-    backend: str,
-    mem_type: str,
-    target_env: str,
-    hw_ver: str,
-    fps: int,
-    ftrt_ratio: int,
-    client_type: str,
-    affinity: str,
-    core_selection: int,
-    exclude_io: bool,
-    output: str,
-    force: bool,
-    as_json: bool,
-) -> int:
+@takes(ConfigOptions)
+@printed("qnnmem.written/1")
+def config(options: ConfigOptions, output: Output) -> int:
     """Write a tool file and its LPAI file, which `qnnmem lint` passes.
 
     With adsp they are eaiParams_direct.json and eaiParams_direct.conf, else lpaiParams.json and
@@ -114,36 +31,43 @@ def config(
 
     Exit codes: 0 written, 2 settings that contradict each other, or a file is in the way.
     """
-    from pathlib import Path
-
     from qnnmem.atomic_file import folder_for_output, write_together
-    from qnnmem.cli.output import write
-    from qnnmem.lpai.config.settings import ExecuteSettings, LpaiConfig, PrepareSettings, make_pair
-
-    del backend  # there is one choice, and naming it keeps scripts readable when there are more
-    chosen = LpaiConfig(
-        target_env,
-        hw_ver,
-        PrepareSettings(exclude_io=exclude_io),
-        ExecuteSettings(fps, ftrt_ratio, client_type, affinity, core_selection, mem_type),
+    from qnnmem.lpai.config.settings import (
+        ExecuteSettings,
+        LpaiConfig,
+        PrepareSettings,
+        make_pair,
+        run_command,
     )
-    pair, folder = make_pair(chosen), Path(output)
-    texts = {folder / pair.lpai_name: pair.lpai_text, folder / pair.tool_name: pair.tool_text}
-    with folder_for_output(folder):
-        write_together({path: text.encode() for path, text in texts.items()}, force=force)
-    write(_told(chosen, folder, [*reversed(texts)], as_json), None, force=False)
-    return 0
-
-
-def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) -> str:
-    from qnnmem.atomic_file import shown
-    from qnnmem.lpai.config.settings import run_command
     from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
 
+    chosen = LpaiConfig(
+        options.target_env,
+        options.hw_ver,
+        PrepareSettings(exclude_io=options.exclude_io),
+        ExecuteSettings(
+            *(options.fps, options.ftrt_ratio, options.client_type),
+            *(options.affinity, options.core_selection, options.mem_type),
+        ),
+    )
+    pair, folder = make_pair(chosen), Path(options.output)
+    texts = {folder / pair.lpai_name: pair.lpai_text, folder / pair.tool_name: pair.tool_text}
+    with folder_for_output(folder):
+        contents = {path: text.encode() for path, text in texts.items()}
+        write_together(contents, force=options.force)
+    written = [*reversed(texts)]
     following = run_command(chosen, written[0].name)
-    if as_json:
-        return encode(written_result("config", written, following))
+    if output.is_json:
+        output.write(encode(written_result("config", written, following)))
+    else:
+        output.write(_render(chosen, folder, written, following))
+    return 0
+
+
+def _render(chosen: LpaiConfig, folder: Path, written: list[Path], following: str) -> str:
+    from qnnmem.atomic_file import shown
+
     direct = chosen.target_env == "adsp"
     mode = "direct mode on the aDSP" if direct else f"target {chosen.target_env}"
     memory = f", IO and model binary in {chosen.execute.mem_type.upper()}" if direct else ""
@@ -151,3 +75,63 @@ def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) 
     lines += [f"Wrote {shown(path)}" for path in written]
     lines += [f"next: from inside {shown(folder)}: {following}"]
     return "\n".join(lines) + "\n"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@takes(LintOptions)
+@shows("qnnmem.lint/1")
+def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
+    """Check config files of the QNN tools for LPAI: what is wrong, where, and what to write.
+
+    FILE is the tool file that --config_file names (eaiParams_direct.json) or the LPAI file it
+    points to (eaiParams_direct.conf, lpaiParams.conf), a pattern, or - for standard input. A tool
+    file brings its LPAI file along. Of a folder, all files in it and below it are checked that
+    hold keys of such files.
+
+    Exit codes: 0 no errors, 1 errors found, 2 a file cannot be read.
+    """
+    from qnnmem.cli.output import say_verdict
+    from qnnmem.report.lpai import lint_text, verdict
+    from qnnmem.results.schema import encode
+    from qnnmem.text import shorten
+    from qnnmem.verbs.named_files import named_files
+
+    found = named_files(files, _is_config, "config file")
+    say_verdict("\n".join(found.left_out))
+    report = _lint(found.files, options.strict)
+    if output.is_json or len(report.unreadable) < len(report.files):
+        output.write(encode(report) if output.is_json else lint_text(report), verdict(report))
+    for file in report.unreadable:
+        click.echo(f"qnnmem: {shorten(f'{file.path}: {file.unreadable}', 2000)}", err=True)
+    return report.exit_code
+
+
+def _is_config(path: Path) -> bool:
+    """Return whether a file in a folder is meant for the QNN tools, be it good JSON or not."""
+    from qnnmem.bounded_file import read_head
+    from qnnmem.errors import LoadError
+    from qnnmem.lpai.config.json_positions import MAX_FILE
+    from qnnmem.lpai.config.schema import looks_like_config
+
+    if path.suffix.lower() not in _SUFFIXES:
+        return False
+    try:
+        return looks_like_config(read_head(path, MAX_FILE))
+    except LoadError:
+        return True  # the check reports the reason
+
+
+def _lint(files: Sequence[str], strict: bool) -> LintResult:
+    """Check the files; standard input keeps its name."""
+    from contextlib import ExitStack
+
+    from qnnmem.lpai.config.check import lint_files
+    from qnnmem.lpai.config.json_positions import MAX_FILE
+    from qnnmem.verbs.named_files import STDIN, opened
+
+    with ExitStack() as stack:
+        paths = [stack.enter_context(opened(file, MAX_FILE)) for file in files]
+        report = lint_files(paths, strict)
+    shown = {str(path): file for path, file in zip(paths, files, strict=True) if file == STDIN}
+    return report.renamed(shown) if shown else report

@@ -1,88 +1,57 @@
-"""`qnnmem doctor`: from a failing log to the stage, the cause and the missing bytes."""
+"""`qnnmem doctor`: from a failing log to the stage, the cause and the missing bytes.
+
+With `--host` the machine itself is checked, alone or beside a log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from qnnmem.cli.host import Machine, check_form, look_beside, show_alone, sort_out
-from qnnmem.cli.options import result_options, takes, verbose_option
+from qnnmem.cli.options import detailed, takes
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
-from qnnmem.errors import NoCompiler, QnnMemError, UsageError
+from qnnmem.errors import UsageError
 from qnnmem.options.doctor import DoctorOptions
+from qnnmem.text import quote
+from qnnmem.verbs.doctor import check_facts, facts_for, find_facts, look_beside
 
 if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
     from qnnmem.doctor.diagnose import Diagnosis
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
-    from qnnmem.htp.compile import CompileOptions
     from qnnmem.report.doctor_remedies import Guide
     from qnnmem.results.host import HostResult
     from qnnmem.results.incident import Incident, ReadingStats
-    from qnnmem.targets.socs import Soc
 
-FORMATS = ("text", "json", "markdown", "sarif")
-
-_NO_SOC = (
-    "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
-    "what its compiler says where it is installed"
-)
 _OF_MODEL = ("--dim", "--shape", "--value")
 _SHOWN_LIVE = ("text", "markdown")  # the others are one object, which has to end
 
 
-class Request(NamedTuple):
-    """What was asked for, once its options are known to go together."""
+class _Asked(NamedTuple):
+    """What the renderers need of the request."""
 
-    paths: tuple[str, ...]
-    form: str
-    output: Path | None
-    force: bool
-    kb: tuple[Path, ...]
-    follow: bool
-    jobs: int
-    cluster: str | None
-    group_by: str | None
-    find_facts: Callable[[Collection[str]], FoundFacts] | None
-    verbose: bool
+    options: DoctorOptions
+    output: Output
     host: str | None
     guide: Guide
 
-
-class FoundFacts(NamedTuple):
-    """What is known of the model, and a sentence about everything that is not."""
-
-    facts: FactsOfBackends
-    missing: tuple[str, ...]
+    @property
+    def form(self) -> str:
+        """The format of the result."""
+        return self.output.form
 
 
 @click.command(cls=RecordingCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
-@click.option(
-    "--host",
-    type=Machine(),
-    is_flag=False,
-    flag_value="local",
-    metavar="[MACHINE]",
-    help="Check the machine itself, too, or alone: local (the default), adb or adb:SERIAL.",
-)
 @takes(DoctorOptions)
-@verbose_option
-@result_options("qnnmem.doctor/1", FORMATS)
-def doctor(
-    paths: tuple[str, ...],
-    host: str | None,
-    options: DoctorOptions,
-    verbose: bool,
-    form: str,
-    output: str | None,
-    force: bool,
-) -> int:
+@detailed("qnnmem.doctor/1", ("text", "json", "markdown", "sarif"))
+def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> int:
     """Say from logs which stage failed, why, and how many bytes are missing.
 
     PATH is a log, a folder or an archive of logs, a pattern such as 'logs/*.txt', a URL, or - for
@@ -95,40 +64,28 @@ def doctor(
     """
     if any(options.sizes.values()) and options.model is None:
         raise UsageError("--dim, --shape and --value are for --model")
-    host, paths = sort_out(host, paths)
+    host, paths = _sort_out(options.host, paths)
     from qnnmem.doctor import known_codes
     from qnnmem.doctor.kept_patterns import kept_patterns
 
     with kept_patterns():  # which most of the imports below need
         if not paths:
             _check_alone(host, options)
-            return show_alone(host or "", form, _path(output), force, verbose)
-        from qnnmem.cli.log_names import log_names
+            return _show_machine(host or "", output)
+        from qnnmem.verbs.named_files import log_names
 
-        request = Request(
-            log_names(paths),
-            form,
-            _path(output),
-            force,
-            tuple(map(Path, options.kb)),
-            options.follow,
-            options.jobs,
-            options.cluster,
-            options.group_by,
-            _facts_finder(options),
-            verbose,
-            host,
-            _guide(options),
-        )
-        _check(request)
-        code = _run(request)
+        names = log_names(paths)
+        asked = _Asked(options, output, host, _guide(options))
+        check_facts(options)
+        _check(asked)
+        code = _run(names, asked)
     known_codes.keep()
     return code
 
 
 def _check_alone(host: str | None, options: DoctorOptions) -> None:
     """Refuse options about logs where no log is named."""
-    if host is None or options != DoctorOptions():
+    if host is None or options != DoctorOptions(host=options.host):
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
 
@@ -143,78 +100,36 @@ def _guide(options: DoctorOptions) -> Guide:
     return Guide(options.model, options.binary, options.soc, settings, own)
 
 
-def _check(request: Request) -> None:
-    """Refuses options that contradict each other."""
-    alone = request.cluster is None and request.jobs == 1
-    if request.cluster is not None and request.jobs != 1:
+def _check(asked: _Asked) -> None:
+    """Refuse options that contradict each other."""
+    options, form = asked.options, asked.form
+    alone = options.cluster is None and options.jobs == 1
+    if options.cluster is not None and options.jobs != 1:
         raise UsageError("--cluster and --jobs exclude each other")
-    if request.follow and not (alone and request.group_by is None):
+    if options.follow and not (alone and options.group_by is None):
         raise UsageError("--follow reads one log; not with --jobs, --cluster or --group-by")
-    if request.host is not None:
-        check_form(request.form)
-        if request.follow:
+    if asked.host is not None:
+        _check_form(form)
+        if options.follow:
             raise UsageError("--follow and --host exclude each other: a look is of one moment")
-    if request.group_by is not None and request.form not in ("text", "json"):
-        raise UsageError(f"--group-by gives text or json, not {request.form}")
+    if options.group_by is not None and form not in ("text", "json"):
+        raise UsageError(f"--group-by gives text or json, not {form}")
 
 
-def _facts_finder(
-    options: DoctorOptions,
-) -> Callable[[Collection[str]], FoundFacts] | None:
-    """How to find the facts about the model, once logs and options are known to be good."""
-    binary, model, soc = options.binary, options.model, options.soc
-    if binary is None and model is None and soc is None:
-        return None
-    from qnnmem.htp.compile import CompileOptions
-    from qnnmem.targets.socs import find_soc
-
-    compiled = CompileOptions(**options.sizes) if model is not None else None
-    chosen = None if soc is None else find_soc(soc)
-    return lambda backends: _find_facts(_path(binary), _path(model), chosen, compiled, backends)
-
-
-def _find_facts(
-    binary: Path | None,
-    model: Path | None,
-    soc: Soc | None,
-    options: CompileOptions | None,
-    backends: Collection[str],
-) -> FoundFacts:
-    from qnnmem.doctor.backend import HTP
-    from qnnmem.doctor.model_facts import gather_possible
-    from qnnmem.flags import flag
-
-    facts, failures = gather_possible(binary, model, soc, options, backends)
-    notes = [_not_known(failure.sentence(flag), failure) for failure in failures]
-    if model is not None and soc is None and HTP in backends:
-        notes.append(_NO_SOC)
-    return FoundFacts(facts, tuple(notes))
-
-
-def _not_known(sentence: str, failure: QnnMemError) -> str:
-    what = "not compiled here" if isinstance(failure, NoCompiler) else "nothing about the model"
-    return f"{what}: {sentence}"
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)
-
-
-def _run(request: Request) -> int:
+def _run(names: tuple[str, ...], asked: _Asked) -> int:
     """Diagnose logs and show the result; return the exit code."""
-    from qnnmem.cli.output import check_free, say_verdict, write_stream
+    from qnnmem.cli.output import say_verdict, write_stream
     from qnnmem.verbs.doctor import diagnose_streams, known_causes, read_logs
 
-    if request.output is not None:
-        check_free(request.output, request.force)  # says so before the work, not after
-    logs = read_logs(request.paths, request.kb, follow=request.follow)
+    options, output = asked.options, asked.output
+    logs = read_logs(names, tuple(map(Path, options.kb)), follow=options.follow)
     streams, knowledge = logs.found.streams, logs.knowledge
-    with known_causes(knowledge, request.guide):
-        live = _LiveOutput(request) if request.follow and request.output is None else None
-        if request.follow:
+    with known_causes(knowledge, asked.guide):
+        live = _LiveOutput(asked) if options.follow and output.path is None else None
+        if options.follow:
             diagnosis = _follow(streams, knowledge, live)
         else:
-            diagnosis = diagnose_streams(streams, knowledge, request.jobs, request.cluster)
+            diagnosis = diagnose_streams(streams, knowledge, options.jobs, options.cluster)
         try:
             logs.complete(diagnosis)
             if live is not None and live.shown:
@@ -222,29 +137,18 @@ def _run(request: Request) -> int:
                 write_stream(live.end(diagnosis.stats(streams)), None, False)
                 return diagnosis.exit_code
             # Compiling a model takes minutes: not for logs in which nothing failed.
-            model = _facts_for(request, diagnosis)
+            model = facts_for(options, diagnosis)
             diagnosis.notes += model.missing if model else ()
             facts = model.facts if model else None
-            machine = look_beside(request.host, diagnosis) if request.host else None
+            machine = look_beside(asked.host, diagnosis) if asked.host else None
             stats = diagnosis.stats(streams)
-            pieces = _render(diagnosis, stats, request, facts, machine)
-            write_stream(pieces, request.output, request.force)
-            if request.output is not None:
+            pieces = _render(diagnosis, stats, asked, facts, machine)
+            write_stream(pieces, output.path, output.force)
+            if output.path is not None:
                 say_verdict(_verdict(diagnosis, stats, facts))
             return diagnosis.exit_code
         finally:
             diagnosis.close()
-
-
-def _facts_for(request: Request, diagnosis: Diagnosis) -> FoundFacts | None:
-    """The facts about the model on the backends that failed."""
-    if request.find_facts is None or not len(diagnosis):
-        return None
-    from qnnmem.doctor.backend import LPAI, backend_of
-
-    short = (one for one in diagnosis.incidents() if one.is_memory is not False)
-    # Where memory is not short, a wrong name is still said, and nothing is compiled for it.
-    return request.find_facts({backend_of(one) for one in short} or {LPAI})
 
 
 def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput | None) -> Diagnosis:
@@ -262,14 +166,13 @@ def _show_nothing(_incident: Incident) -> None:
 class _LiveOutput:
     """Shows incidents of a log that is still being written."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, asked: _Asked) -> None:
         from qnnmem.doctor.backend import ALL
 
         self.shown = 0
-        self._form, self._verbose, self._guide = request.form, request.verbose, request.guide
-        # Before the log is watched: an incident is not to wait for a compile.
-        wanted = request.find_facts if request.form in _SHOWN_LIVE else None
-        found = wanted(ALL) if wanted else None
+        self._form, self._verbose, self._guide = asked.form, asked.output.verbose, asked.guide
+        # Before the log is watched: an incident must not wait for a compile.
+        found = find_facts(asked.options, ALL) if asked.form in _SHOWN_LIVE else None
         self._facts = found.facts if found else None
         self.missing = found.missing if found else ()
 
@@ -301,39 +204,39 @@ class _LiveOutput:
 def _render(
     diagnosis: Diagnosis,
     stats: ReadingStats,
-    request: Request,
+    asked: _Asked,
     facts: FactsOfBackends | None,
     machine: HostResult | None,
 ) -> Iterable[str]:
-    if machine is not None and request.form == "text":
+    if machine is not None and asked.form == "text":
         from qnnmem.report.host import render_beside
 
-        pieces = _render(diagnosis, stats, request, facts, None)
-        return chain(pieces, (render_beside(machine, verbose=request.verbose),))
-    if request.group_by is not None:
-        return _render_groups(diagnosis, stats, request, facts, machine)
+        pieces = _render(diagnosis, stats, asked, facts, None)
+        return chain(pieces, (render_beside(machine, verbose=asked.output.verbose),))
+    if asked.options.group_by is not None:
+        return _render_groups(diagnosis, stats, asked, facts, machine)
     incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
-    if request.form == "sarif":
+    if asked.form == "sarif":
         from qnnmem.report.doctor_formats import render_sarif
         from qnnmem.version import __version__
 
-        return render_sarif(incidents, stats, __version__, request.guide)
-    if request.form == "markdown":
+        return render_sarif(incidents, stats, __version__, asked.guide)
+    if asked.form == "markdown":
         from qnnmem.report.doctor_formats import render_markdown
 
-        return render_markdown(incidents, stats, request.guide)
+        return render_markdown(incidents, stats, asked.guide)
     from qnnmem.report import doctor as report
 
-    if request.form == "json":
+    if asked.form == "json":
         rows = diagnosis.rows() if facts is None else incidents
-        return report.render_json(rows, stats, machine=machine, guide=request.guide)
-    return report.render_text(incidents, stats, verbose=request.verbose, guide=request.guide)
+        return report.render_json(rows, stats, machine=machine, guide=asked.guide)
+    return report.render_text(incidents, stats, verbose=asked.output.verbose, guide=asked.guide)
 
 
 def _render_groups(
     diagnosis: Diagnosis,
     stats: ReadingStats,
-    request: Request,
+    asked: _Asked,
     facts: FactsOfBackends | None,
     machine: HostResult | None,
 ) -> Iterable[str]:
@@ -341,10 +244,10 @@ def _render_groups(
     from qnnmem.report.doctor import notes, render_fleet, render_json
     from qnnmem.report.doctor_words import amount
 
-    summary = group(diagnosis, request.group_by or "")
-    if request.form == "json":
+    summary = group(diagnosis, asked.options.group_by or "")
+    if asked.form == "json":
         incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
-        return render_json(incidents, stats, summary, machine, request.guide)
+        return render_json(incidents, stats, summary, machine, asked.guide)
     return (render_fleet(summary), f"read {amount(stats)}\n", *notes(stats))
 
 
@@ -358,3 +261,43 @@ def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: FactsOfBackends |
 
 def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
     return incident if facts is None else facts.add_to(incident)
+
+
+def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Return machine and logs, also where a log was taken for the machine: `--host a.log`."""
+    if host is None:
+        return None, paths
+    from qnnmem.doctor.host.devices import LOCAL, is_machine
+
+    if is_machine(host):
+        return host, paths
+    if host != "-" and "://" not in host and not _is_there(host):
+        what = f"--host cannot be {quote(host)}; it is local, adb or adb:SERIAL"
+        raise UsageError(f"{what}, and there is no log of that name")
+    return LOCAL, (host, *paths)
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _show_machine(host: str, output: Output) -> int:
+    """Look at a machine and show all checks; return the exit code."""
+    from qnnmem.doctor.host import examine, find_machine
+    from qnnmem.report import host as report
+    from qnnmem.results.schema import encode
+
+    _check_form(output.form)
+    found = examine(find_machine(host))
+    text = encode(found) if output.is_json else report.render_text(found, verbose=output.verbose)
+    output.write(text, report.verdict(found))
+    return found.exit_code
+
+
+def _check_form(form: str) -> None:
+    """Refuse a format that has no place for a machine."""
+    if form not in ("text", "json"):
+        raise UsageError(f"--host gives text or json, not {form}")

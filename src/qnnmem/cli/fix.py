@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
-from qnnmem.cli import options as texts
+from qnnmem.cli.options import printed, takes
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
 from qnnmem.errors import UsageError
 from qnnmem.options.fix import FixOptions
 
 if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
     from qnnmem.verbs.fix import FixTask
 
 _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
@@ -21,13 +23,9 @@ _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depend
 
 @click.command(cls=RecordingCommand)
 @click.argument("models", nargs=-1, type=click.Path(), metavar="[MODEL...]")
-@texts.takes(FixOptions)
-@texts.form_options("qnnmem.fix/1")
-def fix(
-    models: tuple[str, ...],
-    options: FixOptions,
-    as_json: bool,
-) -> int:
+@takes(FixOptions)
+@printed("qnnmem.fix/1")
+def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     """Change MODEL so that it needs less memory and computes the same, bit by bit.
 
     Tries what changes least first: element-wise ops in place and another order of ops, then
@@ -44,10 +42,11 @@ def fix(
     several models the worst counts: 2, then 1, then 3. 130 after Ctrl-C, which keeps what is known.
     1 also where --validate found a fault.
     """
-    from qnnmem.cli import fix_many
-    from qnnmem.cli.log_names import log_names
+    from qnnmem.cli.output import say_verdict
+    from qnnmem.loader.file_kind import is_kind
     from qnnmem.verbs import fix_log
     from qnnmem.verbs.fix import FixTask, check_fix
+    from qnnmem.verbs.named_files import log_names, named_files
 
     asked = None
     if options.logs:
@@ -59,17 +58,19 @@ def fix(
     typed = tuple(word for word in recorded_args() if word.partition("=")[0] not in _NO_CHANGE)
     task = FixTask("", options, given=recorded_args("prepare"), typed=typed)
     if asked is not None:
-        return show_fixed(fix_log.task_for(asked, models, task), as_json)
+        return _show_fixed(fix_log.task_for(asked, models, task), output)
     if not models:
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
-    found = fix_many.named_models(models)
-    is_one = len(models) == 1 and models == found
+    found = named_files(models, lambda path: is_kind(path, ("onnx",)), "ONNX model")
+    say_verdict("\n".join(found.left_out))
+    is_one = len(models) == 1 and models == found.files
     if is_one and not (options.is_htp and len(options.socs) > 1):
-        if _has_several_shapes(task):
-            return _show_shapes(task._replace(model=models[0]), as_json)
-        return show_fixed(task._replace(model=models[0]), as_json)
-    return fix_many.run(found, task, as_json)
+        task = task._replace(model=models[0])
+        return (
+            _show_shapes(task, output) if _has_several_shapes(task) else _show_fixed(task, output)
+        )
+    return _show_all(found.files, task, output)
 
 
 def _given_backend(options: FixOptions) -> str | None:
@@ -78,9 +79,8 @@ def _given_backend(options: FixOptions) -> str | None:
     return options.backend if source is click.core.ParameterSource.COMMANDLINE else None
 
 
-def show_fixed(task: FixTask, as_json: bool) -> int:
+def _show_fixed(task: FixTask, output: Output) -> int:
     """Fix one model and print what came of it."""
-    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.fix import render_text
     from qnnmem.results.schema import encode
@@ -88,12 +88,29 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
 
     with ProgressBar(f"reading {Path(task.model).name}") as bar:
         done = fix_file(task, verb_call(bar))
-    if as_json:
+    if output.is_json:
         text = encode(done.as_result(chain=task.chain))
     else:
         text = render_text(done.result, done.files, done.commands, task.chain, done.validation)
-    write(text, None, task.options.force)
+    output.write(text)
     return done.exit_code
+
+
+def _show_all(files: Sequence[str], task: FixTask, output: Output) -> int:
+    """Fix several models and print a table."""
+    from qnnmem.cli.output import say_refused
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.report.fix import render_table
+    from qnnmem.results.fix import FixedModels
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.fix import INTERRUPTED
+    from qnnmem.verbs.fix_many import fix_models
+
+    rows, is_interrupted = fix_models(files, task, ProgressBar)
+    found = FixedModels.of(rows)
+    output.write(encode(found) if output.is_json else render_table(rows))
+    say_refused(rows)
+    return INTERRUPTED if is_interrupted else found.exit_code
 
 
 def _has_several_shapes(task: FixTask) -> bool:
@@ -102,16 +119,15 @@ def _has_several_shapes(task: FixTask) -> bool:
     return len(names) > len(set(names))
 
 
-def _show_shapes(task: FixTask, as_json: bool) -> int:
+def _show_shapes(task: FixTask, output: Output) -> int:
     """Fix one model for each set of shapes; print the command that makes one binary of them."""
-    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report
     from qnnmem.report.fix import command_lines, together
     from qnnmem.verbs.fix import fix_file
 
-    if as_json or task.options.recipe is not None or task.options.is_htp:
+    if output.is_json or task.options.recipe is not None or task.options.is_htp:
         raise UsageError(
             "several shapes go with neither --json nor --apply nor --backend htp; one at a time"
         )
@@ -128,5 +144,5 @@ def _show_shapes(task: FixTask, as_json: bool) -> int:
     files = [one.files[0] for one in done if one.files]
     binary = str(Path(task.options.output, f"{stem}.bin"))
     last = [] if code else command_lines([together([one.result for one in done], files, binary)])
-    write("\n".join((*parts, *last, "")), None, task.options.force)
+    output.write("\n".join((*parts, *last, "")))
     return code

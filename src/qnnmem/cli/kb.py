@@ -1,28 +1,22 @@
-"""`qnnmem kb`: what the doctor knows, and whether a team's own entries are good."""
+"""`qnnmem kb` and `explain`: what the doctor knows, and what an error code means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from qnnmem.cli.help import VerbGroup
-from qnnmem.cli.options import OutputPath, form_options, result_options
-from qnnmem.doctor.kb.entry import CAUSES, STAGES, Entry
+from qnnmem.cli.options import detailed, printed, shows, takes
+from qnnmem.errors import UsageError
+from qnnmem.options.kb import KbListOptions, KbNewOptions, KbOptions
 
-
-def _own(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--kb",
-        "own",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="PATH",
-        help="A file or folder of your own entries; may be given several times.",
-    )(command)
+if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
+    from qnnmem.doctor.kb.entry import Entry
 
 
 @click.group(cls=VerbGroup)
@@ -31,78 +25,63 @@ def kb() -> None:
 
 
 @kb.command("list")
-@click.option("--cause", metavar="CAUSE", help="Only entries of this cause, e.g. mem_dsp_va.")
-@click.option("--stage", type=click.Choice(STAGES), help="Only entries of this stage.")
-@_own
-@result_options("qnnmem.kb/1")
-def list_entries(
-    cause: str | None,
-    stage: str | None,
-    own: tuple[Path, ...],
-    as_json: bool,
-    output: str | None,
-    force: bool,
-) -> int:
+@takes(KbListOptions)
+@shows("qnnmem.kb/1")
+def list_entries(options: KbListOptions, output: Output) -> int:
     """List the entries: id, stage, cause, verdict and title.
 
     Exit codes: 0 listed, 2 no such cause or unreadable entries.
     """
-    from qnnmem.cli.output import write
+    from qnnmem.doctor.kb.entry import CAUSES
     from qnnmem.doctor.kb.files import read_files
     from qnnmem.doctor.kb.listing import list_entries
-    from qnnmem.errors import UsageError
     from qnnmem.report import kb as report
     from qnnmem.results.schema import encode
 
+    cause, stage = options.cause, options.stage
     if cause is not None and cause not in CAUSES:
         raise UsageError(f"'{cause}' is not a cause; known are {', '.join(CAUSES)}")
     chosen = [
         entry
-        for entry in _entries(own)
+        for entry in _entries(options.kb)
         if cause in (None, entry.cause) and stage in (None, entry.stage)
     ]
-    notes = [note for path in own for note in read_files(path).notes]
+    notes = [note for path in options.kb for note in read_files(Path(path)).notes]
     found = list_entries(chosen, notes)
-    text = encode(found) if as_json else report.render_list(found)
-    write(text, None if output is None else Path(output), force)
+    output.write(encode(found) if output.is_json else report.render_list(found))
     return 0
 
 
 @kb.command()
 @click.argument("name", metavar="ID")
-@_own
-@result_options("qnnmem.kb/1")
-def show(name: str, own: tuple[Path, ...], as_json: bool, output: str | None, force: bool) -> int:
+@takes(KbOptions)
+@shows("qnnmem.kb/1")
+def show(name: str, options: KbOptions, output: Output) -> int:
     """Show the entry called ID as Markdown: logs, causes, remedies, templates, conditions.
 
     Exit codes: 0 shown, 2 no such entry.
     """
     from difflib import get_close_matches
 
-    from qnnmem.cli.output import write
     from qnnmem.doctor.kb.listing import list_entries
-    from qnnmem.errors import UsageError
     from qnnmem.report import kb as report
     from qnnmem.results.schema import encode
 
-    by_id = {entry.id: entry for entry in reversed(_entries(own))}
+    by_id = {entry.id: entry for entry in reversed(_entries(options.kb))}
     if name not in by_id:
         near = get_close_matches(name, by_id, 3)
         hint = f"; do you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
         raise UsageError(f"there is no entry '{name}'{hint}")
     entry = by_id[name]
-    text = encode(list_entries([entry])) if as_json else report.render_entry(entry)
-    write(text, None if output is None else Path(output), force)
+    output.write(encode(list_entries([entry])) if output.is_json else report.render_entry(entry))
     return 0
 
 
 @kb.command()
 @click.argument("words", nargs=-1, required=True, metavar="WORDS...")
-@_own
-@result_options("qnnmem.kb/1")
-def find(
-    words: tuple[str, ...], own: tuple[Path, ...], as_json: bool, output: str | None, force: bool
-) -> int:
+@takes(KbOptions)
+@shows("qnnmem.kb/1")
+def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
     """Find entries by WORDS: in titles, log lines, causes and remedies, best first.
 
     WORDS may be a line of a log, a code (1002 or 0x3ea) or what you look for. A word may be written
@@ -110,24 +89,22 @@ def find(
 
     Exit codes: 0 found, 1 nothing found, 2 unreadable entries.
     """
-    from qnnmem.cli.output import write
     from qnnmem.doctor.kb.listing import list_found
     from qnnmem.doctor.kb.similar import find as find_entries
     from qnnmem.report import kb as report
     from qnnmem.results.schema import encode
 
     asked = " ".join(words)
-    found = find_entries(asked, _entries(own))
+    found = find_entries(asked, _entries(options.kb))
     shown = report.render_found(asked, found)
-    text = encode(list_found(found)) if as_json else shown
-    write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
+    output.write(encode(list_found(found)) if output.is_json else shown, shown.split("\n", 1)[0])
     return 0 if found else 1
 
 
 @kb.command()
-@_own
-@result_options("qnnmem.kb-check/1")
-def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool) -> int:
+@takes(KbOptions)
+@shows("qnnmem.kb-check/1")
+def check(options: KbOptions, output: Output) -> int:
     """Check entries: yours with --kb, the built-in ones without.
 
     Each entry must know its own typical lines, and all must stay silent on stored logs of healthy
@@ -136,30 +113,21 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
 
     Exit codes: 0 good, 1 something is wrong with an entry, 2 unreadable.
     """
-    from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import check as check_entries
     from qnnmem.report import kb as report
     from qnnmem.results.schema import encode
 
-    found = check_entries(own)
+    found = check_entries(tuple(map(Path, options.kb)))
     shown = report.render_check(found)
-    text = encode(found) if as_json else shown
-    write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
+    output.write(encode(found) if output.is_json else shown, shown.split("\n", 1)[0])
     return 0 if found.passes else 1
 
 
 @kb.command()
 @click.argument("name", metavar="ID")
-@click.option(
-    "-o",
-    "--output",
-    type=OutputPath(is_text=False),
-    metavar="FILE",
-    help="The file to write; ID.md in this folder if left out.",
-)
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@form_options("qnnmem.written/1")
-def new(name: str, output: str | None, force: bool, as_json: bool) -> int:
+@takes(KbNewOptions)
+@printed("qnnmem.written/1")
+def new(name: str, options: KbNewOptions, output: Output) -> int:
     """Write a skeleton for a new entry called ID, which passes `qnnmem kb check --kb`.
 
     Exit codes: 0 written, 2 not a good name, or the file exists.
@@ -169,16 +137,59 @@ def new(name: str, output: str | None, force: bool, as_json: bool) -> int:
     from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
 
-    path = Path(output or f"{name}.md")
-    write(skeleton(name), path, force)
-    if as_json:
+    path = Path(options.output or f"{name}.md")
+    write(skeleton(name), path, options.force)
+    if output.is_json:
         following = f"qnnmem kb check --kb {quote(str(path))}"
-        write(encode(written_result("kb new", [path], following)), None, force=False)
+        output.write(encode(written_result("kb new", [path], following)))
     return 0
 
 
-def _entries(own: Sequence[Path]) -> list[Entry]:
+def _entries(own: Sequence[str]) -> list[Entry]:
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 
-    mine = [entry for path in own for entry in read_folder(path, own=True)[1]]
+    mine = [entry for path in own for entry in read_folder(Path(path), own=True)[1]]
     return [*mine, *read_folder(BUILT_IN)[1]]
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("codes", nargs=-1, required=True, metavar="CODE...")
+@detailed("qnnmem.explain/1")
+def explain(codes: tuple[str, ...], output: Output) -> int:
+    """Say what error codes mean in practice.
+
+    CODE is a number (1002, 0x3ea, 0x80000406, -12), a name (QNN_COMMON_ERROR_MEM_ALLOC, ENOMEM) or
+    a piece of a log line that holds one ("graph prepare failed 13", err=1002). A number that
+    several components use is explained for each. - reads codes from standard input, one a line.
+
+    Exit codes: 0 explained, 2 not a code, or a number that is in no table.
+    """
+    from qnnmem.doctor.explain import explain as explain_code
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+    from qnnmem.report.kb import render_text
+    from qnnmem.results.kb import ExplainResult
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.named_files import STDIN, input_lines
+
+    entries = read_folder(BUILT_IN)[1]
+    named = [
+        text for code in _lines(codes) for text in (input_lines() if code == STDIN else [code])
+    ]
+    explained = [explain_code(code, entries) for code in named]
+    if output.is_json:
+        output.write(encode(ExplainResult(codes=tuple(explained))))
+    else:
+        output.write(render_text(explained, verbose=output.verbose))
+    return 0 if all(code.meanings for code in explained) else 2
+
+
+def _lines(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the codes; the words of a log line that was pasted without quotes are one."""
+    from qnnmem.qnn.pasted import read_pasted
+    from qnnmem.verbs.named_files import STDIN
+
+    if STDIN in words:
+        return words
+    others = [word for word in words if read_pasted(word) is None]
+    are_words = not any("_" in word or word.isupper() for word in others)
+    return (" ".join(words),) if 0 < len(others) < len(words) and are_words else words

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.export_c import export_c
 from qnnmem.cli.help import VerbGroup
-from qnnmem.cli.options import result_options
+from qnnmem.cli.options import shows, takes
 from qnnmem.errors import UsageError
+from qnnmem.options.config import ExportOptions
 
 if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
     from qnnmem.results.lpai import Rule
 
 
@@ -20,12 +21,9 @@ def lpai() -> None:
     """The LPAI memory contract: its rules, what is chosen where it is silent, a client in C."""
 
 
-lpai.add_command(export_c)
-
-
 @lpai.command("choices")
-@result_options("qnnmem.lpai-choices/1")
-def choices_command(as_json: bool, output: str | None, force: bool) -> None:
+@shows("qnnmem.lpai-choices/1")
+def choices_command(output: Output) -> None:
     """List what is chosen where public material is silent.
 
     Each choice says what this runtime does, why, and how to change it.
@@ -38,14 +36,13 @@ def choices_command(as_json: bool, output: str | None, force: bool) -> None:
     from qnnmem.results.schema import encode
 
     every = tuple(map(with_options, choices().values()))
-    text = encode(ChoicesResult(choices=every)) if as_json else choices_text(every)
-    _show(text, output, force)
+    output.write(encode(ChoicesResult(choices=every)) if output.is_json else choices_text(every))
 
 
 @lpai.command("rules")
 @click.argument("rule_id", required=False, metavar="[ID]")
-@result_options("qnnmem.lpai-rules/1")
-def rules_command(rule_id: str | None, as_json: bool, output: str | None, force: bool) -> None:
+@shows("qnnmem.lpai-rules/1")
+def rules_command(rule_id: str | None, output: Output) -> None:
     """List the rules of the contract, or explain one of them.
 
     ID is a rule as messages name it, e.g. R3.
@@ -58,18 +55,15 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
     from qnnmem.results.schema import encode
 
     chosen = tuple(rules().values()) if rule_id is None else (_rule(rule_id),)
-    if as_json:
-        text = encode(RulesResult(rules=chosen))
-    elif rule_id is None:
-        text = rules_text(chosen)
+    if output.is_json:
+        output.write(encode(RulesResult(rules=chosen)))
     else:
-        text = rule_text(chosen[0])
-    _show(text, output, force)
+        output.write(rules_text(chosen) if rule_id is None else rule_text(chosen[0]))
 
 
 @lpai.command("selftest")
-@result_options("qnnmem.lpai-selftest/1")
-def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
+@shows("qnnmem.lpai-selftest/1")
+def selftest_command(output: Output) -> int:
     """Keep and break every rule on purpose and see that the runtime notices.
 
     Needs no files and no network. Exit codes: 0 all as expected, 1 not.
@@ -80,8 +74,9 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
     from qnnmem.results.schema import encode
 
     results = run_cases(cases())
-    text = encode(SelftestResult(rules=results)) if as_json else selftest_text(results)
-    _show(text, output, force)
+    output.write(
+        encode(SelftestResult(rules=results)) if output.is_json else selftest_text(results)
+    )
     return 0 if all(rule.as_expected for rule in results) else 1
 
 
@@ -101,9 +96,31 @@ def _rule(rule_id: str) -> Rule:
     return rule
 
 
-def _show(text: str, output: str | None, force: bool) -> None:
+@lpai.command("export-c")
+@click.argument("file", type=click.Path(), metavar="PLAN|BIN")
+@takes(ExportOptions)
+@shows("qnnmem.written/1", by_suffix=False)
+def export_c(file: str, options: ExportOptions, output: Output) -> None:
+    """Write a complete C client for the model in PLAN or BIN.
+
+    BIN is a context binary that `qnnmem prepare` made for LPAI, PLAN the JSON that `qnnmem plan`
+    writes. The client asks for every size, allocates aligned memory, hands it over, finalizes,
+    executes and cleans up in the right order; it compiles as C11 and C++17 with the headers of the
+    QNN SDK. Planned sizes are compared with what the backend answers.
+
+    Exit codes: 0 written, 2 bad usage or unreadable input.
+    """
     from pathlib import Path
 
-    from qnnmem.cli.output import write
+    from qnnmem.lpai.client_plan import read_client_plan
+    from qnnmem.report.c_source import render_client
+    from qnnmem.results.files import written_result
+    from qnnmem.results.schema import encode
+    from qnnmem.version import __version__
 
-    write(text, None if output is None else Path(output), force)
+    if output.is_json and output.path is None:
+        raise UsageError("--json tells which file was written, so it needs -o and a file")
+    plan, in_scratch = read_client_plan(Path(file)), options.io == "scratch"
+    output.write(render_client(plan, f"qnnmem {__version__}", io_in_scratch=in_scratch))
+    if output.is_json and output.path is not None:
+        output.to_terminal().write(encode(written_result("lpai export-c", [output.path])))

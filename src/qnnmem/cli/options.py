@@ -1,9 +1,9 @@
-"""Click options: those of a type of `qnnmem.options`, and those about the output of a verb."""
+"""Click options from the types of `qnnmem.options`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,15 +11,16 @@ import click
 
 from qnnmem.cli.help import HelpOption
 from qnnmem.errors import UsageError
-from qnnmem.options.option import Opt, OptionField, option_fields
-from qnnmem.options.parsers import seconds
+from qnnmem.options.option import Opt, OptionField, Options, option_fields
+from qnnmem.options.output import DetailedOptions, FormatOptions, ResultOptions
 from qnnmem.text import shorten
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-    from msgspec import Struct
 
-# What a result that is a file is written as, where nobody says so.
+    from qnnmem.cli.output import Output
+
+# The format of a file by its suffix, where no option names one.
 _FORM_OF = {
     **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
     **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text", ".xml": "junit"},
@@ -30,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """Where a result goes; `-` is standard output, as everywhere, for results that are text."""
+    """A path to write; `-` is standard output, for results that are text."""
 
     name = "path"
 
@@ -40,7 +41,7 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | None:
-        """The path, or None for standard output."""
+        """Return the path, or None for standard output."""
         if value == "-" and not self._is_text:
             self.fail("this result cannot be printed; a file of that name is ./-", param, ctx)
         return None if value == "-" else value
@@ -48,33 +49,114 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Any file: the shell lists them."""
+        """Let the shell list files."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(incomplete, type="file")]
 
 
-def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
-    """The command with the options, in the order they are listed."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def takes(group: type[Struct], name: str = "options") -> Callable[[F], F]:
-    """Give a command the options of a type, and hand it one value of that type as `name`."""
-    # The options of the verb itself go before those that it shares.
-    fields = sorted(option_fields(group), key=lambda field: not field.opt.leads)
+def takes(group: type[Options]) -> Callable[[F], F]:
+    """Give a command the options of a type, and hand it one value of that type as `options`."""
+    fields = option_fields(group)
 
     def decorate(command: F) -> F:
         @wraps(command)
         def called(*words: Any, **given: Any) -> Any:
-            chosen = {field.name: _held(field, given.pop(field.name)) for field in fields}
-            return command(*words, **{name: group(**chosen)}, **given)
+            return command(*words, options=group(**_chosen(fields, given)), **given)
 
-        return _apply(cast(F, called), tuple(map(_click_option, fields)))
+        return _with_options(cast(F, called), fields)
 
     return decorate
+
+
+def shows(
+    schema: str,
+    forms: Sequence[str] = ("text", "json"),
+    note: str = "",
+    *,
+    group: type[FormatOptions] = ResultOptions,
+    by_suffix: bool = True,
+    suffixes: Mapping[str, str] | None = None,
+) -> Callable[[F], F]:
+    """Give a command the options about its result, and hand it one `Output` as `output`.
+
+    Without an option the suffix of the output file names the format; `suffixes` are those of
+    formats that only a suffix names.
+    """
+    is_inferred = issubclass(group, ResultOptions) and by_suffix
+    default = f"{forms[0]}, or as the file of -o ends" if is_inferred else forms[0]
+    adapted: dict[str, dict[str, Any]] = {
+        "form": {"text": note, "choices": tuple(forms), "default": default},
+        "as_json": {"text": f"Short for --format json; its schema is {schema}."},
+    }
+    fields = tuple(
+        field._replace(
+            opt=field.opt.but(**adapted.get(field.name, {})),
+            kind="choice" if field.name == "form" else field.kind,
+        )
+        for field in option_fields(group)
+    )
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def called(*words: Any, **given: Any) -> Any:
+            from qnnmem.cli.output import check_free
+
+            result = group(**_chosen(fields, given))
+            output = _output(result, forms, suffixes or {}, is_inferred=is_inferred)
+            if output.path is not None:
+                check_free(output.path, output.force)  # before the work, not after
+            return command(*words, output=output, **given)
+
+        return _with_options(cast(F, called), fields)
+
+    return decorate
+
+
+detailed = partial(shows, group=DetailedOptions)
+printed = partial(shows, group=FormatOptions)
+
+
+def answered(refused: Mapping[str, str], ignored: Mapping[str, str]) -> Callable[[F], F]:
+    """Give a command the flags of the SDK's tool that are only answered, with the reason."""
+    kinds = (("Ignored here", ignored), ("Refused here", refused))
+    rows = [(name, f"{kind}: {why}.") for kind, flags in kinds for name, why in flags.items()]
+    opts = {name: Opt(f"--{name}", text, metavar="VALUE", is_advanced=True) for name, text in rows}
+    fields = [OptionField(name, opt, "text", False, None) for name, opt in opts.items()]
+    return lambda command: _with_options(command, fields)
+
+
+def _output(
+    options: FormatOptions, forms: Sequence[str], suffixes: Mapping[str, str], *, is_inferred: bool
+) -> Output:
+    from qnnmem.cli.output import Output
+
+    form = options.form
+    if options.as_json and form not in (None, "json"):
+        raise UsageError(f"--json and --format {form} exclude each other")
+    form = "json" if options.as_json else form
+    if not isinstance(options, ResultOptions):
+        return Output(form or forms[0])
+    path = None if options.output is None else Path(options.output)
+    if path is not None and is_inferred and path.suffix in suffixes:
+        form = form or suffixes[path.suffix]
+    elif path is not None and is_inferred:
+        form = _form_of_file(path, form, forms)
+    verbose = isinstance(options, DetailedOptions) and options.verbose
+    return Output(form or forms[0], path, options.force, verbose)
+
+
+def _with_options(command: F, fields: Iterable[OptionField]) -> F:
+    # click lists the option that was added last first; options of the verb itself lead.
+    listed = sorted(fields, key=lambda field: not field.opt.leads)
+    for field in listed[::-1]:
+        command = _click_option(field)(command)
+    return command
+
+
+def _chosen(fields: Iterable[OptionField], given: dict[str, Any]) -> dict[str, Any]:
+    """Take the values of these options out of what click parsed."""
+    return {field.name: _held(field, given.pop(field.name)) for field in fields}
 
 
 def _held(field: OptionField, given: Any) -> Any:
@@ -85,7 +167,7 @@ def _held(field: OptionField, given: Any) -> Any:
         return field.parsed(given)[0]
     if field.opt.parses_many:  # each text gave a tuple
         return tuple(value for several in given for value in several)
-    return tuple(field.parsed(one)[0] for one in given)
+    return tuple(field.parsed(text)[0] for text in given)
 
 
 def _click_option(field: OptionField) -> Callable[[F], F]:
@@ -101,26 +183,42 @@ def _click_option(field: OptionField) -> Callable[[F], F]:
     elif opt.required:
         shown["required"] = True
     elif field.default is not None:
-        shown |= {"default": str(field.default) if opt.choices else field.default}
+        is_text = opt.choices or (opt.parse is not None and not isinstance(field.default, float))
+        shown |= {"default": opt.show(field.default) if is_text else field.default}
         shown["show_default"] = not opt.default
+    if opt.offered:
+        shown["shell_complete"] = partial(_starting, opt.offered)
+    if opt.envvar:
+        shown["envvar"] = opt.envvar
     return click.option(
         *filter(None, (opt.short, opt.flag, *opt.aliases)),
         field.name,
         cls=HelpOption,
         type=_click_type(field),
-        help=_help(opt),
+        help=f"{opt.text}  [default: {opt.default}]" if opt.default else opt.text,
         is_advanced=opt.is_advanced,
         hidden=opt.is_hidden,
         **shown,
     )
 
 
+def _starting(
+    known: Sequence[str], _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the well-known values of an option, for the shell to complete."""
+    return [word for word in known if word.startswith(incomplete)]
+
+
 def _click_type(field: OptionField) -> Any:
     opt = field.opt
     if opt.choices:
-        return click.Choice([str(one) for one in opt.choices])
+        return click.Choice([str(choice) for choice in opt.choices])
     if opt.parse is not None:
         return opt.parse
+    if opt.writes:
+        return OutputPath(is_text=opt.writes == "text")
+    if field.kind == "number" and isinstance(field.default, float):
+        return click.FloatRange(opt.ge, opt.le)
     if field.kind == "number":
         return click.IntRange(
             None if opt.ge is None else int(opt.ge), None if opt.le is None else int(opt.le)
@@ -128,125 +226,24 @@ def _click_type(field: OptionField) -> Any:
     return click.Path() if opt.is_file else None
 
 
-def _help(opt: Opt) -> str:
-    """Return the help text: whose option it is, what it does, what holds without it."""
-    text = opt.help
-    if opt.backend:
-        first = text.partition(" ")[0]
-        is_name = not first[1:].islower()  # such as SoC and VTCM
-        text = f"{opt.backend}: {text if is_name else text[:1].lower() + text[1:]}"
-    return f"{text}  [default: {opt.default}]" if opt.default else text
-
-
-def seconds_option(default: float | None, note: str) -> Callable[[F], F]:
-    """`--time-limit`, in seconds; without a default the note says what holds then."""
-    return click.option(
-        "--time-limit",
-        type=seconds,
-        metavar="S",
-        default=default,
-        show_default=default is not None,
-        help=note,
-    )
-
-
-def form_options(
-    schema: str,
-    forms: Sequence[str] = ("text", "json"),
-    note: str = "How the result is written.",
-    *,
-    to_file: bool = False,
-) -> Callable[[F], F]:
-    """`--format`, and `--json` as the short word for one of them.
-
-    A command gets `as_json`; one that has more than two forms gets `form` instead. Where the result
-    goes `to_file`, the suffix of that says the form if no option does.
-    """
-
-    def decorate(command: F) -> F:
-        @wraps(command)
-        def chosen(*words: Any, as_json: bool, form: str | None, **given: Any) -> Any:
-            if as_json and form not in (None, "json"):
-                raise UsageError(f"--json and --format {form} exclude each other")
-            form = "json" if as_json else form
-            if to_file:
-                form = _by_suffix(given["output"], form, forms)
-            form = form or forms[0]
-            if len(forms) > 2:
-                return command(*words, form=form, **given)
-            return command(*words, as_json=form == "json", **given)
-
-        default = f"{forms[0]}, or as the file of -o ends" if to_file else forms[0]
-        return _apply(
-            cast(F, chosen),
-            (
-                click.option(
-                    "--format",
-                    "form",
-                    type=click.Choice(list(forms)),
-                    help=f"{note}  [default: {default}]",
-                ),
-                click.option(
-                    "--json",
-                    "as_json",
-                    is_flag=True,
-                    help=f"Short for --format json; its schema is {schema}.",
-                ),
-            ),
-        )
-
-    return decorate
-
-
-def form_of(name: str) -> str | None:
-    """The form that the name of a file says by its suffix."""
+def form_of(name: str | Path) -> str | None:
+    """Return the format that the suffix of a file name stands for."""
     return _FORM_OF.get(Path(name).suffix.lower())
 
 
-def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> str | None:
-    """The form that the name of the file says; what it says in vain is told."""
-    said = None if output is None else form_of(output)
-    if output is not None and said is None and form is None and Path(output).suffix:
-        _note_suffix(output, forms)
+def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | None:
+    """Infer the format from the suffix; warn when they disagree."""
+    from qnnmem.cli.stderr import note
+
+    said, name = form_of(path), shorten(str(path), 200)
+    if said is None and form is None and path.suffix:
+        known = {known: suffix for suffix, known in reversed(_FORM_OF.items())}
+        suffixes = ", ".join(known[one] for one in forms if one in known)
+        suffix = shorten(path.suffix, 20)
+        note(f"note: {name} gets {forms[0]}, {suffix} is no form; there are {suffixes}")
     if said is None or said == form or (said, form) == ("json", "perfetto"):  # which is JSON
         return form
     if form is None and said in forms:
         return said
-    from qnnmem.cli.stderr import note
-
-    note(f"note: {shorten(str(output), 200)} gets {form or forms[0]}, whatever its suffix says")
+    note(f"note: {name} gets {form or forms[0]}, whatever its suffix says")
     return form
-
-
-def _note_suffix(output: str, forms: Sequence[str]) -> None:
-    """Says what a file gets whose suffix is no form."""
-    from qnnmem.cli.stderr import note
-
-    known = {form: suffix for suffix, form in reversed(_FORM_OF.items())}
-    suffixes = ", ".join(known[form] for form in forms if form in known)
-    suffix = Path(output).suffix
-    name = shorten(output, 200)
-    note(f"note: {name} gets {forms[0]}, {shorten(suffix, 20)} is no form; there are {suffixes}")
-
-
-def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
-    """The options that say in which form and where a result goes."""
-    return lambda command: form_options(schema, forms, to_file=True)(output_options(command))
-
-
-def output_options(command: F) -> F:
-    """The options that say where a result goes."""
-    note = "Write to this file instead of the terminal."
-    where = click.option("-o", "--output", type=OutputPath(), help=note)
-    return _apply(command, (where, force_option))
-
-
-def force_option(command: F) -> F:
-    """Whether a file that is there may go."""
-    note = "Replace the output file if it exists."
-    return click.option("--force", is_flag=True, help=note)(command)
-
-
-def verbose_option(command: F) -> F:
-    """Whether the short answer is enough."""
-    return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)

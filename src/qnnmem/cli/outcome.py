@@ -47,7 +47,7 @@ def _say(exc: Exception) -> int:
         note(line)
     settings = getattr(exc, "settings", ())
     if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
-        from qnnmem.cli.retry import retry_command
+        from qnnmem.cli.recorded_args import retry_command
 
         note(f"try: {retry_command(sys.argv[1:], settings)}")
     if wants_json(sys.argv[1:]):

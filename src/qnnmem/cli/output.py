@@ -1,10 +1,11 @@
-"""Writing a result: to standard output, or to a file that appears whole or not at all."""
+"""Where a result goes: to standard output, or to a file that appears whole or not at all."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from qnnmem.cli.screen import fitted
 from qnnmem.cli.stderr import note, say
@@ -13,6 +14,28 @@ from qnnmem.errors import OutputError
 from qnnmem.text import counted, shorten
 
 _LONGEST = 2000  # characters of a verdict
+
+
+class Output(NamedTuple):
+    """How and where a result is written, as the options of a verb say."""
+
+    form: str = "text"
+    path: Path | None = None  # None: standard output
+    force: bool = False
+    verbose: bool = False
+
+    @property
+    def is_json(self) -> bool:
+        """True if a program reads the result."""
+        return self.form == "json"
+
+    def to_terminal(self) -> Output:
+        """Return the same for what is no result and belongs in no file."""
+        return self._replace(path=None)
+
+    def write(self, text: str, verdict: str = "") -> None:
+        """Write the result; the verdict of one in a file goes to standard error."""
+        write(text, self.path, self.force, verdict)
 
 
 def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:

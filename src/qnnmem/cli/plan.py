@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli import options as texts
+from qnnmem.cli.options import detailed, takes
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.options.plan import PlanFileOptions
 
 if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
     from qnnmem.planner import MemoryPlan
     from qnnmem.planner.planned_file import PlannedFile, PlanRow
 
@@ -23,24 +24,14 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 @click.command(cls=RecordingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@texts.takes(PlanFileOptions)
-@texts.form_options(
+@takes(PlanFileOptions)
+@detailed(
     "qnnmem.plan/1",
     ("text", "json", "csv", "c", "svg", "png", "perfetto"),
     "csv: the scratch buffers with offsets; c: a header with all offsets; svg and png: the memory "
     "map; perfetto: a trace of the pools over steps.",
-    to_file=True,
 )
-@texts.output_options
-@texts.verbose_option
-def plan(
-    files: tuple[str, ...],
-    options: PlanFileOptions,
-    form: str,
-    output: str | None,
-    force: bool,
-    verbose: bool,
-) -> int:
+def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> int:
     """Plan the memory of FILE: how many bytes, why, and whether fewer could do.
 
     FILE is an ONNX or TFLite model, a DLC, an eAI compiler report (.eaix) or a buffer list (.csv
@@ -51,14 +42,12 @@ def plan(
     allocations than TCM serves; 2 a file cannot be planned; 3 cannot tell. Of several files the
     worst counts: 2, then 1, then 3.
     """
-    from qnnmem.cli.files import STDIN, named_files
-    from qnnmem.cli.output import check_free, say_refused, say_verdict, write
+    from qnnmem.cli.output import say_refused, say_verdict
     from qnnmem.planner.planned_file import plans_result
+    from qnnmem.verbs.named_files import STDIN, named_files
 
-    target = None if output is None else Path(output)
-    if target is not None:
-        check_free(target, force)  # says so before the work, not after
-    if form == "png" and target is None:
+    form = output.form
+    if form == "png" and output.path is None:
         raise UsageError("a PNG is no text; name a file for it with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
@@ -74,29 +63,32 @@ def plan(
                 f"--format {form} is for one graph, not for {len(reports)}; name it with --graph"
             )
         if len(reports) == 1:
-            _show(reports[0], form, target, force=force, verbose=verbose)
+            _show(reports[0], output)
             return reports[0].result.exit_code
         rows: list[PlanRow] = [*reports]
     else:
         rows = _plan_all(found.files, options)
-    write(_render_all(rows, form, verbose), target, force, _verdict(rows))
+    output.write(_render_all(rows, output), _verdict(rows))
     say_refused(rows)
     return plans_result(rows).exit_code
 
 
-def _show(
-    report: PlannedFile, form: str, target: Path | None, *, force: bool, verbose: bool
-) -> None:
-    from qnnmem.cli.output import write
+def _show(report: PlannedFile, output: Output) -> None:
+    if output.form != "png" or output.path is None:
+        output.write(_render(report, output), _verdict([report]))
+        return
+    from qnnmem.atomic_file import shown, write_whole
+    from qnnmem.cli.output import say_verdict
+    from qnnmem.cli.stderr import note
+    from qnnmem.report.plan_picture import render_png
 
-    if form == "png" and target is not None:
-        _write_png(report, target, force)
-    else:
-        write(_render(report, form, verbose), target, force, _verdict([report]))
+    write_whole(output.path, render_png(report.result), force=output.force)
+    note(f"Wrote {shown(output.path)}")
+    say_verdict(_verdict([report]))
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a file in a folder is to be planned."""
+    """Return whether a file in a folder is to be planned."""
     from qnnmem.bounded_file import read_head
     from qnnmem.loader.csv import is_header
 
@@ -110,9 +102,9 @@ def _is_model(path: Path) -> bool:
 
 
 def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
-    """A row for each file."""
-    from qnnmem.cli.files import refused
+    """Return a row for each file."""
     from qnnmem.planner.model_plan import limits_of
+    from qnnmem.verbs.named_files import refused
 
     limits_of(options)  # what is wrong for every file is reported once
     rows: list[PlanRow] = []
@@ -127,31 +119,21 @@ def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
 def _plan_file(
     file: str, options: PlanFileOptions, *, one_of_many: bool = False
 ) -> list[PlannedFile]:
-    """A plan for each graph in a file."""
-    from qnnmem.cli.files import opened
+    """Return a plan for each graph in a file."""
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.named_files import opened
     from qnnmem.verbs.plan import PlanRequest, plan_file
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         return plan_file(PlanRequest(path, file, options, recorded_args(), one_of_many), bar)
 
 
-def _write_png(report: PlannedFile, target: Path, force: bool) -> None:
-    from qnnmem.atomic_file import shown, write_whole
-    from qnnmem.cli.output import say_verdict
-    from qnnmem.cli.stderr import note
-    from qnnmem.report.plan_picture import render_png
-
-    write_whole(target, render_png(report.result), force=force)
-    note(f"Wrote {shown(target)}")
-    say_verdict(_verdict([report]))
-
-
-def _render(report: PlannedFile, form: str, verbose: bool) -> str:
+def _render(report: PlannedFile, output: Output) -> str:
     from qnnmem.report.c_source import render_c
     from qnnmem.report.plan import render_answer, render_text
     from qnnmem.results.schema import encode
 
+    form = output.form
     if form == "csv":
         return _csv(report.plan)
     if form == "c":
@@ -166,26 +148,26 @@ def _render(report: PlannedFile, form: str, verbose: bool) -> str:
         return render_perfetto(report)
     if form == "json":
         return encode(report.result)
-    return render_text(report) if verbose else render_answer(report)
+    return render_text(report) if output.verbose else render_answer(report)
 
 
-def _render_all(rows: Sequence[PlanRow], form: str, verbose: bool) -> str:
+def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
     from qnnmem.planner.planned_file import plans_result
     from qnnmem.report.plan import render_csv, render_table, render_text, rows_of
     from qnnmem.results.files import RefusedFile
     from qnnmem.results.schema import encode
 
-    if form == "json":
+    if output.is_json:
         return encode(plans_result(rows))
-    if form == "csv":
+    if output.form == "csv":
         return render_csv(rows_of(rows))
     table = render_table(rows)
     planned = (row for row in rows if not isinstance(row, RefusedFile))
-    return "\n".join([table, *map(render_text, planned)]) if verbose else table
+    return "\n".join([table, *map(render_text, planned)]) if output.verbose else table
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """What was asked and answered, for those who do not see the result."""
+    """Return what was asked and answered, for a result that goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

@@ -1,35 +1,26 @@
-"""`qnnmem prepare`: from model files to a context binary, for LPAI or for HTP."""
+"""`qnnmem prepare` and `inspect`: context binaries, made and looked at."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from qnnmem.cli import options as texts
-from qnnmem.cli.prepare_htp import prepare_htp
-from qnnmem.cli.prepare_lpai import prepare_lpai
+from qnnmem.cli.options import printed, shows, takes
+from qnnmem.cli.recorded_args import verb_call
 from qnnmem.options.option import refuse_foreign
-from qnnmem.options.prepare import LPAI_ONLY, PreparationOptions
+from qnnmem.options.prepare import PreparationOptions
+
+if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
+    from qnnmem.htp.worker import Worker
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "-o",
-    "--output",
-    type=texts.OutputPath(is_text=False),
-    required=True,
-    help="The context binary to write.",
-)
-@texts.force_option
-@texts.takes(PreparationOptions)
-@texts.form_options("qnnmem.prepared/1 (lpai) or qnnmem.footprint/1 (htp)")
-def prepare(
-    files: tuple[str, ...],
-    options: PreparationOptions,
-    output: str,
-    force: bool,
-    as_json: bool,
-) -> int:
+@takes(PreparationOptions)
+@printed("qnnmem.prepared/1 (lpai) or qnnmem.footprint/1 (htp)")
+def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
     """Prepare FILES offline: every offset fixed, in one context binary.
 
     A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
@@ -41,6 +32,75 @@ def prepare(
     unreadable model, or a float one that LPAI cannot run, 3 a library, a SoC or an output of
     the model is missing (htp), 4 not finished within the time limit (htp).
     """
-    refuse_foreign(options, options.backend, lpai_only=LPAI_ONLY)
-    run = prepare_htp if options.backend == "htp" else prepare_lpai
-    return run(files, output, options, force=force, as_json=as_json)
+    refuse_foreign(options, options.backend)
+    run = show_htp if options.is_htp else _show_lpai
+    return run(files, options, output)
+
+
+def _show_lpai(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.stderr import note
+    from qnnmem.report.prepare import error_lines, render_text
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.prepare import prepare_lpai
+
+    with ProgressBar("preparing") as bar:
+        made = prepare_lpai(files, options, bar)
+    if output.is_json:
+        for line in error_lines(made.prepared.errors):  # a text begins with them
+            note(line)
+        output.write(encode(made.as_result()))
+    else:
+        output.write(render_text(made.prepared, made.tcm, made.notes, str(made.path), made.size))
+    return 0
+
+
+def show_htp(
+    files: tuple[str, ...],
+    options: PreparationOptions,
+    output: Output,
+    worker: Worker | None = None,
+) -> int:
+    """Compile a model, and show its bill or why there is none."""
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.report.bill import render_prepared
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.prepare import prepare_htp
+    from qnnmem.verbs.refusal import failure_code, say_failure
+
+    with ProgressBar("preparing") as bar:
+        call = verb_call(bar)
+        made = prepare_htp(files, options, call, worker)
+    if isinstance(made, CompileFailure):
+        output.write(say_failure(made, "binary", call.flags, as_json=output.is_json))
+        return failure_code(made)
+    bill = made.as_result()
+    if output.is_json:
+        output.write(encode(bill))
+    else:
+        output.write(render_prepared(bill, made.written, made.io_mem_types))
+    return made.exit_code
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@shows("qnnmem.inspect/1, inspect-htp/1 or inspect-dlc/1")
+def inspect(file: str, output: Output) -> int:
+    """Show what the context binary or DLC FILE holds: graphs, tensors, memory, state.
+
+    FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
+    a real QNN context binary of the HTP backend, whoever made it, also inside an ONNX model. The
+    JSON has the nesting of qnn-context-binary-utility. Of a DLC its graphs are shown as QNN's
+    compilers are given them, with their operators.
+
+    Exit codes: 0 shown, 1 shown, and a graph has more allocations than TCM serves, 2 the file is
+    damaged, of another version, or cannot be read, 3 the library that reads a DLC is missing.
+    """
+    from pathlib import Path
+
+    from qnnmem.verbs.inspect import inspect_file
+
+    shown, code = inspect_file(Path(file), as_json=output.is_json)
+    output.write(shown)
+    return code

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from qnnmem.verbs.listener import ProgressListener, VerbCall
+    from qnnmem.errors import Setting
+    from qnnmem.verbs import ProgressListener, VerbCall
 
 _TYPED = "qnnmem.typed"
 # Options about presentation: they never change the answer.
@@ -62,8 +64,31 @@ def _command(verb: str) -> click.Command:
 
 def verb_call(listener: ProgressListener) -> VerbCall:
     """Return the call of the running command, for the function that does its work."""
-    from qnnmem.verbs.listener import VerbCall
+    from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)
     flags = None if context is None else frozenset(_spellings(context.command))
     return VerbCall(listener, tuple(sys.argv[1:]), flags)
+
+
+def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
+    """Return the command that was typed with these settings; its other options stay."""
+    from qnnmem.errors import Setting
+    from qnnmem.flags import flag, flag_word
+    from qnnmem.report.shell import shell_line
+
+    flags = {flag(Setting(setting.name)) for setting in settings}
+    new = list(dict.fromkeys(map(flag_word, settings)))
+    replaced = {word.rpartition("=")[0] for word in new}
+    kept = [word for word in _joined(words, flags) if word.rpartition("=")[0] not in replaced]
+    # What follows two dashes is no option.
+    at = kept.index("--") if "--" in kept else len(kept)
+    return shell_line(["qnnmem", *kept[:at], *new, *kept[at:]])
+
+
+def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:
+    """Yield the words, each of these options as one word with its value."""
+    rest = iter(words)
+    for word in rest:
+        value = next(rest, None) if word in flags else None
+        yield word if value is None else f"{word}={value}"

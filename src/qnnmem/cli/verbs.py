@@ -13,7 +13,7 @@ from qnnmem.cli.help import Page, color_option, dress
 from qnnmem.cli.strict_group import StrictGroup
 from qnnmem.version import __version__
 
-# What `qnnmem --help` lists. The module of a verb has its name, with underscores for dashes.
+# What `qnnmem --help` lists.
 SECTIONS = {
     "Plan a model's memory": {
         "plan": "How many bytes a model needs, why, and the proof.",
@@ -56,6 +56,18 @@ SECTIONS = {
     },
 }
 VERBS = tuple(name for section in SECTIONS.values() for name in section)
+# Modules of several verbs; they have the names of the modules of `qnnmem.options`.
+_MODULES = {
+    "prepare": ("inspect",),
+    "gate": ("check", "diff"),
+    "config": ("lint",),
+    "programs": ("check-client", "watch"),
+    "sdk_tools": ("net-run", "context-binary-generator"),
+    "htp": ("fit", "footprint", "qmem", "sweep", "place", "socs", "provoke", "htp-worker"),
+    "kb": ("explain",),
+    "page": ("report", "serve"),
+}
+_MODULE_OF = {verb: module for module, verbs in _MODULES.items() for verb in verbs}
 
 
 class Verbs(UserDict[str, click.Command]):
@@ -64,8 +76,8 @@ class Verbs(UserDict[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in VERBS:
             raise KeyError(name)
-        module = name.replace("-", "_")
-        return dress(getattr(import_module(f"qnnmem.cli.{module}"), module), name)
+        module = import_module(f"qnnmem.cli.{_MODULE_OF.get(name, name)}")
+        return dress(getattr(module, name.replace("-", "_")), name)
 
     def __contains__(self, name: object) -> bool:
         return name in VERBS

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
-
 from qnnmem.errors import CannotTell, QnnMemError, Setting, UsageError, Words, join_words
 from qnnmem.gate.checked import BROKEN, GOOD, NOT_READ, OPEN, CheckedModel
 from qnnmem.gate.config import BudgetEntry
 from qnnmem.gate.keys import HTP, KEYS, LPAI, TOTAL, pool_of
 from qnnmem.options.htp import FitOptions
-from qnnmem.options.option import option_fields
+from qnnmem.options.option import Options, option_fields
 from qnnmem.options.plan import PlanOptions
 from qnnmem.results.check import Allocations, ExitCode, PoolCheck
 from qnnmem.text import quote
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from qnnmem.results.plan import TcmAnswer
     from qnnmem.targets.socs import Soc
 
-Group = TypeVar("Group", bound=Struct)
+Group = TypeVar("Group", bound=Options)
 _NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not of the model
 
 
@@ -130,7 +128,7 @@ class BudgetTask:
         return self.folder / value if isinstance(value, Path) else value
 
 
-def settings_of(options: Struct) -> tuple[Setting, ...]:
+def settings_of(options: Options) -> tuple[Setting, ...]:
     """Return the options that differ from their defaults, for a command that asks the same."""
     return tuple(
         Setting(field.name, word.partition("=")[2])

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from qnnmem.arguments import expect
 from qnnmem.errors import UsageError
 from qnnmem.options.htp import FitOptions
-from qnnmem.options.option import OptionField, option_fields
+from qnnmem.options.option import OptionField, Options, option_fields
 from qnnmem.options.parsers import number, table, text_item
 from qnnmem.options.plan import PlanOptions
 from qnnmem.text import nearest, quote
@@ -125,7 +123,7 @@ def bounds_of(field: OptionField) -> tuple[float, float]:
     return (0 if low is None else low, 0 if high is None else high)
 
 
-def keys_of(group: type[Struct]) -> dict[str, Reader]:
+def keys_of(group: type[Options]) -> dict[str, Reader]:
     """Return the keys of an options type, with what reads the value of each."""
     return {field.key: _reader(field) for field in option_fields(group) if field.is_shared}
 

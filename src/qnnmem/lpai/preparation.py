@@ -12,10 +12,9 @@ Files that are not ONNX give a layout: pools, tensors and contract without a pro
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,13 +38,19 @@ from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BufferWindow
-from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
+from qnnmem.lpai.quantize import classify, quantize_model
 from qnnmem.lpai.quantize.precision import Obstacle, find_control, find_obstacle
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.planner.planned_file import search_missing_note
 from qnnmem.planner.problem_plan import Watcher
-from qnnmem.results.prepared import PreparedBinary, PreparedGraph, QuantizedGraph, TriedWidths
+from qnnmem.results.prepared import (
+    LARGE_ERROR,
+    PreparedBinary,
+    PreparedGraph,
+    QuantizedGraph,
+    finite,
+)
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 from qnnmem.units import Offset, round_up
@@ -108,7 +113,8 @@ class Prepared:
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
     notes: tuple[Words, ...]
-    errors: tuple[QuantizeError, ...] = ()  # of the graphs that were quantized on the way
+    # By graph, of those that were quantized on the way.
+    errors: Mapping[str, QuantizedGraph] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """The plans in one line."""
@@ -135,7 +141,7 @@ class _Loaded:
     states: tuple[tuple[str, str], ...]
     windows: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
-    error: QuantizeError | None = None
+    error: QuantizedGraph | None = None
 
 
 _Read = tuple[_Loaded, tuple[Words, ...]]
@@ -196,14 +202,15 @@ def _prepare(
     graphs: list[CompiledGraph] = []
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
-    errors: list[QuantizeError] = []
+    errors: dict[str, QuantizedGraph] = {}
     block = ConstantBlock()
     deadline = Deadline.after(options.time_limit_s, ROOM_S)
     for name, load in loads.items():
         with deadline.enforced(), temporary_folder() as folder:
             loaded, notes = load(Path(folder), deadline)
             warnings += notes
-            errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
+            if loaded.error is not None:
+                errors[name] = loaded.error
             say(f"planning {name}")
             graph, plan, constants = _compile(name, loaded, options, say, deadline, watch)
         warnings += _likely_states(plan.likely_states)
@@ -212,7 +219,7 @@ def _prepare(
     context = CompiledContext(
         tuple(graphs), options.hw_version, f"qnnmem {__version__}", block.view()
     )
-    return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
+    return Prepared(context, tuple(plans), tuple(warnings), errors)
 
 
 def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
@@ -258,7 +265,7 @@ def _load(
     states = (*options.states, *made.states)
     source = made.path
     warnings: tuple[Words, ...] = made.notes
-    error: QuantizeError | None = None
+    error: QuantizedGraph | None = None
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
         said, error = _quantize(made.path, source, states, options, say, deadline)
@@ -342,7 +349,7 @@ def _quantize(
     options: PrepareOptions,
     say: Say,
     deadline: Deadline,
-) -> tuple[tuple[Words, ...], QuantizeError | None]:
+) -> tuple[tuple[Words, ...], QuantizedGraph | None]:
     bits, weight_bits = options.quantize, options.weight_bits
     if bits is None:
         return (), None
@@ -363,8 +370,14 @@ def _quantize(
     )
     if result.worst_error is None:
         return result.notes, None
-    made_up, tried = result.seeded_random, result.tried
-    return result.notes, QuantizeError("", bits, weight_bits, result.worst_error, made_up, tried)
+    return result.notes, QuantizedGraph(
+        bits=bits,
+        weight_bits=weight_bits,
+        error=finite(result.worst_error),
+        error_is_large=result.worst_error > LARGE_ERROR,
+        made_up_samples=result.seeded_random,
+        tried=result.tried,
+    )
 
 
 def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
@@ -525,13 +538,12 @@ def prepared_binary(
 ) -> PreparedBinary:
     """What was written to `path`; `notes` are about the request."""
     context = prepared.context
-    errors = {error.graph: error for error in prepared.errors}
     graphs = zip(context.graphs, prepared.plans, tcm.graphs, strict=True)
     return PreparedBinary(
         file=path,
         file_bytes=file_bytes,
         hw_version=context.hw_version,
-        graphs=tuple(_graph(*graph, errors.get(graph[0].name)) for graph in graphs),
+        graphs=tuple(_graph(*graph, prepared.errors.get(graph[0].name)) for graph in graphs),
         notes=tuple(all_notes(prepared, notes)),
         next=tuple(next_steps),
     )
@@ -545,7 +557,7 @@ def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
 
 
 def _graph(
-    graph: CompiledGraph, plan: MemoryPlan, tcm: TcmVerdict | None, error: QuantizeError | None
+    graph: CompiledGraph, plan: MemoryPlan, tcm: TcmVerdict | None, error: QuantizedGraph | None
 ) -> PreparedGraph:
     return PreparedGraph(
         name=graph.name,
@@ -560,23 +572,5 @@ def _graph(
         float_ops=graph.float_ops,
         tcm_bytes=None if tcm is None else tcm.need,
         fits_tcm=None if tcm is None else tcm.fits,
-        quantized=None if error is None else _quantization(error),
+        quantized=error,
     )
-
-
-def _quantization(error: QuantizeError) -> QuantizedGraph:
-    return QuantizedGraph(
-        bits=error.bits,
-        weight_bits=error.weight_bits,
-        error=_finite(error.error),
-        error_is_large=error.is_large,
-        made_up_samples=error.made_up,
-        tried=tuple(
-            TriedWidths(tried.bits, tried.weight_bits, _finite(tried.error))
-            for tried in error.tried
-        ),
-    )
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None  # JSON knows no infinity

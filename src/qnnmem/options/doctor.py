@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from qnnmem.options import shared
 from qnnmem.options.option import Opt
 from qnnmem.options.plan import ShapeOptions
 
@@ -13,6 +14,18 @@ GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
     """How logs are read, and what is known of the model that failed."""
 
+    host: Annotated[
+        str | None,
+        Opt(
+            "--host",
+            "Check the machine itself, too, or alone: local (the default), adb or adb:SERIAL.",
+            metavar="[MACHINE]",
+            bare="local",
+            offered=("local", "adb"),
+            is_local=True,
+            leads=True,
+        ),
+    ] = None
     kb: Annotated[
         tuple[str, ...],
         Opt(
@@ -28,26 +41,10 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         Opt("--follow", "Watch one log that is still being written.", is_local=True, leads=True),
     ] = False
     jobs: Annotated[
-        int,
-        Opt(
-            "--jobs",
-            "Read with this many processes or threads.",
-            metavar="N",
-            ge=1,
-            le=256,
-            is_local=True,
-            leads=True,
-        ),
+        int, shared.JOBS.but("Read with this many processes or threads.", le=256, leads=True)
     ] = 1
     cluster: Annotated[
-        str | None,
-        Opt(
-            "--cluster",
-            "Read on a Dask cluster, e.g. tcp://host:8786.",
-            metavar="ADDRESS",
-            is_local=True,
-            leads=True,
-        ),
+        str | None, shared.CLUSTER.but("Read on a Dask cluster, e.g. tcp://host:8786.", leads=True)
     ] = None
     group_by: Annotated[
         str | None,
@@ -74,14 +71,4 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
             leads=True,
         ),
     ] = None
-    soc: Annotated[
-        str | None,
-        Opt(
-            "--soc",
-            "Name, id or marketing name as in `qnnmem socs`.",
-            metavar="SOC",
-            is_soc=True,
-            is_local=True,
-            leads=True,
-        ),
-    ] = None
+    soc: Annotated[str | None, shared.SOC.but(is_local=True, leads=True)] = None

@@ -1,66 +1,34 @@
-"""Options of the verbs that ask the HTP library: fit, footprint, qmem and sweep."""
+"""Options of the verbs that ask the HTP library: fit, footprint, qmem, sweep, place, provoke."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from qnnmem.options import parsers
-from qnnmem.options.option import Opt
-from qnnmem.options.plan import MAX_SECONDS, ShapeOptions
+from qnnmem.options import shared
+from qnnmem.options.option import Opt, Options
+from qnnmem.options.plan import ShapeOptions
 from qnnmem.units import Bytes, parse_size
 
-PRECISIONS = ("fp16", "int8", "w8a16")
-MAX_VTCM_MB = 64
+_WEEK_S = 86_400 * 7
+_COMPILED_SOC = shared.SOC.but(default="the SoC it was made for", leads=True)
 
 
 class CompilerOptions(ShapeOptions, frozen=True, kw_only=True):
     """How long the compiler may take."""
 
-    time_limit: Annotated[
-        float,
-        Opt(
-            "--time-limit",
-            "Seconds that one answer may take: reading, compiling and loading a model, running it.",
-            metavar="S",
-            parse=parsers.seconds,
-            ge=0.0,
-            le=MAX_SECONDS,
-            label="Seconds",
-            is_folded=True,
-        ),
-    ] = 600.0
+    time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
 
 
 class HtpOptions(CompilerOptions, frozen=True, kw_only=True):
     """How one model is compiled."""
 
-    precision: Annotated[
-        str,
-        Opt(
-            "--precision",
-            "Model: what floats become; int8 and w8a16 quantize on the way.",
-            choices=PRECISIONS,
-            label="Precision",
-        ),
-    ] = "fp16"
+    precision: Annotated[str, shared.PRECISION.but(of_model=True)] = "fp16"
 
 
 class HtpModelOptions(HtpOptions, frozen=True, kw_only=True):
     """How one model is compiled, and how much VTCM its graph gets."""
 
-    vtcm_mb: Annotated[
-        int | None,
-        Opt(
-            "--vtcm-mb",
-            "Model: VTCM of the graph in MiB.",
-            metavar="N",
-            ge=1,
-            le=MAX_VTCM_MB,
-            default="all that the SoC has",
-            label="VTCM in MiB",
-            is_folded=True,
-        ),
-    ] = None
+    vtcm_mb: Annotated[int | None, shared.VTCM_MB.but(of_model=True)] = None
 
 
 class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
@@ -68,15 +36,11 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
 
     soc: Annotated[
         tuple[str, ...],
-        Opt(
-            "--soc",
+        shared.SOC.but(
             "Name, id or marketing name; may be repeated.",
             leads=True,
-            metavar="SOC",
             default="the one it was made for",
             key="socs",
-            label="SoC",
-            is_soc=True,
         ),
     ] = ()
     all_socs: Annotated[
@@ -84,17 +48,9 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
     ] = False
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
-        Opt(
-            "--budget",
+        shared.BUDGETS.but(
             "Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
             leads=True,
-            metavar="POOL=SIZE",
-            parse=parsers.budgets,
-            parses_many=True,
-            item=parsers.size_item,
-            show=parsers.show_pair,
-            key="budget",
-            label="Budgets",
             example="pd=256M or vtcm=2M",
         ),
     ] = ()
@@ -118,32 +74,13 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = 3
-    cluster: Annotated[
-        str | None,
-        Opt(
-            "--cluster",
-            "Model: compile on the workers of a Dask cluster, each of which has the library.",
-            metavar="ADDRESS",
-            is_local=True,
-        ),
-    ] = None
+    cluster: Annotated[str | None, shared.CLUSTER.but(of_model=True)] = None
 
 
 class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
     """For which SoC a file is billed."""
 
-    soc: Annotated[
-        str | None,
-        Opt(
-            "--soc",
-            "Name, id or marketing name as in `qnnmem socs`.",
-            leads=True,
-            metavar="SOC",
-            default="the SoC it was made for",
-            label="SoC",
-            is_soc=True,
-        ),
-    ] = None
+    soc: Annotated[str | None, _COMPILED_SOC] = None
     load: Annotated[
         bool,
         Opt(
@@ -153,33 +90,13 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = False
-    cache: Annotated[
-        str | None,
-        Opt(
-            "--cache",
-            "Folder of finished results.",
-            metavar="DIR",
-            default="qnnmem in the user's cache folder",
-            is_file=True,
-        ),
-    ] = None
+    cache: Annotated[str | None, shared.CACHE] = None
 
 
 class QmemOptions(HtpOptions, frozen=True, kw_only=True):
     """For which SoC inputs and outputs are compared, and what is carried out."""
 
-    soc: Annotated[
-        str | None,
-        Opt(
-            "--soc",
-            "Name, id or marketing name as in `qnnmem socs`.",
-            leads=True,
-            metavar="SOC",
-            default="the SoC it was made for",
-            label="SoC",
-            is_soc=True,
-        ),
-    ] = None
+    soc: Annotated[str | None, _COMPILED_SOC] = None
     run: Annotated[
         bool,
         Opt(
@@ -205,15 +122,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
     """What is varied, what is searched for, and where the compiles happen."""
 
     soc: Annotated[
-        str | None,
-        Opt(
-            "--soc",
-            "Name, id or marketing name.  [required]",
-            leads=True,
-            metavar="SOC",
-            label="SoC",
-            is_soc=True,
-        ),
+        str | None, shared.SOC.but("Name, id or marketing name.  [required]", leads=True)
     ] = None
     vary: Annotated[
         tuple[str, ...],
@@ -249,43 +158,101 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         ),
     ] = None
     jobs: Annotated[
-        int,
-        Opt(
-            "--jobs",
-            "Compiles at the same time, on each worker where there are several.",
-            metavar="N",
-            ge=1,
-            le=64,
-            is_local=True,
-        ),
+        int, shared.JOBS.but("Compiles at the same time, on each worker where there are several.")
     ] = 1
-    cluster: Annotated[
-        str | None,
-        Opt(
-            "--cluster",
-            "Compile on the workers of a Dask cluster, each of which has the library.",
-            metavar="ADDRESS",
-            is_local=True,
-        ),
-    ] = None
-    cache: Annotated[
-        str | None,
-        Opt(
-            "--cache",
-            "Folder of finished results.",
-            metavar="DIR",
-            default="qnnmem in the user's cache folder",
-            is_file=True,
-        ),
-    ] = None
+    cluster: Annotated[str | None, shared.CLUSTER] = None
+    cache: Annotated[str | None, shared.CACHE] = None
     memory_limit: Annotated[
         Bytes | None,
-        Opt(
-            "--memory-limit",
+        shared.MEMORY_LIMIT.but(
             "Address space of each compiler.",
+            default="3/4 of the machine over the jobs",
+            is_advanced=False,
+        ),
+    ] = None
+
+
+class PlaceOptions(Options, frozen=True, kw_only=True):
+    """For which SoC and process domain contexts are placed, and who is asked."""
+
+    soc: Annotated[
+        str | None,
+        shared.SOC.but("Name, id or marketing name.", default="the SoC that each was made for"),
+    ] = None
+    budget: Annotated[
+        Bytes | None,
+        Opt(
+            "--budget",
+            "Bytes of one process domain.",
             metavar="SIZE",
             parse=parse_size,
-            default="3/4 of the machine over the jobs",
+            default="as measured",
+        ),
+    ] = None
+    verify: Annotated[
+        bool,
+        Opt(
+            "--verify",
+            "Load all into the real library and compare: sizes become exact.",
             is_local=True,
         ),
+    ] = False
+
+
+class SocsOptions(Options, frozen=True, kw_only=True):
+    """Which SoCs are listed."""
+
+    everything: Annotated[bool, Opt("--all", "Also list SoCs without an HTP.")] = False
+
+
+class ProvokeOptions(Options, frozen=True, kw_only=True):
+    """For which SoC the library is made to fail, and where the record goes."""
+
+    soc: Annotated[str | None, shared.SOC.but("As in `qnnmem socs`, e.g. SM8650.  [required]")] = (
+        None
+    )
+    output: Annotated[
+        str,
+        shared.OUTPUT.but(
+            "Folder for record, log and input; it is made if needed.",
+            metavar="DIR",
+            required=True,
+            writes="file",
+        ),
+    ] = ""
+    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds that each attempt may take.")] = (
+        120.0
+    )
+    force: Annotated[bool, shared.FORCE.but("Replace files of an earlier run.")] = False
+
+
+class WorkerOptions(Options, frozen=True, kw_only=True):
+    """How much one worker keeps, and how much one request may take."""
+
+    cache: Annotated[str | None, shared.CACHE.but("Folder of files that were sent.")] = None
+    cache_size: Annotated[
+        Bytes,
+        Opt(
+            "--cache-size",
+            "Files kept for later requests; the oldest go first.",
+            metavar="SIZE",
+            parse=parse_size,
+            default="8 GiB",
+            is_local=True,
+        ),
+    ] = Bytes(8 << 30)
+    time_limit: Annotated[
+        float,
+        Opt(
+            "--time-limit",
+            "Most that one request may take.",
+            metavar="SECONDS",
+            ge=1,
+            le=_WEEK_S,
+            is_local=True,
+        ),
+    ] = 86_400.0
+    memory_limit: Annotated[
+        Bytes | None,
+        shared.MEMORY_LIMIT.but("Most address space of one request.", is_advanced=False),
     ] = None

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import Struct
 
@@ -52,12 +61,35 @@ class Opt:
     label: str = ""  # in the workbench
     example: str = ""  # in the workbench
     labels: tuple[str, ...] = ()  # of the choices, in the workbench
-    offered: tuple[str, ...] = ()  # values that the workbench shows as check boxes
+    offered: tuple[
+        str, ...
+    ] = ()  # well-known values: check boxes, and words that a shell completes
     is_folded: bool = False  # the workbench shows it among the rarer settings
+    of_model: bool = False  # the help says that it is for a model, not for a binary
+    writes: Literal["", "text", "file"] = ""  # a path to write; text may go to standard output
+    envvar: str = ""  # the environment variable that gives the value
+
+    @property
+    def text(self) -> str:
+        """The help text, with whom the option is for."""
+        whose = "Model" if self.of_model else self.backend
+        if not whose:
+            return self.help
+        first = self.help.partition(" ")[0]
+        is_name = not first[1:].islower()  # such as SoC and VTCM
+        return f"{whose}: {self.help if is_name else self.help[:1].lower() + self.help[1:]}"
+
+    def but(self, text: str = "", **changes: Any) -> Opt:
+        """Return the same option as another group has it: with another help text, or default."""
+        return replace(self, **{"help": text or self.help, **changes})
 
 
-class NoOptions(Struct, frozen=True):
-    """Of a verb that takes no options from a request."""
+class Options(Struct, frozen=True, kw_only=True):
+    """Base of every options type; by itself a verb without options."""
+
+    # How a type has the options that it inherits.
+    lpai_only: ClassVar[tuple[str, ...]] = ()
+    rare: ClassVar[tuple[str, ...]] = ()
 
 
 class OptionField(NamedTuple):
@@ -98,21 +130,20 @@ class OptionField(NamedTuple):
 
 
 @cache
-def option_fields(group: type[Struct]) -> tuple[OptionField, ...]:
-    """Return the fields of an options type that are options, in order."""
+def option_fields(group: type[Options]) -> tuple[OptionField, ...]:
+    """Return the options of a type, inherited ones first."""
     hints = get_type_hints(group, include_extras=True)
     names = group.__struct_fields__
     defaults = dict(zip(reversed(names), reversed(group.__struct_defaults__), strict=False))
-    return tuple(
-        _field(name, hints[name], defaults[name])
-        for name in names
-        if get_origin(hints[name]) is Annotated
-    )
+    return tuple(_field(group, name, hints[name], defaults[name]) for name in names)
 
 
-def _field(name: str, hint: Any, default: Any) -> OptionField:
-    held, *notes = get_args(hint)
-    opt = next(one for one in notes if isinstance(one, Opt))
+def _field(group: type[Options], name: str, hint: Any, default: Any) -> OptionField:
+    held, opt = get_args(hint)
+    if name in group.lpai_only:
+        opt = replace(opt, backend="lpai")
+    if name in group.rare:
+        opt = replace(opt, is_advanced=True)
     is_union = get_origin(held) in (Union, types.UnionType)
     kinds = [one for one in (get_args(held) if is_union else (held,)) if one is not type(None)]
     kind: Kind = "text"
@@ -120,12 +151,12 @@ def _field(name: str, hint: Any, default: Any) -> OptionField:
         kind = "choice"
     elif bool in kinds:
         kind = "flag"
-    elif opt.parse is None and int in kinds:
+    elif opt.parse is None and {int, float} & set(kinds):
         kind = "number"
     return OptionField(name, opt, kind, get_origin(kinds[0]) is tuple, default)
 
 
-def typed(value: Struct) -> list[str]:
+def typed(value: Options) -> list[str]:
     """Return the options that differ from their defaults, as they are typed."""
     return [
         word
@@ -134,7 +165,7 @@ def typed(value: Struct) -> list[str]:
     ]
 
 
-def flags_of(group: type[Struct]) -> set[str]:
+def flags_of(group: type[Options]) -> set[str]:
     """Return every spelling of every option of a type."""
     return {
         word
@@ -144,9 +175,9 @@ def flags_of(group: type[Struct]) -> set[str]:
     }
 
 
-def refuse_foreign(options: Struct, backend: str, *, lpai_only: Collection[str] = ()) -> None:
-    """Refuse an option of the other backend that was given; `lpai_only` names inherited ones."""
+def refuse_foreign(options: Options, backend: str) -> None:
+    """Refuse an option of the other backend that was given."""
     for field in option_fields(type(options)):
-        own = field.opt.backend or ("lpai" if field.name in lpai_only else backend)
+        own = field.opt.backend or backend
         if own != backend and getattr(options, field.name) != field.default:
             raise UsageError(f"{field.opt.flag} is for --backend {own}")

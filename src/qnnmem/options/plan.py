@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Struct
-
-from qnnmem.options import parsers
-from qnnmem.options.option import Opt
+from qnnmem.options import parsers, shared
+from qnnmem.options.option import Opt, Options
 from qnnmem.options.parsers import Constant
 from qnnmem.units import Bytes, parse_size
 
-MAX_SECONDS = 86_400.0
-MAX_SEED = 1 << 31
 
-
-class ShapeOptions(Struct, frozen=True, kw_only=True):
+class ShapeOptions(Options, frozen=True, kw_only=True):
     """What fixes the sizes that a model leaves open."""
 
     dims: Annotated[
@@ -93,39 +88,9 @@ class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
 class LayoutOptions(ModelOptions, frozen=True, kw_only=True):
     """How the buffers of a model lie."""
 
-    io: Annotated[
-        str,
-        Opt(
-            "--io",
-            "Inputs and outputs inside scratch or in the application's buffers.",
-            choices=("inside", "outside"),
-            label="Inputs and outputs",
-            labels=("inside scratch", "in buffers of the application"),
-        ),
-    ] = "inside"
-    align: Annotated[
-        int | None,
-        Opt(
-            "--align",
-            "Alignment of start and size in bytes.",
-            ge=1,
-            le=1 << 20,
-            in_bytes=True,
-            default="64; for a CSV as the file says",
-            label="Alignment",
-            for_buffers=True,
-        ),
-    ] = None
-    bits: Annotated[
-        int | None,
-        Opt(
-            "--bits",
-            "Width of floating-point elements once quantized.",
-            choices=(8, 16, 32),
-            default="as in the model",
-            label="Bits",
-        ),
-    ] = None
+    io: Annotated[str, shared.IO] = "inside"
+    align: Annotated[int | None, shared.ALIGN] = None
+    bits: Annotated[int | None, shared.BITS] = None
 
 
 class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
@@ -135,38 +100,9 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
     line, budget files, the workbench and the reference read this type.
     """
 
-    inplace: Annotated[
-        bool,
-        Opt(
-            "--inplace",
-            "Let element-wise ops overwrite an input that dies there.",
-            label="Element-wise ops in place",
-        ),
-    ] = False
-    reorder: Annotated[
-        bool,
-        Opt(
-            "--reorder",
-            "Search for an operator order that needs less memory.",
-            label="Search for a better order",
-        ),
-    ] = False
-    budgets: Annotated[
-        tuple[tuple[str, Bytes], ...],
-        Opt(
-            "--budget",
-            "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K.",
-            metavar="POOL=SIZE",
-            parse=parsers.budgets,
-            parses_many=True,
-            item=parsers.size_item,
-            show=parsers.show_pair,
-            key="budget",
-            label="Budgets",
-            example="scratch=256K",
-            for_buffers=True,
-        ),
-    ] = ()
+    inplace: Annotated[bool, shared.INPLACE] = False
+    reorder: Annotated[bool, shared.REORDER] = False
+    budgets: Annotated[tuple[tuple[str, Bytes], ...], shared.BUDGETS] = ()
     capacity: Annotated[
         Bytes | None,
         Opt(
@@ -178,31 +114,10 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
             is_advanced=True,
         ),
     ] = None
-    time_limit: Annotated[
-        float,
-        Opt(
-            "--time-limit",
-            "Seconds to search for a lower plan.",
-            metavar="S",
-            parse=parsers.seconds,
-            ge=0.0,
-            le=MAX_SECONDS,
-            label="Seconds",
-            is_folded=True,
-        ),
-    ] = 10.0
-    seed: Annotated[
-        int,
-        Opt(
-            "--seed",
-            "Varies the search; the same seed gives the same plan.",
-            ge=0,
-            le=MAX_SEED,
-            label="Seed",
-            is_folded=True,
-            is_advanced=True,
-        ),
-    ] = 0
+    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds to search for a lower plan.")] = (
+        10.0
+    )
+    seed: Annotated[int, shared.SEED] = 0
 
 
 class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
@@ -230,13 +145,32 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
             is_advanced=True,
         ),
     ] = None
-    trust: Annotated[
-        bool,
+    trust: Annotated[bool, shared.TRUST] = False
+
+
+class BackendOptions(ModelOptions, frozen=True, kw_only=True):
+    """Which backend a model is for, and how it is compiled for HTP."""
+
+    backend: Annotated[
+        str,
         Opt(
-            "--trust",
-            "FILE may be a model library (.so) of QNN's tools: its code is executed, in a child "
-            "process with limits, which are no sandbox.",
-            is_local=True,  # neither a project's file nor the network may run native code
-            is_advanced=True,
+            "--backend",
+            "Whose memory the model is to fit.",
+            leads=True,
+            choices=("lpai", "htp"),
+            label="Backend",
+            labels=("LPAI", "HTP, by the real library"),
         ),
-    ] = False
+    ] = "lpai"
+    soc: Annotated[str | None, shared.SOC.but("SoC by name or id, e.g. SM8650.", backend="htp")] = (
+        None
+    )
+    precision: Annotated[str | None, shared.PRECISION.but(default="fp16", backend="htp")] = None
+    vtcm_mb: Annotated[int | None, shared.VTCM_MB.but(backend="htp", is_advanced=True)] = None
+    opt_level: Annotated[int | None, shared.OPT_LEVEL.but(backend="htp", is_advanced=True)] = None
+    seed: Annotated[int, shared.SEED.but("Of the random calibration data.")] = 0
+
+    @property
+    def is_htp(self) -> bool:
+        """True if the real library compiles and judges the model."""
+        return self.backend == "htp"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from qnnmem.options import parsers
-from qnnmem.options.htp import MAX_VTCM_MB, PRECISIONS
+from qnnmem.options import shared
 from qnnmem.options.option import Opt
-from qnnmem.options.plan import MAX_SECONDS, MAX_SEED, ModelOptions
-from qnnmem.units import Bytes, parse_size
-
-HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
-# Inherited options that mean nothing for HTP.
-LPAI_ONLY = ("states",)
+from qnnmem.options.plan import BackendOptions
+from qnnmem.units import Bytes
 
 
-class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
+class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
     """How models become a context binary."""
+
+    lpai_only: ClassVar = ("states",)
 
     backend: Annotated[
         str,
@@ -37,32 +34,14 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
-    seed: Annotated[
-        int,
-        Opt("--seed", "Of the random calibration data.", ge=0, le=MAX_SEED, is_advanced=True),
-    ] = 0
     time_limit: Annotated[
         float | None,
-        Opt(
-            "--time-limit",
+        shared.TIME_LIMIT.but(
             "Seconds for planning (lpai; all of it ends 10 s later at most) or compiling (htp).",
-            metavar="S",
-            parse=parsers.seconds,
-            ge=0.0,
-            le=MAX_SECONDS,
             default="10, other steps as long as they need within limits of their own; 600",
         ),
     ] = None
-    trust: Annotated[
-        bool,
-        Opt(
-            "--trust",
-            "FILE may be a model library (.so) of QNN's tools: its code is executed, in a child "
-            "process with limits, which are no sandbox.",
-            is_local=True,
-            is_advanced=True,
-        ),
-    ] = False
+    trust: Annotated[bool, shared.TRUST] = False
     names: Annotated[
         tuple[str, ...],
         Opt(
@@ -85,52 +64,16 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
     ] = False
     io: Annotated[
         str | None,
-        Opt(
-            "--io",
+        shared.IO.but(
             "Inputs and outputs inside scratch or in the application's buffers (exclude_io).",
-            choices=("inside", "outside"),
             default="as the config file says, else inside",
             backend="lpai",
         ),
     ] = None
-    align: Annotated[
-        int,
-        Opt(
-            "--align",
-            "Alignment of start and size in bytes.",
-            ge=1,
-            le=1 << 20,
-            backend="lpai",
-            is_advanced=True,
-        ),
-    ] = 64
-    inplace: Annotated[
-        bool,
-        Opt(
-            "--inplace",
-            "Let element-wise ops overwrite an input that dies there.",
-            backend="lpai",
-            is_advanced=True,
-        ),
-    ] = False
-    reorder: Annotated[
-        bool,
-        Opt(
-            "--reorder",
-            "Search for an operator order that needs less memory.",
-            backend="lpai",
-            is_advanced=True,
-        ),
-    ] = False
-    quantize: Annotated[
-        str | None,
-        Opt(
-            "--quantize",
-            "Quantize a float model on the way.",
-            choices=("int8", "int16"),
-            backend="lpai",
-        ),
-    ] = None
+    align: Annotated[int, shared.ALIGN.but(default="", backend="lpai", is_advanced=True)] = 64
+    inplace: Annotated[bool, shared.INPLACE.but(backend="lpai", is_advanced=True)] = False
+    reorder: Annotated[bool, shared.REORDER.but(backend="lpai", is_advanced=True)] = False
+    quantize: Annotated[str | None, shared.QUANTIZE.but(backend="lpai")] = None
     weight_bits: Annotated[
         int,
         Opt(
@@ -155,7 +98,7 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
         Opt(
             "--hw-ver",
             "Hardware version.",
-            choices=HW_VERSIONS,
+            choices=shared.HW_VERSIONS,
             default="as the config file says, else v6",
             backend="lpai",
             is_advanced=True,
@@ -169,52 +112,6 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
             metavar="FILE",
             backend="lpai",
             is_file=True,
-        ),
-    ] = None
-    soc: Annotated[
-        str | None,
-        Opt(
-            "--soc",
-            "SoC by name or id, e.g. SM8650.",
-            metavar="SOC",
-            backend="htp",
-            is_soc=True,
-        ),
-    ] = None
-    precision: Annotated[
-        str | None,
-        Opt(
-            "--precision",
-            "What floats become; int8 and w8a16 quantize on the way.",
-            choices=PRECISIONS,
-            default="fp16",
-            backend="htp",
-        ),
-    ] = None
-    vtcm_mb: Annotated[
-        int | None,
-        Opt(
-            "--vtcm-mb",
-            "VTCM of the graph in MiB.",
-            metavar="N",
-            ge=1,
-            le=MAX_VTCM_MB,
-            default="all that the SoC has",
-            backend="htp",
-            is_advanced=True,
-        ),
-    ] = None
-    opt_level: Annotated[
-        int | None,
-        Opt(
-            "--opt-level",
-            "Optimisation level 1 to 3.",
-            metavar="N",
-            ge=1,
-            le=3,
-            default="the library's own",
-            backend="htp",
-            is_advanced=True,
         ),
     ] = None
     io_mem_type: Annotated[
@@ -244,19 +141,7 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
             backend="htp",
         ),
     ] = False
-    memory_limit: Annotated[
-        Bytes | None,
-        Opt(
-            "--memory-limit",
-            "Address space of the compiler.",
-            metavar="SIZE",
-            parse=parse_size,
-            default="3/4 of the machine",
-            backend="htp",
-            is_local=True,
-            is_advanced=True,
-        ),
-    ] = None
+    memory_limit: Annotated[Bytes | None, shared.MEMORY_LIMIT.but(backend="htp")] = None
     log_file: Annotated[
         str | None,
         Opt(
@@ -268,3 +153,7 @@ class PreparationOptions(ModelOptions, frozen=True, kw_only=True):
             is_advanced=True,
         ),
     ] = None
+    output: Annotated[
+        str, shared.OUTPUT.but("The context binary to write.", required=True, writes="file")
+    ] = ""
+    force: Annotated[bool, shared.FORCE] = False

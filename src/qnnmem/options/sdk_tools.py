@@ -1,21 +1,50 @@
 """Options of the verbs with the flags of the SDK's tools: net-run, context-binary-generator.
 
-Flags that are only answered stand in tables beside the verbs, with the reason for each.
+Flags that are only answered stand in tables, with the reason for each.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct
+from qnnmem.options import parsers, shared
+from qnnmem.options.option import Opt, Options
+from qnnmem.options.plan import ShapeOptions
+from qnnmem.units import Bytes
 
-from qnnmem.options import parsers
-from qnnmem.options.option import Opt
-from qnnmem.options.plan import MAX_SECONDS, ShapeOptions
-from qnnmem.units import Bytes, parse_size
+_VERSION = Opt("--version", "Show the version and exit.")
+_LOG_LEVEL = Opt(
+    *("--log_level", "Most detailed lines shown."),
+    choices=("error", "warn", "info", "verbose", "debug"),
+)
+_OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
 
 
-class NetRunOptions(Struct, frozen=True, kw_only=True):
+# Flags of the real tool that change nothing without a device: accepted, with a warning.
+NET_RUN_IGNORED = {
+    "op_packages": "operators come from the binary",
+    "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config",
+    "profiling_option": "LPAI has no such profiling",
+    "platform_options": "there is no platform to set up",
+    "device_options": "LPAI has no devices",
+    "model_prefix": "a context binary has no symbols",
+    "max_input_cache_tensor_sets": "input files are read when their turn comes",
+    "max_input_cache_size_mb": "input files are read when their turn comes",
+    "timeout": "LPAI takes no timeout signal",
+    "retrieve_context_timeout": "LPAI takes no timeout signal",
+}
+# Flags that would change results, or cannot go with a context binary: refused.
+NET_RUN_REFUSED = {
+    "model": "needs a compiled model library; prepare the model with "
+    "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "dlc_path": "needs a model, and this runs a context binary; prepare the DLC with "
+    "`qnnmem prepare MODEL.dlc --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "binary_updates": "would change the weights; prepare the changed model again",
+    "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
+}
+
+
+class NetRunOptions(Options, frozen=True, kw_only=True):
     """The flags of qnn-net-run, and ours."""
 
     retrieve_context: Annotated[
@@ -58,11 +87,9 @@ class NetRunOptions(Struct, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = ()
-    seed: Annotated[
-        int, Opt("--seed", "Ours: of --random-inputs.", ge=0, le=2147483648, is_advanced=True)
-    ] = 0
+    seed: Annotated[int, shared.SEED.but("Ours: of --random-inputs.")] = 0
     force: Annotated[bool, Opt("--force", "Ours: replace input files of an earlier run.")] = False
-    output_dir: Annotated[str, Opt("--output_dir", "", metavar="DIR")] = "./output"
+    output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
         str | None, Opt("--config_file", "Tool file, e.g. eaiParams_direct.json.", metavar="FILE")
     ] = None
@@ -138,7 +165,7 @@ class NetRunOptions(Struct, frozen=True, kw_only=True):
             metavar="SECONDS",
             parse=parsers.seconds,
             ge=0.0,
-            le=MAX_SECONDS,
+            le=shared.MAX_SECONDS,
             is_advanced=True,
         ),
     ] = None
@@ -180,14 +207,7 @@ class NetRunOptions(Struct, frozen=True, kw_only=True):
             choices=("basic", "detailed", "client", "backend"),
         ),
     ] = None
-    log_level: Annotated[
-        str,
-        Opt(
-            "--log_level",
-            "Most detailed lines shown.",
-            choices=("error", "warn", "info", "verbose", "debug"),
-        ),
-    ] = "info"
+    log_level: Annotated[str, _LOG_LEVEL] = "info"
     debug: Annotated[
         bool, Opt("--debug", "Refused: the outputs of a binary are fixed.", is_advanced=True)
     ] = False
@@ -197,7 +217,7 @@ class NetRunOptions(Struct, frozen=True, kw_only=True):
     validate_binary: Annotated[
         bool, Opt("--validate_binary", "Every binary is validated anyway.", is_advanced=True)
     ] = False
-    version: Annotated[bool, Opt("--version", "Show the version and exit.")] = False
+    version: Annotated[bool, _VERSION] = False
     no_sanitize: Annotated[
         bool,
         Opt(
@@ -225,26 +245,35 @@ class NetRunOptions(Struct, frozen=True, kw_only=True):
     ] = False
     time_limit: Annotated[
         float,
-        Opt(
-            "--time-limit",
-            "Ours: seconds that loading the binary, and each execution, may take.",
-            metavar="S",
-            parse=parsers.seconds,
-            ge=0.0,
-            le=MAX_SECONDS,
+        shared.TIME_LIMIT.but(
+            "Ours: seconds that loading the binary, and each execution, may take."
         ),
     ] = 600.0
     memory_limit: Annotated[
         Bytes | None,
-        Opt(
-            "--memory-limit",
-            "Ours: address space of the process that executes.",
-            metavar="SIZE",
-            parse=parse_size,
-            default="3/4 of the machine",
-            is_advanced=True,
-        ),
+        shared.MEMORY_LIMIT.but("Ours: address space of the process that executes."),
     ] = None
+
+
+# Flags of the real tool that change no byte of the binary: accepted, with a warning.
+GENERATOR_IGNORED = {
+    "model_prefix": "an ONNX file has no symbols",
+    "platform_options": "there is no platform to set up",
+}
+# Flags that would change the result, or ask for another file: refused.
+GENERATOR_REFUSED = {
+    "backend_binary": "asks for a file of the backend alone, which is not written here; "
+    "--binary_file names the context binary",
+    "op_packages": "needs compiled operators, which are not loaded here",
+    "data_format_config": "would change the layout of tensors, which is not possible here",
+    "adapter_weight_config": "is for LoRA adapters, which are not read here",
+    "set_output_tensors": "would change the outputs; cut the ONNX file instead",
+    "profiling_level": "asks for profiling data, which is not written here",
+    "profiling_option": "asks for profiling data, which is not written here",
+    "dlbc_override": "has no counterpart in the compiler's interface here",
+    "htp_socs": "changes the name of the file in a way that is not public; name soc_model in the "
+    "config file instead",
+}
 
 
 class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
@@ -274,7 +303,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
             metavar="NAME",
         ),
     ] = None
-    output_dir: Annotated[str, Opt("--output_dir", "", metavar="DIR")] = "./output"
+    output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     input_output_tensor_mem_type: Annotated[
         str,
         Opt(
@@ -298,52 +327,22 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
             "HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
             metavar="MB",
             ge=0,
-            le=64,
+            le=shared.MAX_VTCM_MB,
         ),
     ] = None
-    log_level: Annotated[
-        str | None,
-        Opt(
-            "--log_level",
-            "Most detailed lines shown.",
-            choices=("error", "warn", "info", "verbose", "debug"),
-        ),
-    ] = None
+    log_level: Annotated[str | None, _LOG_LEVEL] = None
     enable_intermediate_outputs: Annotated[
         bool, Opt("--enable_intermediate_outputs", "Refused: outputs are fixed.", is_advanced=True)
     ] = False
-    version: Annotated[bool, Opt("--version", "Show the version and exit.")] = False
+    version: Annotated[bool, _VERSION] = False
     trust: Annotated[
         bool, Opt("--trust", "Ours: --model is a model library (.so), whose code is executed.")
     ] = False
     quantize: Annotated[
-        str | None,
-        Opt(
-            "--quantize",
-            "Ours: quantize a float model for LPAI on the way.",
-            choices=("int8", "int16"),
-        ),
+        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI on the way.")
     ] = None
     allow_float: Annotated[bool, Opt("--float", "Ours: allow a float model for LPAI.")] = False
-    time_limit: Annotated[
-        float,
-        Opt(
-            "--time-limit",
-            "Seconds that one answer may take: reading, compiling and loading a model, running it.",
-            metavar="S",
-            parse=parsers.seconds,
-            ge=0.0,
-            le=MAX_SECONDS,
-        ),
-    ] = 600.0
+    time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
     memory_limit: Annotated[
-        Bytes | None,
-        Opt(
-            "--memory-limit",
-            "Ours: address space of the compiler.",
-            metavar="SIZE",
-            parse=parse_size,
-            default="3/4 of the machine",
-            is_advanced=True,
-        ),
+        Bytes | None, shared.MEMORY_LIMIT.but("Ours: address space of the compiler.")
     ] = None

@@ -1,12 +1,17 @@
-"""A context binary of ours as text, with the verdict first."""
+"""What a file holds as text: context binaries for LPAI and HTP, and DLC files."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.qnn.tensor import Quantization, TensorInfo
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import size_words
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
+from qnnmem.results.dlc import DlcGraph, DlcOp, DlcResult, DlcTensor
 from qnnmem.results.inspect import (
     FrameWindow,
     InspectedBinary,
@@ -15,17 +20,20 @@ from qnnmem.results.inspect import (
     InspectedTensor,
 )
 from qnnmem.results.plan import TcmAnswer
-from qnnmem.text import counted, shorten
+from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
-SHOWN = 20  # tensors of one kind; --json has them all
+SHOWN = 20  # operators, and tensors of one kind; --json has them all
 _WIDE = 200  # for paths and notes
+_STATIC = "STATIC"  # the end of a type whose bytes are in the file
+_DATA_TYPE = "QNN_DATATYPE_"
+_SIDES = (("inputs", "WRITE"), ("outputs", "READ"))  # with a part of their types
 
 Row = TypeVar("Row")
 
 
-def render_text(binary: InspectedBinary, path: str) -> str:
-    """The whole report; names are made safe to print."""
+def render_lpai(binary: InspectedBinary, path: str) -> str:
+    """A context binary for LPAI, with the verdict first; names are made safe to print."""
     fatal = [line for graph in binary.graphs for line in fatal_lines(graph.tcm)]
     blocks = ["\n".join([*fatal[:1], *_about(binary, path)]), *map(_graph, binary.graphs)]
     if shared := together(binary.tcm, [graph.tcm for graph in binary.graphs]):
@@ -101,8 +109,7 @@ def _tcm(answer: TcmAnswer) -> str:
 
 def _io(graph: InspectedGraph) -> Iterator[str]:
     for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        yield f"  {kind}:" if tensors else f"  {kind}: none"
-        yield from _some(tensors, lambda tensor: f"{_tensor(tensor)}, at {_where(tensor)}")
+        yield from _side(kind, tensors, lambda tensor: f"{_tensor(tensor)}, at {_where(tensor)}")
 
 
 def _states(graph: InspectedGraph) -> Iterator[str]:
@@ -142,6 +149,11 @@ def _notes(graph: InspectedGraph) -> Iterator[str]:
         yield f"  … and {len(graph.notes) - SHOWN:,} more notes; --json lists all"
 
 
+def _side(kind: str, tensors: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:
+    yield f"  {kind}:" if tensors else f"  {kind}: none"
+    yield from _some(tensors, show)
+
+
 def _some(values: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:
     yield from (f"    {show(value)}" for value in values[:SHOWN])
     if len(values) > SHOWN:
@@ -149,15 +161,128 @@ def _some(values: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:
 
 
 def _tensor(tensor: InspectedTensor) -> str:
-    shape = "x".join(map(str, tensor.shape)) or "scalar"
     quant = ""
     if tensor.scale is not None:
         quant = f", scale {tensor.scale:.6g} zero point {tensor.zero_point}"
-    size = counted(tensor.bytes, "byte")
-    return f"{shorten(tensor.name)}  {tensor.data_type} {shape[:_WIDE]}, {size}{quant}"
+    return _tensor_words(tensor.name, tensor.data_type, tensor.shape, tensor.bytes) + quant
+
+
+def _tensor_words(name: str, data_type: str, dimensions: Sequence[int], size: int) -> str:
+    shape = "x".join(map(str, dimensions)) or "scalar"
+    return f"{shorten(name)}  {data_type} {shape[:_WIDE]}, {counted(size, 'byte')}"
 
 
 def _where(tensor: InspectedTensor) -> str:
     if tensor.offset is None:
         return str(tensor.pool)
     return f"{tensor.pool} + {tensor.offset:,}"
+
+
+# --- Context binaries for HTP ---------------------------------------------------------------------
+
+
+def render_htp(context: HtpContext, path: str) -> str:
+    """A context binary for HTP; names are made safe to print."""
+    return "\n".join(_htp_lines(context, path)) + "\n"
+
+
+def _htp_lines(context: HtpContext, path: str) -> Iterator[str]:
+    soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
+    arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
+    graphs = counted(len(context.graphs), "graph")
+    yield f"QNN context binary: {graphs}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
+    core = ".".join(map(str, context.core_api))
+    size = size_words(context.file_bytes)
+    yield f"{shorten(path, _WIDE)}: {size}, backend {context.backend_id}, core API {core}"
+    for graph in context.graphs:
+        yield ""
+        yield from _htp_graph(graph)
+    yield ""
+    yield next_line("the memory bill", ["qnnmem", "footprint", file_word(path)])
+
+
+def _htp_graph(graph: HtpGraph) -> Iterator[str]:
+    yield f"graph {shorten(graph.name)}"
+    sizes = (
+        *(("weights", graph.const), ("shared weights", graph.shared_weights), ("IO", graph.io)),
+        *(("op data", graph.op_data), ("DDR tensors", graph.ddr_tensors)),
+        *(("spill/fill", graph.spill_fill), ("VTCM as stored", graph.vtcm)),
+    )
+    for name, size in sizes:
+        shown = "not in the file" if size is None else counted(size, "byte")
+        yield f"  {name:<15}{shown:>22}"
+    for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        yield from _side(kind, tensors, _htp_tensor)
+
+
+def _htp_tensor(tensor: TensorInfo) -> str:
+    words = _tensor_words(tensor.name, tensor.data_type.name, tensor.dimensions, tensor.nbytes)
+    return f"{words}{_quantization_words(tensor.quantization)}, {tensor.mem_type.name.lower()}"
+
+
+def _quantization_words(quant: Quantization | None) -> str:
+    if quant is None:
+        return ""
+    if not quant.scales:
+        return f", encoding {quant.encoding}"
+    if quant.axis is not None:
+        return f", {counted(len(quant.scales), 'scale')} along axis {quant.axis}"
+    return f", scale {quant.scales[0]:.6g} offset {quant.offsets[0]}"
+
+
+# --- DLC files ------------------------------------------------------------------------------------
+
+
+def render_dlc(result: DlcResult) -> str:
+    """The graphs of a DLC; names are made safe to print."""
+    return "\n".join(_dlc_lines(result)) + "\n"
+
+
+def _dlc_lines(result: DlcResult) -> Iterator[str]:
+    yield f"DLC: {counted(len(result.graphs), 'graph')}"
+    yield shorten(result.file, _WIDE)
+    for graph in result.graphs:
+        yield ""
+        yield from _dlc_graph(graph)
+    yield ""
+    command = ["qnnmem", "plan", file_word(result.file), "-v"]
+    yield next_line("the peak, and what lies where", command)
+
+
+def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
+    yield f"graph {shorten(graph.name, MAX_NAME)}"
+    kinds = Counter(op.type for op in graph.ops).most_common()
+    named = ", ".join(f"{count} {shorten(kind)}" for kind, count in kinds[:SHOWN])
+    more = ", …" if len(kinds) > SHOWN else ""
+    yield f"  {counted(len(graph.ops), 'operator')}: {named}{more}"
+    constants = [one for one in graph.tensors if one.type.endswith(_STATIC)]
+    held = size_words(sum(one.stored_bytes for one in constants))
+    yield f"  {counted(len(constants), 'constant')} of {held}{_parameter_words(graph, constants)}"
+    for kind, way in _SIDES:
+        tensors = [one for one in graph.tensors if "APP_" in one.type and way in one.type]
+        yield from _side(kind, tensors, _dlc_tensor)
+    yield "  what they make, in order:"
+    made = {one.id: one for one in graph.tensors}
+
+    def made_by(op: DlcOp) -> str:
+        source = f", from {shorten(', '.join(op.origins))}" if op.origins else ""
+        outputs = "; ".join(_dlc_tensor(made[one]) for one in op.outputs if one in made)
+        return f"{shorten(op.type)} {shorten(op.name)}{source}: {outputs}"
+
+    yield from _some(graph.ops, made_by)
+
+
+def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
+    """How many constants say how operators compute, as those are in no pool of a plan."""
+    read = {one for op in graph.ops for one in op.inputs}
+    others = [one for one in constants if one.id not in read]
+    if not others:
+        return ""
+    size = counted(sum(one.stored_bytes for one in others), "byte")
+    return f", {len(others):,} of them parameters of operators ({size}), which a plan leaves out"
+
+
+def _dlc_tensor(tensor: DlcTensor) -> str:
+    data_type = tensor.data_type.removeprefix(_DATA_TYPE)
+    words = _tensor_words(tensor.name, data_type, tensor.dimensions, tensor.bytes)
+    return f"{words}{_quantization_words(tensor.quantization)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from qnnmem.errors import join_words
@@ -11,12 +11,12 @@ from qnnmem.flags import flag_word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.net_run.files import sanitized
 from qnnmem.lpai.preparation import Prepared, all_notes
-from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import Io, MemoryPlan
 from qnnmem.report.table import size_column
 from qnnmem.report.tcm import fatal_lines, together, verdict_words
 from qnnmem.results.plan import TcmAnswer
+from qnnmem.results.prepared import QuantizedGraph, TriedWidths, percent
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -55,28 +55,28 @@ def render_text(
     return "\n".join(lines) + "\n"
 
 
-def error_lines(errors: Sequence[QuantizeError]) -> list[str]:
+def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
     """A warning for each graph whose quantized results say little, with what was seen to help."""
     return [
-        f"warning: graph {shorten(error.graph)}, {error.sentence}; {_cures(error)}"
-        for error in errors
-        if error.is_large
+        f"warning: graph {shorten(graph)}, {error.sentence}; {_cures(error)}"
+        for graph, error in errors.items()
+        if error.error_is_large
     ]
 
 
-def _cures(error: QuantizeError) -> str:
+def _cures(error: QuantizedGraph) -> str:
     seen = [f"{_widths(error, tried)} gives {percent(tried.error)}" for tried in error.cures]
     parts = ["tried on the same samples, " + ", ".join(seen)] if seen else []
     if not seen and error.tried:
         parts.append("wider numbers do not halve it")
-    if error.made_up:
+    if error.made_up_samples:
         parts.append("real samples with --calibration give other ranges")
     elif not seen:
         parts.append("check that the samples are what the model expects")
     return "; ".join(parts)
 
 
-def _widths(given: QuantizeError, tried: Tried) -> str:
+def _widths(given: QuantizedGraph, tried: TriedWidths) -> str:
     """The options that change the widths to those that were tried."""
     bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
     weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -11,11 +12,24 @@ from qnnmem.results.proof import ProofScope
 from qnnmem.results.result import Count, Result, describe
 
 Width = Annotated[int, Meta(ge=8, le=16, multiple_of=8)]
-# Share of the largest output; null where it is without bound, which JSON cannot say.
+# Share of the largest output; null where it is without bound.
 OutputError = Annotated[float, Meta(ge=0)] | None
+LARGE_ERROR = 0.2  # of an output's largest value; beyond it results say little
 
 
-class TriedWidths(Struct, frozen=True):
+def finite(error: float) -> float | None:
+    """An error as results hold it: None where it is without bound, which JSON cannot say."""
+    return error if math.isfinite(error) else None
+
+
+def percent(error: float | None) -> str:
+    """An error as a share of the largest output."""
+    if error is None:
+        return "∞ times"
+    return f"{error:.3g} times" if error >= 10 else f"{error:.1%}"
+
+
+class TriedWidths(Struct, frozen=True, order=True):
     """The error of the same model on the same samples with other widths."""
 
     bits: Annotated[Width, describe("Bits of activations.")]
@@ -36,6 +50,32 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
     error_is_large: Annotated[bool, describe("Whether results say little.")]
     made_up_samples: Annotated[bool, describe("Whether the samples are random numbers.")]
     tried: Annotated[tuple[TriedWidths, ...], describe("Other widths that were tried.")]
+
+    @property
+    def sentence(self) -> str:
+        """How large the error is, on what."""
+        samples = "made-up samples" if self.made_up_samples else "the calibration samples"
+        widths = f"int{self.bits} with {self.weight_bits}-bit weights"
+        return f"{widths}: off by up to {percent(self.error)} of the largest output on {samples}"
+
+    @property
+    def cures(self) -> tuple[TriedWidths, ...]:
+        """What was seen to help, narrow numbers first: each is at least twice as good as before.
+
+        What leaves the error large is named only where nothing does better.
+        """
+        found: list[TriedWidths] = []
+        least = _bound(self.error)
+        enough = [tried for tried in self.tried if _bound(tried.error) <= LARGE_ERROR]
+        for tried in sorted(enough or self.tried):
+            if _bound(tried.error) < least / 2:
+                found.append(tried)
+                least = _bound(tried.error)
+        return tuple(found)
+
+
+def _bound(error: float | None) -> float:
+    return math.inf if error is None else error
 
 
 class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):

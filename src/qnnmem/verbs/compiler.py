@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.installed import Library
     from qnnmem.targets.socs import Soc
-    from qnnmem.verbs.listener import ProgressListener, VerbCall
+    from qnnmem.verbs import ProgressListener, VerbCall
 
 
 def need_soc(path: Path, soc: str | None) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from qnnmem.errors import NoCompiler, QnnMemError
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import FoundLogs, Stream
+    from qnnmem.doctor.model_facts import FactsOfBackends
+    from qnnmem.options.doctor import DoctorOptions
     from qnnmem.report.doctor_remedies import Guide
+    from qnnmem.results.host import HostResult
+
+_MOST_INCIDENTS = 1000  # whose causes are looked at
+_NO_SOC = (
+    "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
+    "what its compiler says where it is installed"
+)
 
 
 class ReadLogs(NamedTuple):
@@ -69,3 +81,79 @@ def diagnose_streams(
         chosen = fleet.cluster_executor(cluster)
     with chosen as executor:
         return fleet.diagnose_with(streams, knowledge, executor)
+
+
+class FoundFacts(NamedTuple):
+    """What is known of the model that failed, and a sentence about everything that is not."""
+
+    facts: FactsOfBackends
+    missing: tuple[str, ...]
+
+
+def check_facts(options: DoctorOptions) -> None:
+    """Refuse a SoC that does not exist, before any log is read."""
+    if options.soc is not None:
+        from qnnmem.targets.socs import find_soc
+
+        find_soc(options.soc)
+
+
+def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts | None:
+    """Return the facts about the model on these backends; None where no model is named."""
+    if options.binary is None and options.model is None and options.soc is None:
+        return None
+    from qnnmem.doctor.backend import HTP
+    from qnnmem.doctor.model_facts import gather_possible
+    from qnnmem.flags import flag
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.targets.socs import find_soc
+
+    binary, model = (
+        None if name is None else Path(name) for name in (options.binary, options.model)
+    )
+    soc = None if options.soc is None else find_soc(options.soc)
+    compiled = None if model is None else CompileOptions(**options.sizes)
+    facts, failures = gather_possible(binary, model, soc, compiled, backends)
+    notes = [_not_known(failure.sentence(flag), failure) for failure in failures]
+    if model is not None and soc is None and HTP in backends:
+        notes.append(_NO_SOC)
+    return FoundFacts(facts, tuple(notes))
+
+
+def _not_known(sentence: str, failure: QnnMemError) -> str:
+    what = "not compiled here" if isinstance(failure, NoCompiler) else "nothing about the model"
+    return f"{what}: {sentence}"
+
+
+def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None:
+    """Return the facts about the model on the backends that failed."""
+    if not len(diagnosis):
+        return None
+    from qnnmem.doctor.backend import LPAI, backend_of
+
+    short = (incident for incident in diagnosis.incidents() if incident.is_memory is not False)
+    # Where memory is not short, a wrong name is still reported, and nothing is compiled for it.
+    return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
+
+
+def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
+    """The checks, those first that concern what was diagnosed; a note where none can be made."""
+    from qnnmem.doctor.host import examine, find_machine
+    from qnnmem.doctor.host.judge import with_causes
+    from qnnmem.flags import flag
+
+    try:
+        found = examine(find_machine(host))
+    except QnnMemError as exc:
+        diagnosis.notes.append(f"nothing about the machine: {exc.sentence(flag)}")
+        return None
+    return with_causes(found, _causes(diagnosis))
+
+
+def _causes(diagnosis: Diagnosis) -> list[str]:
+    """What was diagnosed, or is possible where nothing is."""
+    causes: list[str] = []
+    for incident in islice(diagnosis.incidents(), _MOST_INCIDENTS):
+        ranked = [one.cause for one in incident.candidates]
+        causes += ranked if ranked and incident.verdict != "cause" else [incident.cause]
+    return causes

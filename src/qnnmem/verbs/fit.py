@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
 
 from qnnmem.text import counted
 
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
     from qnnmem.htp.installed import Library
     from qnnmem.options.htp import FitOptions
     from qnnmem.provenance import Sourced
+    from qnnmem.results.fit import FitResult
     from qnnmem.targets.socs import Soc
-    from qnnmem.verbs.listener import ProgressListener, VerbCall
+    from qnnmem.verbs import ProgressListener, VerbCall
 
 
 class FitJudge(Protocol):
@@ -134,95 +137,87 @@ class WorkerJudge:
                 raise
 
 
-class FitRequest(NamedTuple):
-    """For what a file is judged, and how."""
-
-    targets: tuple[Soc, ...]
-    budgets: Mapping[str, Sourced]
-    load: bool
-    options: CompileOptions
-    tries: int
-    cluster: str | None
+def check_fit(options: FitOptions) -> None:
+    """Refuse pools and SoCs that do not exist, before any file is read."""
+    _targets(options)
+    _budgets(options)
 
 
-def fit_request(options: FitOptions) -> FitRequest:
-    """Return what the options ask for; UsageError for pools and SoCs that do not exist."""
-    from qnnmem.htp.compile.compiled import compile_options
+def fit_file(
+    file: str, options: FitOptions, call: VerbCall, *, one_of_many: bool = False
+) -> FitResult:
+    """Return the answer for each SoC; a binary is read, a model is compiled.
+
+    For one of many, dimensions may be for other files, and nothing nearby is tried.
+    """
+    from qnnmem.loader.file_kind import check_kind
+    from qnnmem.verbs.compiler import need_soc
+
+    path = Path(file)
+    if not (options.soc or options.all_socs or one_of_many):
+        need_soc(path, None)
+    from qnnmem.htp.fit import fit_result, fit_stored
+    from qnnmem.loader import dims_in
+
+    check_kind(path, "fit")
+    targets, budgets, limit = _targets(options), _budgets(options), options.time_limit
+    answers = fit_stored(path, targets, budgets, load=options.load, time_limit_s=limit)
+    if answers is None:
+        if one_of_many:
+            dims = dims_in(path, options.dims) if options.dims else ()
+            options = replace(options, dims=dims, tries=0)
+        answers = _model_fits(path, options, call)
+    return fit_result(answers, file)
+
+
+def _targets(options: FitOptions) -> tuple[Soc, ...]:
+    from qnnmem.errors import UsageError
+    from qnnmem.targets.socs import find_soc, socs
+
+    if options.all_socs and options.soc:
+        raise UsageError("--all-socs and --soc exclude each other")
+    if options.all_socs:
+        return tuple(soc for soc in socs() if soc.has_htp)
+    return tuple(dict.fromkeys(find_soc(name) for name in options.soc))
+
+
+def _budgets(options: FitOptions) -> dict[str, Sourced]:
     from qnnmem.htp.fit import check_pools
     from qnnmem.provenance import Origin, Sourced
 
     check_pools(pool for pool, _size in options.budgets)
-    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in options.budgets}
-    return FitRequest(
-        _targets(options.soc, options.all_socs),
-        limits,
-        options.load,
-        compile_options(options),
-        options.tries,
-        options.cluster,
-    )
+    return {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in options.budgets}
 
 
-def fit_file(
-    path: Path, wish: FitRequest, call: VerbCall, *, one_of_many: bool = False
-) -> tuple[Fit, ...]:
-    """Return the answer for each SoC; a binary is read, a model is compiled."""
-    from dataclasses import replace
-
-    from qnnmem.htp.fit import fit_stored
-    from qnnmem.loader import dims_in
-    from qnnmem.loader.file_kind import check_kind
-
-    check_kind(path, "fit")
-    limit = wish.options.time_limit_s
-    answers = fit_stored(path, wish.targets, wish.budgets, load=wish.load, time_limit_s=limit)
-    if answers is not None:
-        return answers
-    options = wish.options
-    if one_of_many and options.dims:
-        options = replace(options, dims=dict(dims_in(path, options.dims.items())))
-    return _model_fits(path, wish._replace(options=options), call)
-
-
-def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
-    from qnnmem.errors import UsageError
-    from qnnmem.targets.socs import find_soc, socs
-
-    if all_socs and names:
-        raise UsageError("--all-socs and --soc exclude each other")
-    if all_socs:
-        return tuple(soc for soc in socs() if soc.has_htp)
-    return tuple(dict.fromkeys(find_soc(name) for name in names))
-
-
-def _model_fits(path: Path, wish: FitRequest, call: VerbCall) -> tuple[Fit, ...]:
+def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ...]:
     from contextlib import ExitStack
 
     from qnnmem.deadline import Deadline
     from qnnmem.htp.compile import is_composed
+    from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.fit import fit_all, with_suggestions
     from qnnmem.htp.measure import compile_target
     from qnnmem.verbs.compiler import need_compiler
     from qnnmem.verbs.refusal import explained
 
-    targets, options, budgets, tries = wish.targets, wish.options, wish.budgets, wish.tries
+    targets, budgets, options = _targets(wanted), _budgets(wanted), compile_options(wanted)
     compile_target(path, targets[0] if targets else None)
     many = len(targets) > 1
     with ExitStack() as stack:
-        if wish.cluster is None:
+        if wanted.cluster is None:
             library = need_compiler(path, targets, options, call)
             call.listener.say(f"compiling {path.name}")
             name = library.name
             judges = judges_of_workers(path, library, budgets, call.listener, many=many)
         else:
-            name, judges = judges_of_cluster(path, wish.cluster, budgets, stack)
-            call.listener.say(f"compiling {path.name} on {wish.cluster}")
+            name, judges = judges_of_cluster(path, wanted.cluster, budgets, stack)
+            call.listener.say(f"compiling {path.name} on {wanted.cluster}")
         judge = stack.enter_context(WorkerJudge(path, name, judges, budgets, many=many))
         ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (
             with_suggestions(
-                *(one, options, judge, tries if len(answers) == 1 else 0, ends),
+                *(one, options, judge, wanted.tries if len(answers) == 1 else 0, ends),
                 converts=not is_composed(path),
             )
             for one in answers

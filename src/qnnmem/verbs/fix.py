@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.errors import UsageError
-from qnnmem.options.fix import LPAI_ONLY, FixOptions
+from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.options.fix import FixOptions
 from qnnmem.options.option import refuse_foreign
 from qnnmem.text import quote
 from qnnmem.units import Bytes
-from qnnmem.verbs.fix_htp import find_target, htp_compile
 
 if TYPE_CHECKING:
     from qnnmem.cache import ResultCache
     from qnnmem.calibration import Sample
+    from qnnmem.fix.htp import HtpFixResult
     from qnnmem.fix.remedy import FixCase, JudgedChange
-    from qnnmem.fix.remedy_search import FixResult
+    from qnnmem.fix.remedy_search import FixResult, Watcher
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix import Command
     from qnnmem.results.fix import FixedModel, FixRecipe, Validation
-    from qnnmem.verbs.fix_folder import FixFolder
-    from qnnmem.verbs.listener import ProgressListener, VerbCall
+    from qnnmem.targets.socs import Soc
+    from qnnmem.verbs import ProgressListener, VerbCall
 
-_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+_NAMED = 40  # characters of a name that its temporary one begins with
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 Budgets = tuple[tuple[str, Bytes], ...]
 
 
@@ -55,7 +60,7 @@ class FixOutcome(NamedTuple):
     def exit_code(self) -> int:
         """As the program leaves with it."""
         if self.result.interrupted:
-            return _INTERRUPTED
+            return INTERRUPTED
         is_wrong = self.validation is not None and not self.validation.holds
         return self.result.exit_code or int(is_wrong)
 
@@ -77,7 +82,7 @@ class FixOutcome(NamedTuple):
 
 def check_fix(options: FixOptions) -> None:
     """Refuse options of the other backend, and SoCs that do not exist."""
-    refuse_foreign(options, options.backend, lpai_only=LPAI_ONLY)
+    refuse_foreign(options, options.backend)
     if options.is_htp:
         for soc in options.socs or (None,):  # before anything is read
             find_target(soc)
@@ -89,7 +94,6 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     from qnnmem.fix.parts.chain import FIRST_PART, MANIFEST
     from qnnmem.report.fix import next_commands
     from qnnmem.temporary_folder import temporary_folder
-    from qnnmem.verbs.fix_folder import FixFolder, fix_folder
 
     path = Path(task.place or task.model)
     stem = task.stem or path.stem
@@ -136,7 +140,6 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
-    from qnnmem.verbs.fix_htp import HtpWork, fixed_for_htp
 
     options, recipe = task.options, task.options.recipe
     said = None if recipe is None else read_recipe(Path(recipe))
@@ -315,3 +318,149 @@ def sha256_of(path: Path) -> str:
 
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def find_target(soc: str | None) -> Soc:
+    """Return the SoC that is meant."""
+    from qnnmem.targets.socs import find_soc
+
+    if soc is None:
+        raise MissingSoc(what="--backend htp needs --soc, for limits depend on it")
+    return find_soc(soc)
+
+
+def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions:
+    """Return the compile that is asked for; `sizes` are free sizes and values."""
+    from qnnmem.htp.compile import CompileOptions, HtpPrecision, check_options
+
+    found = CompileOptions(
+        precision=HtpPrecision(options.precision or "fp16"),
+        vtcm_mb=options.vtcm_mb,
+        opt_level=options.opt_level,
+        **sizes,
+    )
+    check_options(find_target(options.soc), found)
+    return found
+
+
+class HtpWork(NamedTuple):
+    """Where the work is done, what is known of it, and who watches."""
+
+    folder: Path
+    memory: ResultCache | None
+    watch: Watcher
+    call: VerbCall
+    first: tuple[str, ...] = ()  # remedies to begin with
+
+
+def fixed_for_htp(
+    case: FixCase,
+    options: FixOptions,
+    work: HtpWork,
+    *,
+    recipe: tuple[FixRecipe, Path] | None = None,
+) -> HtpFixResult:
+    """The result of a search, or of a recipe."""
+    from qnnmem.fix.from_log import ordered
+    from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
+    from qnnmem.fix.library.trials import LibraryTrials
+    from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES
+    from qnnmem.fix.recipe import apply_recipe
+    from qnnmem.htp.fit import check_pools
+    from qnnmem.htp.worker import Worker
+    from qnnmem.provenance import Origin, Sourced
+    from qnnmem.verbs.compiler import need_compiler
+
+    budgets, soc = options.budgets, find_target(options.soc)
+    limits = {name.lower(): Sourced(size, Origin.GIVEN, "--budget") for name, size in budgets}
+    if len(limits) < len(budgets):
+        raise UsageError("a pool has two budgets; give one")
+    check_pools(limits)
+    need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
+    beside = tuple(map(Path, options.beside))
+    remedies, change = ordered(REMEDIES, work.first), None
+    if recipe is not None:
+        said, path = recipe
+        known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
+        change = apply_recipe(case, said.steps, path, known)
+    with Worker(warm=True) as worker:
+        say = work.call.listener.say
+        trials = LibraryTrials(soc, worker, work.folder, limits, work.memory, say)
+        if change is not None:
+            return repeat_for_htp(case, trials, change, beside)
+        return fix_for_htp(case, trials, beside, watch=work.watch, remedies=remedies)
+
+
+@dataclass(frozen=True, slots=True)
+class FixFolder:
+    """Where the files of one model go: they belong together, and none is of a killed run.
+
+    The recipe is written last: if it is there, all are. The temporary name of a recipe marks a run
+    that was killed; the next run keeps what is there if it is the same.
+    """
+
+    folder: Path
+    stem: str
+    force: bool = False
+
+    @property
+    def recipe(self) -> Path:
+        """What comes last."""
+        return self.folder / f"{self.stem}.recipe.json"
+
+    @property
+    def report(self) -> Path:
+        """For people."""
+        return self.folder / f"{self.stem}.report.md"
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a run was killed while it wrote here."""
+        return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
+
+    def write(self, contents: Mapping[str, bytes]) -> list[str]:
+        """Write files in this order, all or none, but for those that are there already."""
+        from qnnmem.atomic_file import write_together
+
+        named = {self.folder / name: content for name, content in contents.items()}
+        goes_on = self.is_unfinished
+        stale = [left for name in contents for left in self._left(name)]
+        new = {
+            path: content
+            for path, content in named.items()
+            if not (goes_on and _is_same(path, content))
+        }
+        write_together(new, force=self.force)
+        for left in stale:
+            with suppress(OSError):
+                left.unlink()
+        return [str(path) for path in named]
+
+    def _left(self, name: str) -> list[Path]:
+        """Hidden files that were to become one of this name."""
+        shape = re.compile(re.escape(f".{name[:_NAMED]}.") + "[0-9a-f]{16}")
+        try:
+            return [path for path in self.folder.iterdir() if shape.fullmatch(path.name)]
+        except OSError:
+            return []
+
+
+def _is_same(path: Path, content: bytes) -> bool:
+    try:
+        if path.is_symlink() or path.stat().st_size != len(content):
+            return False
+        return path.read_bytes() == content
+    except OSError:
+        return False
+
+
+@contextmanager
+def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
+    """Make the folder for the time of the work; what could not be written after it is refused."""
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
+
+    with folder_for_output(place.folder):
+        if not place.is_unfinished:
+            for name in names:
+                check_replaceable(place.folder / name, force=place.force)
+        yield

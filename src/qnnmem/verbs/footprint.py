@@ -1,4 +1,4 @@
-"""`footprint`: the bill of a context binary, or of a model that is compiled first."""
+"""`footprint` and `qmem`: what a context binary costs, or a model that is compiled first."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.options.htp import FootprintOptions
+    from qnnmem.htp.qmem.table import QmemTable
+    from qnnmem.options.htp import FootprintOptions, QmemOptions
     from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
-    from qnnmem.verbs.listener import VerbCall
+    from qnnmem.verbs import VerbCall
 
 
 class FileBill(NamedTuple):
     """What a file costs, and how that was found."""
 
-    bill: Bill | CompileFailure
-    is_compiled: bool = False
-    is_kept: bool = False  # from an earlier run
+    bill: Bill
+    is_compiled: bool
 
 
-def bill_file(path: Path, options: FootprintOptions, call: VerbCall) -> FileBill:
+def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill | CompileFailure:
     """Return the bill of a file, or why the library made none."""
+    from qnnmem.verbs.compiler import need_soc
+
+    path = Path(file)
+    need_soc(path, options.soc)
+    from msgspec.structs import replace
+
+    from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
@@ -31,10 +38,12 @@ def bill_file(path: Path, options: FootprintOptions, call: VerbCall) -> FileBill
     soc = None if options.soc is None else find_soc(options.soc)
     stored = _stored_bill(path, soc, options.load, options.time_limit)
     if stored is not None:
-        return FileBill(stored)
+        return FileBill(replace(stored, file=file, from_cache=False), is_compiled=False)
     folder = None if options.cache is None else Path(options.cache)
     made, is_kept = _compiled_bill(path, soc, compile_options(options), folder, call)
-    return FileBill(made, True, is_kept)
+    if isinstance(made, CompileFailure):
+        return made
+    return FileBill(replace(made, file=file, from_cache=is_kept), is_compiled=True)
 
 
 def bill_exit_code(bill: Bill) -> int:
@@ -83,3 +92,36 @@ def _compiled_bill(
     if not made.no_estimate:  # another run may load it
         answers.put(key, made.bill)
     return made.bill, False
+
+
+def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | CompileFailure:
+    """Return what each way to pass inputs and outputs costs; a model is compiled first."""
+    from qnnmem.verbs.compiler import need_compiler, need_soc
+
+    path = Path(file)
+    need_soc(path, options.soc)
+    from msgspec.structs import replace
+
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.compile.compiled import compile_options
+    from qnnmem.htp.qmem.table import is_model, qmem_of_file
+    from qnnmem.loader.file_kind import check_kind
+    from qnnmem.targets.socs import find_soc
+
+    check_kind(path, "qmem")
+    soc = None if options.soc is None else find_soc(options.soc)
+    wanted = compile_options(options)
+    if soc is not None and is_model(path):
+        need_compiler(path, (soc,), wanted, call)
+    table = qmem_of_file(
+        path, soc, wanted, run=options.run, misuse=options.misuse, progress=call.listener.say
+    )
+    if isinstance(table, CompileFailure):
+        return table
+    return table._replace(result=replace(table.result, file=file))
+
+
+def qmem_exit_code(table: QmemTable) -> int:
+    """Return 1 where the rows that were carried out differ."""
+    run = table.result.run
+    return 0 if run is None or run.agrees else 1

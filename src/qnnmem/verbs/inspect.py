@@ -19,11 +19,11 @@ def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
 
 def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.loader.dlc.composed import compose, dlc_result
-    from qnnmem.report.dlc import render_text
+    from qnnmem.report.inspect import render_dlc
     from qnnmem.results.schema import encode
 
     result = dlc_result(compose(path), str(path))
-    return encode(result) if as_json else render_text(result), 0
+    return encode(result) if as_json else render_dlc(result), 0
 
 
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
@@ -31,14 +31,14 @@ def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.htp.binary.context import describe_context
     from qnnmem.htp.binary.read import read_context
     from qnnmem.loader.file_kind import KINDS, wrong_kind
-    from qnnmem.report.context import render_text
+    from qnnmem.report.inspect import render_htp
     from qnnmem.results.schema import encode
 
     try:
         context = read_context(path)
     except NotCompiled as exc:
         raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
-    return encode(describe_context(context)) if as_json else render_text(context, str(path)), 0
+    return encode(describe_context(context)) if as_json else render_htp(context, str(path)), 0
 
 
 def _ours(path: Path, as_json: bool) -> tuple[str, int]:
@@ -46,7 +46,7 @@ def _ours(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.report.inspect import render_text
+    from qnnmem.report.inspect import render_lpai
     from qnnmem.results.schema import encode
 
     # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
@@ -57,5 +57,5 @@ def _ours(path: Path, as_json: bool) -> tuple[str, int]:
         raise LoadError(path, str(exc)) from exc
     info = binary_info(context, len(data))
     # Too many bytes are refused with a code; too many allocations end the system of the device.
-    text = encode(info) if as_json else render_text(info.qnnmem, str(path))
+    text = encode(info) if as_json else render_lpai(info.qnnmem, str(path))
     return text, int(info.qnnmem.is_fatal)

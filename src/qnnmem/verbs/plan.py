@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qnnmem.planner import MemoryPlan
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.planner.pools import Limits
-    from qnnmem.verbs.listener import ProgressListener
+    from qnnmem.verbs import ProgressListener
 
 _SM8650 = "SM8650"  # what QNN is given depends little on the SoC: ranks and types that it takes
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         SweepRow,
     )
     from qnnmem.options.htp import SweepOptions
+    from qnnmem.results.sweep import SweepResult
     from qnnmem.targets.socs import Soc
-    from qnnmem.verbs.listener import VerbCall
+    from qnnmem.verbs import VerbCall
+    from qnnmem.verbs.refusal import Flags
 
 
 def sweep_task(model: str, options: SweepOptions) -> SweepTask:
@@ -95,22 +97,42 @@ class SweepTask(NamedTuple):
 class SweepRun(NamedTuple):
     """What became of a sweep, and the signal that broke it off."""
 
+    task: SweepTask
     rows: tuple[SweepRow, ...]
     largest: tuple[Largest, ...]
     library: str
-    interrupted: KeyboardInterrupt | None = None
+    signal: KeyboardInterrupt | None = None
 
+    def explained(self, row: SweepRow, flags: Flags) -> SweepRow:
+        """Return a row with remedies as options of the verb."""
+        from qnnmem.verbs.refusal import explained_row
 
-def sweep_exit_code(rows: Sequence[SweepRow], question: Question) -> int:
-    """Return 0 where a setting meets the question, 1 where none does."""
-    from qnnmem.verbs.refusal import TIMED_OUT
+        task = self.task
+        return explained_row(row, task.path, task.soc, task.base, flags)
 
-    states = {row.result.state for row in rows}
-    if any(question.is_met(row.result) for row in rows):
-        return 0
-    if all(row.result.timed_out for row in rows):
-        return TIMED_OUT
-    return 1 if states == {"over"} else 3
+    def as_result(self, flags: Flags) -> SweepResult:
+        """Return what programs and pages read."""
+        from qnnmem.htp.sweep import sweep_result
+
+        return sweep_result(
+            (self.explained(row, flags) for row in self.rows),
+            self.largest,
+            file=self.task.model,
+            soc=self.task.soc.name,
+            library=self.library,
+            interrupted=self.signal is not None,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0 where a setting meets the question, 1 where none does."""
+        from qnnmem.verbs.refusal import TIMED_OUT
+
+        if any(self.task.question.is_met(row.result) for row in self.rows):
+            return 0
+        if all(row.result.timed_out for row in self.rows):
+            return TIMED_OUT
+        return 1 if {row.result.state for row in self.rows} == {"over"} else 3
 
 
 def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
@@ -130,16 +152,16 @@ def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
         run = stack.enter_context(Sweep(compilers, results, identity, progress=call.listener.say))
         try:
             if task.searched is None:
-                return SweepRun(run.table(task.points), (), library)
+                return SweepRun(task, run.table(task.points), (), library)
             limits = _limits(soc, task.question)
             found = [
                 run.largest(task.searched, point, task.question, limits) for point in task.points
             ]
         except KeyboardInterrupt as exc:
-            return SweepRun(tuple(run.rows), (), library, exc)
+            return SweepRun(task, tuple(run.rows), (), library, exc)
         rows = tuple(row for _, seen in found for row in seen)
         largest = (explained_largest(one, path, soc, task.base, call.flags) for one, _ in found)
-        return SweepRun(rows, tuple(largest), library)
+        return SweepRun(task, rows, tuple(largest), library)
 
 
 def _limits(soc: Soc, question: Question) -> dict[str, int]:

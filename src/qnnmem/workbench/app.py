@@ -17,7 +17,13 @@ from starlette.routing import Route
 from qnnmem.errors import QnnMemError
 from qnnmem.loader.file_kind import KINDS
 from qnnmem.version import __version__
-from qnnmem.workbench.answers import RequestRefused, download, error_answer, json_answer
+from qnnmem.workbench.answers import (
+    RequestRefused,
+    download,
+    error_answer,
+    json_answer,
+    static_answer,
+)
 from qnnmem.workbench.bench import Bench
 from qnnmem.workbench.controls import soc_names
 from qnnmem.workbench.guard import Access, Guard, address_of
@@ -25,7 +31,6 @@ from qnnmem.workbench.history import KeptFile, KeptResult
 from qnnmem.workbench.intake import drain, receive_file, receive_json
 from qnnmem.workbench.jobs import checked_options
 from qnnmem.workbench.limits import MAX_LISTENERS, MAX_UPLOAD
-from qnnmem.workbench.static_files import static_answer
 from qnnmem.workbench.tasks import Task, all_tasks, tasks_for
 
 if TYPE_CHECKING:
@@ -262,7 +267,7 @@ class Workbench:
 
     async def compare(self, request: Request) -> Response:
         """Two results of the history against each other."""
-        from qnnmem.workbench.compared import comparison
+        from qnnmem.workbench.show import comparison
 
         def drawn() -> str:
             sides = []

@@ -14,9 +14,8 @@ from qnnmem.report.page.sections import sections_of
 from qnnmem.results.read import schema_in
 from qnnmem.temporary_folder import is_temporary_name, lock_folder
 from qnnmem.workbench.history import History, KeptFile, KeptResult
-from qnnmem.workbench.job import key_of
 from qnnmem.workbench.job_folder import MadeFiles
-from qnnmem.workbench.jobs import JobQueue
+from qnnmem.workbench.jobs import JobQueue, key_of
 from qnnmem.workbench.private_folder import (
     FILES,
     HISTORY,
@@ -25,7 +24,7 @@ from qnnmem.workbench.private_folder import (
     private_folder,
     private_part,
 )
-from qnnmem.workbench.summary import exit_code_of, summary_of
+from qnnmem.workbench.show import exit_code_of, summary_of
 from qnnmem.workbench.uploads import Uploads
 
 # Of a result from elsewhere: read in this process, where a deep one must not take gigabytes.

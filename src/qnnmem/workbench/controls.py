@@ -12,10 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from qnnmem.errors import UsageError
-from qnnmem.options.option import OptionField, option_fields
+from qnnmem.options.option import OptionField, Options, option_fields
 from qnnmem.text import quote
 
 _MAX_ITEMS = 64  # of a list
@@ -151,15 +149,14 @@ def soc_names() -> Mapping[str, str]:
 
 
 def controls_of(
-    group: type[Struct],
+    group: type[Options],
     *,
     without: Collection[str] = (),
     needed: Collection[str] = (),
-    lpai_only: Collection[str] = (),
 ) -> tuple[Control, ...]:
     """Return a control for each option of a type that may come from the network."""
     return tuple(
-        Control(field, field.name in needed, _choices(field), _only_with(field, lpai_only))
+        Control(field, field.name in needed, _choices(field), _only_with(field))
         for field in option_fields(group)
         if field.is_shared and field.name not in without
     )
@@ -177,8 +174,8 @@ def _choices(field: OptionField) -> tuple[tuple[str, str], ...]:
     return (("", unset or "as it is"), *known.items())
 
 
-def _only_with(field: OptionField, lpai_only: Collection[str]) -> tuple[str, str] | None:
-    backend = field.opt.backend or ("lpai" if field.name in lpai_only else "")
+def _only_with(field: OptionField) -> tuple[str, str] | None:
+    backend = field.opt.backend
     return ("backend", "" if backend == "lpai" else backend) if backend else None
 
 

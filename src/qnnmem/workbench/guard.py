@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from qnnmem.workbench.answers import HEADERS, refusal
-from qnnmem.workbench.login_throttle import LOOPBACK, LoginThrottle, network_of
-from qnnmem.workbench.peer_user import peer_user
+from qnnmem.workbench.answers import HEADERS, refusal, static_answer
+from qnnmem.workbench.login_throttle import LOOPBACK, LoginThrottle, network_of, peer_user
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -154,8 +153,6 @@ class Guard:
         if why is None:
             await self._app(scope, receive, send_guarded)
         elif why[0] == 401 and request.method == "GET" and request.url.path == "/":
-            from qnnmem.workbench.static_files import static_answer
-
             await static_answer("login.html", 401)(scope, receive, send_guarded)
         else:
             await refusal(request, *why)(scope, receive, send_guarded)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _AHEAD = (
     *("numpy", "onnx", "msgspec", "qnnmem.loader", "qnnmem.planner", "qnnmem.verbs.plan"),
-    *("qnnmem.report.plan", "qnnmem.planner.model_plan", "qnnmem.workbench.job_verbs"),
+    *("qnnmem.report.plan", "qnnmem.planner.model_plan", "qnnmem.verbs.answer"),
 )
 
 
@@ -129,8 +129,8 @@ def _refused(exc: QnnMemError, said: str) -> JobReply:
 def _done(request: JobRequest, replies: BinaryIO) -> tuple[JobReply, bytes]:
     from qnnmem.flags import flag
     from qnnmem.options.option import flags_of
-    from qnnmem.verbs.listener import VerbCall
-    from qnnmem.workbench.job_verbs import run_verb
+    from qnnmem.verbs import VerbCall
+    from qnnmem.verbs.answer import answer
     from qnnmem.workbench.tasks import task_of
 
     task = task_of(request.task)
@@ -138,7 +138,7 @@ def _done(request: JobRequest, replies: BinaryIO) -> tuple[JobReply, bytes]:
     call = VerbCall(_Listener(replies), tuple(request.words), flags)
     try:
         options = task.read(request.options)
-        text, code = run_verb(task.name, request.file, options, call)
+        text, code = answer(task.name, request.file, options, call)
     except QnnMemError as exc:
         return _refused(exc, exc.sentence(flag)), b""
     except MemoryError:

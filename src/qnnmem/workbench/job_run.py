@@ -5,33 +5,33 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from qnnmem.child import ChildProcess, describe_limit
+from qnnmem.results.lint import LintResult, Severity, lint_result
+from qnnmem.results.read import read_as
+from qnnmem.results.schema import schema_name
 from qnnmem.text import shorten
-from qnnmem.workbench.alone import why_unreadable, without_neighbours
-from qnnmem.workbench.job import BenchJob
 from qnnmem.workbench.job_child import JobProgress, JobReply, JobRequest
 from qnnmem.workbench.job_folder import JobFolder
 
 CHILD = "qnnmem.workbench.job_child"
 _LARGEST = 32 << 20  # bytes of a result
 _BY_CONTENT = re.compile(r"\b[0-9a-f]{64}\.onnx\b")  # how a fix calls what it cut out
+_CURE = "drop the other file, too: it is checked by itself"
+_MISSING = "missing-file"
 _FOREVER_S = 1e8  # a child that waits has no limit of time; the job has
 
 
-@dataclass(frozen=True, slots=True)
-class JobAnswer:
-    """What a child said: a result, or why there is none."""
+class JobAnswer(NamedTuple):
+    """What a child said: how the job ended, and its result if there is one."""
 
-    exit_code: int
+    reply: JobReply
     result: dict[str, Any] | None = None
-    error: str = ""
-    settings: list[list[str]] = field(default_factory=list)  # with which the same goes further
-    is_guess: bool = False  # these were not seen to run
-    is_unreadable: bool = False  # and nothing helps
     is_whole: bool = True  # the child lives
 
 
@@ -94,12 +94,12 @@ def end(child: ChildProcess) -> None:
 def ask(
     child: ChildProcess,
     folder: JobFolder,
-    job: BenchJob,
-    words: list[str],
+    request: JobRequest,
+    time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Let the child do it; tells what it is doing. The child may be given up meanwhile."""
-    expired, time_limit_s = threading.Event(), job.task.time_limit_s
+    """Let the child do a job; `tell` gets what it is doing. The child may be given up meanwhile."""
+    expired = threading.Event()
 
     def expire() -> None:
         expired.set()
@@ -109,7 +109,7 @@ def ask(
     watchdog.daemon = True
     watchdog.start()
     try:
-        child.send(JobRequest(job.task.id, job.options, words, folder.path, folder.name))
+        child.send(request)
         while (frame := child.receive(JobProgress | JobReply, _LARGEST)) is not None:
             reply, payload = frame
             if isinstance(reply, JobReply):
@@ -118,26 +118,53 @@ def ask(
             tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
-    if expired.is_set():
-        return JobAnswer(3, error=f"it was ended after its {time_limit_s:,.0f} s", is_whole=False)
-    limit = describe_limit(child.memory_limit)
-    said = f"its process ended without an answer; it may have needed more than {limit}"
-    return JobAnswer(3, error=said, is_whole=False)
+    said = f"it was ended after its {time_limit_s:,.0f} s"
+    if not expired.is_set():
+        limit = describe_limit(child.memory_limit)
+        said = f"its process ended without an answer; it may have needed more than {limit}"
+    return JobAnswer(JobReply(3, said), is_whole=False)
 
 
 def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
-    code = reply.exit_code
     if reply.error:
-        settings = [list(setting) for setting in reply.settings]
-        traits = (reply.is_guess, reply.is_unreadable)
-        return JobAnswer(code, None, folder.shown(reply.error), settings, *traits)
+        return JobAnswer(replace(reply, error=folder.shown(reply.error)))
     try:
         found = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
-        return JobAnswer(70, error="its result is no JSON; please report it")
+        return JobAnswer(JobReply(70, "its result is no JSON; please report it"))
     if not isinstance(found, dict):
-        return JobAnswer(70, error="its result is no JSON object; please report it")
-    if reason := why_unreadable(found):
-        return JobAnswer(code, error=reason, is_unreadable=True)
-    found, code = without_neighbours(found, code)
-    return JobAnswer(code, found)
+        return JobAnswer(JobReply(70, "its result is no JSON object; please report it"))
+    if reason := _why_unreadable(found):
+        return JobAnswer(JobReply(reply.exit_code, reason, is_unreadable=True))
+    found, code = _without_neighbours(found, reply.exit_code)
+    return JobAnswer(JobReply(code), found)
+
+
+def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[str, Any], int]:
+    """Downgrade errors about companion files that were not uploaded.
+
+    The workbench stores every file by itself. A config file that names another is not wrong for
+    that: the other one is to be uploaded as well.
+    """
+    if result.get("schema") != schema_name(LintResult):
+        return result, exit_code
+    found = read_as(result, "lint", LintResult)
+    if not any(finding.check == _MISSING for finding in found.findings):
+        return result, exit_code
+    findings = tuple(
+        replace(finding, severity=Severity.NOTE, cure=_CURE)
+        if finding.check == _MISSING
+        else finding
+        for finding in found.findings
+    )
+    better = lint_result(found.files, findings, strict=found.strict)
+    return to_builtins(better), 0 if better.passes else exit_code
+
+
+def _why_unreadable(result: Mapping[str, Any]) -> str:
+    """Return why nothing could be checked; empty where something was."""
+    if result.get("schema") != schema_name(LintResult) or result["findings"]:
+        return ""
+    found = read_as(result, "lint", LintResult)
+    reasons = [f"{file.path}: {file.unreadable}" for file in found.unreadable]
+    return reasons[0] if reasons and len(reasons) == len(found.files) else ""

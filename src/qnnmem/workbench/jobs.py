@@ -5,30 +5,87 @@ A job is `done` only after its result is in the history, so what was told is nev
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from qnnmem.child import ChildProcess
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.report.shell import file_word, shell_line
 from qnnmem.results.read import schema_in
 from qnnmem.text import sentence
-from qnnmem.workbench.history import History, KeptResult
-from qnnmem.workbench.job import BenchJob, JobState, key_of
+from qnnmem.version import __version__
+from qnnmem.workbench.history import History, KeptFile, KeptResult
+from qnnmem.workbench.job_child import JobReply, JobRequest
 from qnnmem.workbench.job_folder import JobFolder, MadeFiles
 from qnnmem.workbench.job_run import JobAnswer, WaitingChildren, ask, end
 from qnnmem.workbench.limits import MAX_QUEUE, WORKERS
-from qnnmem.workbench.summary import exit_code_of, is_of_program, summary_of
-from qnnmem.workbench.tasks import checked_task
+from qnnmem.workbench.show import exit_code_of, is_of_program, summary_of
+from qnnmem.workbench.tasks import Task, checked_task
 from qnnmem.workbench.uploads import Uploads
 
 _REMEMBERED = 20  # jobs that have ended
 _COUNTED = re.compile(r"\b([0-9]{1,6}) of ([0-9]{1,6})\b")
+_NO_REPLY = JobReply(0)
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(slots=True)
+class BenchJob:
+    """A task for a file, and what became of it; changed only under the lock of its queue."""
+
+    id: str
+    file: KeptFile
+    task: Task
+    options: dict[str, Any]
+    key: str
+    state: JobState = "queued"
+    doing: str = "waiting"
+    fraction: float | None = None
+    started: float = 0.0
+    seconds: float = 0.0
+    reply: JobReply = _NO_REPLY
+    is_first: bool = False  # its file just came
+    is_gone: bool = False  # its file is not kept: nothing can be said about it
+    result: int | None = None
+    child: ChildProcess | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return what the page is told."""
+        running = time.time() - self.started if self.state == "running" else self.seconds
+        reply = self.reply
+        return {
+            **{"id": self.id, "file": self.file.id, "name": self.file.name, "task": self.task.name},
+            **{"title": self.task.title, "state": self.state, "doing": self.doing},
+            **{"fraction": self.fraction, "error": reply.error, "exit_code": reply.exit_code},
+            **{"settings": reply.settings, "result": self.result, "options": self.options},
+            **{"is_guess": reply.is_guess, "is_gone": self.is_gone},
+            "seconds": round(running, 3),
+        }
+
+    @property
+    def words(self) -> list[str]:
+        """The command as it is typed, without its file."""
+        return self.task.typed(self.options)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if nothing will change any more."""
+        return self.state not in ("queued", "running")
+
+
+def key_of(file: KeptFile, task: str, options: Mapping[str, Any]) -> str:
+    """Return what makes two requests the same: content, name, task, options, program."""
+    parts = [file.digest, file.name, task, dict(options), __version__]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Busy(QnnMemError):
@@ -81,9 +138,9 @@ class JobQueue:
         held = self._uploads.hold(file)
         try:
             task = checked_task(held.kind, held.name, wanted)
-            words = task.typed(options)
+            task.read(options)  # refuses a wrong setting before the job waits for its turn
             key = key_of(held, task.id, options)
-            job = BenchJob(secrets.token_hex(8), held, task, dict(options), words, key)
+            job = BenchJob(secrets.token_hex(8), held, task, dict(options), key)
             job.is_first = is_first
             known = None if again else self._history.found(key)
             if known is None:
@@ -94,7 +151,7 @@ class JobQueue:
             raise
         self._uploads.let_go(file)
         with self._changed:
-            job.state, job.result, job.exit_code = "done", known.id, known.exit_code
+            job.state, job.result, job.reply = "done", known.id, JobReply(known.exit_code)
             self._remember(job)
         return job
 
@@ -187,9 +244,9 @@ class JobQueue:
                 self._do(job)
             except QnnMemError as exc:
                 said = str(exc).replace(str(self._work), "the folder of the workbench")
-                self._end(job, "failed", JobAnswer(exc.exit_code, error=said))
+                self._end(job, "failed", JobReply(exc.exit_code, said))
             except Exception as exc:  # a worker must not end with its job
-                self._end(job, "failed", JobAnswer(70, error=f"internal error: {sentence(exc)}"))
+                self._end(job, "failed", JobReply(70, f"internal error: {sentence(exc)}"))
             finally:
                 self._uploads.let_go(job.file.id)
                 self._told()
@@ -202,12 +259,12 @@ class JobQueue:
                 if job.state != "running":
                     return
             if answer.result is None:
-                self._end(job, "failed", answer)
+                self._end(job, "failed", answer.reply)
                 return
-            kept = self._keep(job, answer, folder)
+            kept = self._keep(job, answer.result, answer.reply.exit_code, folder)
         with self._changed:
             job.result = kept.id
-        self._end(job, "done", answer)
+        self._end(job, "done", answer.reply)
 
     def _ask(self, job: BenchJob, folder: JobFolder) -> JobAnswer:
         """What a child says; it is ended, or kept where it may be asked the same again."""
@@ -219,9 +276,11 @@ class JobQueue:
                 is_wanted = job.state == "running"
             self._children.prepare()
             if not is_wanted:
-                return JobAnswer(3)
+                return JobAnswer(JobReply(3))
             words = [*job.words, *job.task.before_file, folder.name]
-            answer = ask(child, folder, job, words, lambda doing: self._say(job, doing))
+            request = JobRequest(job.task.id, job.options, words, folder.path, folder.name)
+            limit = job.task.time_limit_s
+            answer = ask(child, folder, request, limit, lambda doing: self._say(job, doing))
             with self._changed:
                 job.child = None
                 is_kept = job.state == "running" and answer.is_whole and job.task.name == "plan"
@@ -232,13 +291,14 @@ class JobQueue:
             else:
                 end(child)
 
-    def _keep(self, job: BenchJob, answer: JobAnswer, folder: JobFolder) -> KeptResult:
-        result = answer.result or {}
+    def _keep(
+        self, job: BenchJob, result: dict[str, Any], exit_code: int, folder: JobFolder
+    ) -> KeptResult:
         outputs = self._made.keep(job.key, folder) if job.task.makes_files else ()
         typed = [part for word in job.words for part in _parts(word)]
         command = shell_line(["qnnmem", *typed, *job.task.before_file, file_word(job.file.name)])
         seconds = time.time() - job.started
-        code = exit_code_of(result) if is_of_program(result) else answer.exit_code
+        code = exit_code_of(result) if is_of_program(result) else exit_code
         new = KeptResult(
             *(0, job.file.id, job.file.name, job.task.name, job.options, command),
             *(schema_in(result) or "", summary_of(result), code, seconds, 0.0, outputs),
@@ -253,15 +313,13 @@ class JobQueue:
                 job.fraction = min(1.0, max(0.0, (int(counted[1]) - 1) / of))
         self._told()
 
-    def _end(self, job: BenchJob, state: JobState, answer: JobAnswer) -> None:
-        is_gone = job.is_first and answer.is_unreadable and self._uploads.drop(job.file.id)
+    def _end(self, job: BenchJob, state: JobState, reply: JobReply) -> None:
+        is_gone = job.is_first and reply.is_unreadable and self._uploads.drop(job.file.id)
         with self._changed:
             if job.has_ended:  # it was cancelled
                 return
-            job.state, job.exit_code, job.error = state, answer.exit_code, answer.error
-            job.is_guess, job.is_gone = answer.is_guess, is_gone
-            job.settings, job.seconds = answer.settings, time.time() - job.started
-            job.doing = state
+            job.state, job.doing, job.reply, job.is_gone = state, state, reply, is_gone
+            job.seconds = time.time() - job.started
 
 
 def _parts(word: str) -> list[str]:

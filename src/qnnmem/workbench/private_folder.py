@@ -47,6 +47,8 @@ def private_folder(folder: Path) -> None:
     One of ours in which other things were put stays open to those who can look into it; what is
     kept is closed. Where others could put files into it, it is refused.
     """
+    if folder.is_file():
+        raise UsageError("the folder of the workbench is a file; name a folder")
     try:
         make_closed(folder)
         _check_owner(folder.lstat())

@@ -1,16 +1,31 @@
-"""A result as part of the page: the sections of the report."""
+"""A result on the page: its sections, beside another one, and in a line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from qnnmem.errors import UsageError
+from qnnmem.gate.comparison import compare_results
+from qnnmem.report.page.budgets import diff_parts
 from qnnmem.report.page.document import PageSection, render_page
 from qnnmem.report.page.markup import Html, lines, tag
+from qnnmem.report.page.plan import memory_map
 from qnnmem.report.page.sections import sections_of
+from qnnmem.results.plan import PlanResult
+from qnnmem.results.read import read_result, schema_in
+from qnnmem.struct_types import ready
+from qnnmem.text import shorten
+
+_LONGEST = 160
+Result = Mapping[str, Any]
+# Their exit code is that of the program that they are about.
+_OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
-def fragment(result: Mapping[str, Any], name: str) -> str:
+def fragment(result: Result, name: str) -> str:
     """A result as markup, to be put into the page."""
     return lines(part for one in sections_of(result, name) for part in _part(one))
 
@@ -19,6 +34,59 @@ def _part(section: PageSection) -> Iterator[Html]:
     yield Html(f'<section class="shown">\n{tag("h2", section.title)}\n{section.body}\n</section>')
 
 
-def whole_page(result: Mapping[str, Any], name: str) -> str:
+def whole_page(result: Result, name: str) -> str:
     """The same as a file of its own, as `qnnmem report` writes it."""
     return render_page(sections_of(result, name), name)
+
+
+def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
+    """The comparison as markup; UsageError where the two have nothing in common."""
+    found = compare_results(before, after, names=names)
+    first, second = (tag("code", name) for name in names)
+    return lines(
+        [
+            Html('<section class="shown">'),
+            tag("h2", "Before and after"),
+            tag("p", "from ", first, " to ", second, class_="faint wraps"),
+            *diff_parts(found),
+            *_maps(before, after),
+            Html("</section>"),
+        ]
+    )
+
+
+def _maps(before: Result, after: Result) -> Iterator[Html]:
+    if not all(one.get("schema") == "qnnmem.plan/1" for one in (before, after)):
+        return
+    try:
+        plans = [msgspec.convert(one, ready(PlanResult)) for one in (before, after)]
+    except msgspec.ValidationError:
+        return
+    yield Html('<div class="pair">')
+    for title, plan in zip(("Before", "After"), plans, strict=True):
+        yield Html(f"<div><h3>{title}</h3>\n{memory_map(plan.map)}</div>")
+    yield Html("</div>")
+
+
+def summary_of(result: Result) -> str:
+    """Return the result in one line; empty for one from elsewhere that lacks something."""
+    try:
+        return shorten(read_result(result, "").summary, _LONGEST)
+    except UsageError:
+        return ""
+
+
+def is_of_program(result: Result) -> bool:
+    """Whether its exit code is that of a program that it is about."""
+    return schema_in(result) in _OF_PROGRAMS
+
+
+def exit_code_of(result: Result) -> int:
+    """What the verb that made a result left with, as far as the result says it."""
+    code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
+    if is_of_program(result):
+        is_open = bool(result.get("not_checked")) and not result.get("findings")
+        return 0 if fits is True else 3 if is_open else 1
+    if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255:
+        return code
+    return 1 if fits is False else 0

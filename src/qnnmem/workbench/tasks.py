@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from msgspec import Struct
-
 from qnnmem.errors import UsageError
-from qnnmem.options.fix import LPAI_ONLY, FixOptions
+from qnnmem.options.config import LintOptions
+from qnnmem.options.fix import FixOptions
 from qnnmem.options.htp import FitOptions, FootprintOptions, QmemOptions, SweepOptions
-from qnnmem.options.lint import LintOptions
-from qnnmem.options.option import NoOptions, option_fields
+from qnnmem.options.option import Options, option_fields
 from qnnmem.options.plan import PlanOptions, ShapeOptions
 from qnnmem.text import quote
 from qnnmem.workbench.controls import Control, controls_of, read_request
@@ -37,7 +35,7 @@ class Task:
     title: str
     words: str  # what it says
     time_limit_s: float
-    options: type[Struct] = NoOptions
+    options: type[Options] = Options
     is_live: bool = False  # done again whenever a setting changes
     fixed: Mapping[str, Any] = field(default_factory=dict)  # options that are not for choosing
     without: tuple[str, ...] = ()  # options that mean nothing for this kind of file
@@ -58,11 +56,10 @@ class Task:
     @property
     def controls(self) -> tuple[Control, ...]:
         """What can be set."""
-        only = LPAI_ONLY if self.options is FixOptions else ()
         without = (*self.without, *self.fixed)
-        return controls_of(self.options, without=without, needed=self.needed, lpai_only=only)
+        return controls_of(self.options, without=without, needed=self.needed)
 
-    def read(self, request: Mapping[str, Any]) -> Struct:
+    def read(self, request: Mapping[str, Any]) -> Options:
         """Return the options of a request; UsageError where a setting is wrong."""
         given = {field.name: value for field, value in read_request(self.controls, request)}
         return self.options(**given, **self.fixed)

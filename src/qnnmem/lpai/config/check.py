@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
@@ -188,29 +189,15 @@ class Finder:
     file: str
     kind: FileKind
 
-    def error(
-        self, at: Position | None, key: str, check: str, text: str, cure: str
-    ) -> ConfigFinding:
-        """Something that makes a run fail or a setting have no effect."""
-        return self._make(Severity.ERROR, at, key, check, text, cure)
-
-    def warning(
-        self, at: Position | None, key: str, check: str, text: str, cure: str
-    ) -> ConfigFinding:
-        """Something that is probably not what was meant."""
-        return self._make(Severity.WARNING, at, key, check, text, cure)
-
-    def note(
-        self, at: Position | None, key: str, check: str, text: str, cure: str
-    ) -> ConfigFinding:
-        """Something that cannot be checked here."""
-        return self._make(Severity.NOTE, at, key, check, text, cure)
-
     def _make(
         self, severity: Severity, at: Position | None, key: str, check: str, text: str, cure: str
     ) -> ConfigFinding:
         line, column = (None, None) if at is None else (at.line, at.column)
         return ConfigFinding(self.file, line, column, severity, key, check, text, cure)
+
+    error = partialmethod(_make, Severity.ERROR)  # makes a run fail, or a setting have no effect
+    warning = partialmethod(_make, Severity.WARNING)  # is probably not what was meant
+    note = partialmethod(_make, Severity.NOTE)  # cannot be checked here
 
 
 def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:

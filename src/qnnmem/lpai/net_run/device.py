@@ -35,19 +35,16 @@ from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import (
-    Mem,
     MemDescriptor,
     MemInfoCustom,
-    custom,
-    custom_property,
+    ask,
 )
 from qnnmem.lpai.runtime.graph import SUCCESS, Graph
-from qnnmem.lpai.runtime.heap import Extensions, HeapBuffer
+from qnnmem.lpai.runtime.heap import Extensions
+from qnnmem.lpai.runtime.session import hand_over_pools
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.qnn.enums import (
     BackendProperty,
-    GraphOption,
-    GraphProperty,
     LogLevel,
     MemRegisterType,
     MemType,
@@ -92,8 +89,6 @@ class IoBuffers:
     outputs: Sequence[QnnTensor]
     input_bytes: dict[str, NDArray[Any]]
     output_bytes: dict[str, NDArray[Any]]
-    # Memory that is lent to an execution must stay alive.
-    held: list[HeapBuffer] = field(default_factory=list)
     handles: list[MemHandle] = field(default_factory=list)
     fd: int | None = None
 
@@ -102,82 +97,6 @@ class IoBuffers:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
-
-
-class RunMemory:
-    """What a run allocates; everything is held until the run is over."""
-
-    def __init__(self, extensions: Extensions, times: ApiTimes) -> None:
-        self._extensions, self._times = extensions, times
-        self._held: list[HeapBuffer] = []
-
-    @property
-    def mem_type(self) -> MemType:
-        """The memory of binary and IO."""
-        return self._extensions.mem_type
-
-    def load_binary(self, path: Path, size: int, *, use_mmap: bool) -> Any:
-        """The binary in memory of the run's type, or mapped where that is asked for."""
-        if use_mmap and self.mem_type is MemType.DDR:
-            return map_file(path)
-        buffer = self._extensions.allocate(size, "model binary")
-        self._held.append(buffer)
-        view = buffer.view[:size]
-        try:
-            with path.open("rb") as file:
-                read = file.readinto(view)
-        except OSError as exc:
-            raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
-        if read != size:
-            raise LoadError(path, "became shorter while it was read")
-        return view
-
-    def allocate_io(
-        self, context: Context, graph: CompiledGraph, shared: MemRegisterType | None
-    ) -> IoBuffers:
-        """Buffers for one execution, registered with the context where they are shared."""
-        if shared is None:
-            return heap_io(self._extensions, graph)
-        with self._times.timed("QnnMem_register"):
-            return shared_io(context, graph, shared)
-
-    def hand_over_pools(self, graph: Graph) -> None:
-        """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
-        pools = (
-            (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
-            (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
-        )
-        for asked, option in pools:
-            question = custom_property(asked)
-            with self._times.timed("QnnGraph_getProperty"):
-                graph.get_property([question, None])
-            size = question.value.value
-            if not size:
-                continue
-            buffer = self._extensions.allocate_pool(size, option.name)
-            self._held.append(buffer)
-            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
-            with self._times.timed("QnnGraph_setConfig"):
-                graph.set_config([config, None])
-
-    def broken_guards(self) -> list[str]:
-        """Buffers that something wrote past."""
-        return self._extensions.broken_guards()
-
-
-def heap_io(extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
-    """Buffers in the memory of the run's `mem_type`, inputs first, in the graph's order."""
-    inputs, outputs = io_tensors(graph)
-    found = IoBuffers(inputs, outputs, {}, {})
-    groups = (("input", inputs, found.input_bytes), ("output", outputs, found.output_bytes))
-    for kind, tensors, views in groups:
-        for tensor in tensors:
-            size = graph.model.tensors[tensor.name].nbytes
-            buffer = extensions.allocate(size, f"{kind} {tensor.name[:80]}")
-            tensor.client_buf, tensor.data_size = buffer, size
-            views[tensor.name] = buffer.array[:size]
-            found.held.append(buffer)
-    return found
 
 
 def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> IoBuffers:
@@ -271,7 +190,7 @@ class Device:
     ) -> None:
         self._settings, self._times, self._limited = settings, times, limited
         self._backend = Backend.create(profile=settings.platform, log=log)
-        self._memory: RunMemory | None = None
+        self._extensions: Extensions | None = None  # holds all buffers until the run is over
         self._context: Context | None = None
         self._binary: Any = None
         self._graphs: dict[str, Graph] = {}
@@ -286,13 +205,12 @@ class Device:
     def create(self) -> Sequence[CompiledGraph]:
         """Load the binary and make the context; these graphs are enabled."""
         settings = self._settings
-        alignment = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self._backend.get_property([alignment, None])  # before anything is allocated
-        self._memory = RunMemory(Extensions(self._backend, settings.mem_type), self._times)
+        # Before anything is allocated.
+        ask(self._backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        extensions = self._extensions = Extensions(self._backend, settings.mem_type)
         self._check_file()
-        path, use_mmap = settings.binary, settings.use_mmap
-        self._binary = self._memory.load_binary(path, settings.size, use_mmap=use_mmap)
-        configs = context_configs(settings.config, self._memory.mem_type)
+        self._binary = _load_binary(settings, extensions)
+        configs = context_configs(settings.config, extensions.mem_type)
         with self._times.timed("QnnContext_createFromBinary"):
             self._context = Context.create_from_binary(
                 self._backend,
@@ -305,13 +223,26 @@ class Device:
 
     def allocate(self, graph: str, sets: int) -> None:
         """Make room for the inputs and outputs of so many executions at a time."""
-        context, memory = self._made()
+        context, extensions = self._made()
         compiled = context.compiled.graph(graph)
         if compiled is None:
             raise AssertionError("a graph that the binary does not have")
         buffers = self._buffers[graph] = []
         for _ in range(sets):
-            buffers.append(memory.allocate_io(context, compiled, self._settings.shared))
+            buffers.append(self._io(context, extensions, compiled))
+
+    def _io(self, context: Context, extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
+        """Buffers for one execution, registered with the context where they are shared."""
+        if self._settings.shared is not None:
+            with self._times.timed("QnnMem_register"):
+                return shared_io(context, graph, self._settings.shared)
+        inputs, outputs = io_tensors(graph)
+        return IoBuffers(
+            inputs,
+            outputs,
+            extensions.bring_io(graph, inputs, "input"),
+            extensions.bring_io(graph, outputs, "output"),
+        )
 
     def retrieve(self, graph: str) -> None:
         """Get the handle of a graph."""
@@ -321,7 +252,7 @@ class Device:
         """Hand over pools and settings."""
         handle, settings = self._graphs[graph], self._settings
         if settings.platform.client_brings_pools:
-            self._made()[1].hand_over_pools(handle)
+            hand_over_pools(handle, self._made()[1], self._times.timed)
         configs = graph_configs(settings.config, graph)
         if configs:
             with self._times.timed("QnnGraph_setConfig"):
@@ -357,13 +288,13 @@ class Device:
     def close(self) -> None:
         """Free in the documented order, and look once more whether all buffers are intact."""
         context, self._context = self._context, None
-        if context is not None and self._memory is not None:
+        if context is not None and self._extensions is not None:
             for io in (io for buffers in self._buffers.values() for io in buffers):
                 context.mem_deregister(io.handles)
             with self._times.timed("QnnContext_free"):
                 context.free()
             if self._settings.sanitize:
-                for zone in self._memory.broken_guards():
+                for zone in self._extensions.broken_guards():
                     self._backend.note(finding("X2", f"bytes {zone} were overwritten"))
         for buffers in self._buffers.values():
             for io in buffers:
@@ -371,10 +302,10 @@ class Device:
         self._binary = None
         self._backend.free()
 
-    def _made(self) -> tuple[Context, RunMemory]:
-        if self._context is None or self._memory is None:
+    def _made(self) -> tuple[Context, Extensions]:
+        if self._context is None or self._extensions is None:
             raise AssertionError("the context comes first")
-        return self._context, self._memory
+        return self._context, self._extensions
 
     def _check_file(self) -> None:
         """Refuse what is not a binary of ours before room for all of it is allocated."""
@@ -400,6 +331,22 @@ class Device:
         if code != SUCCESS:
             return Executed(code)
         return Executed(code, b"".join(view.data for view in io.output_bytes.values()))
+
+
+def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
+    """The binary in memory of the run's type, or mapped where that is asked for."""
+    path, size = settings.binary, settings.size
+    if settings.use_mmap and extensions.mem_type is MemType.DDR:
+        return map_file(path)
+    view = extensions.allocate(size, "model binary").view[:size]
+    try:
+        with path.open("rb") as file:
+            read = file.readinto(view)
+    except OSError as exc:
+        raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+    if read != size:
+        raise LoadError(path, "became shorter while it was read")
+    return view
 
 
 def enabled_graphs(context: CompiledContext, config: RunConfig | None) -> list[CompiledGraph]:

@@ -24,7 +24,7 @@ from qnnmem.ir import DType, Model, Op
 from qnnmem.loader.onnx.tensor import STRING, embed, stored_bytes
 from qnnmem.loader.onnx.wire import MAX_STRUCTURE_BYTES
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
-from qnnmem.lpai.quantize.graph import METADATA_KEY
+from qnnmem.lpai.quantize.graph import encodings
 from qnnmem.text import quote, sentence
 from qnnmem.units import Bytes, Offset, format_size, round_up
 
@@ -455,18 +455,7 @@ def find_quants(
     proto: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]
 ) -> dict[str, Quant]:
     """What integers stand for, where a quantize or dequantize node or the file's notes say it."""
-    import json
-
-    found = dict(_node_quants(proto, initializers))
-    for item in proto.metadata_props:
-        if item.key.startswith(METADATA_KEY):
-            try:
-                noted = json.loads(item.value[:1000])
-                quant = Quant(float(noted["scale"]), int(noted["zero_point"]))
-            except (ValueError, TypeError, KeyError) as exc:
-                raise UsageError(f"note {item.key[:80]!r} of the model is unreadable") from exc
-            found[item.key.removeprefix(METADATA_KEY)] = quant
-    return found
+    return {**dict(_node_quants(proto, initializers)), **encodings(proto)}
 
 
 def _node_quants(

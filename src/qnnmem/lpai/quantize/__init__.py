@@ -18,9 +18,14 @@ from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import LoadError, UsageError, chain_words
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.loader.onnx.tensor import EXTERNAL, stored_bytes, tensors
-from qnnmem.lpai.quantize.child import Quantize, QuantizeAdvice, Quantized, QuantizeProgress
-from qnnmem.lpai.quantize.error import QuantizeError, Tried
-from qnnmem.lpai.quantize.graph import Encoding, encodings
+from qnnmem.lpai.compiled import Quant
+from qnnmem.lpai.quantize.child import (
+    Quantize,
+    QuantizeAdvice,
+    Quantized,
+    QuantizeProgress,
+)
+from qnnmem.lpai.quantize.graph import encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
     ModelPrecision,
@@ -29,6 +34,7 @@ from qnnmem.lpai.quantize.precision import (
     float_io,
     float_tensors,
 )
+from qnnmem.results.prepared import TriedWidths
 from qnnmem.text import quote
 from qnnmem.wire import ChildFailure, Frame
 
@@ -36,10 +42,8 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = [
-    "Encoding",
     "FloatOp",
     "ModelPrecision",
-    "QuantizeError",
     "QuantizeResult",
     "classify",
     "encodings",
@@ -64,8 +68,8 @@ class QuantizeResult:
     samples: int
     seeded_random: bool  # ranges come from made-up data: good for sizes, not for accuracy
     worst_error: float | None  # largest difference on the samples, relative to the output's largest
-    io: Mapping[str, Encoding] = field(default_factory=dict)  # of integer inputs and outputs
-    tried: tuple[Tried, ...] = ()  # wider numbers, where the error is large
+    io: Mapping[str, Quant] = field(default_factory=dict)  # of integer inputs and outputs
+    tried: tuple[TriedWidths, ...] = ()  # wider numbers, where the error is large
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "io", MappingProxyType(dict(self.io)))
@@ -125,7 +129,7 @@ def quantize_model(
 
 
 def _result(
-    done: Quantized, tried: tuple[Tried, ...], samples: Sequence[Sample] | None
+    done: Quantized, tried: tuple[TriedWidths, ...], samples: Sequence[Sample] | None
 ) -> QuantizeResult:
     notes, worst = list(done.notes), done.worst
     if samples is None:
@@ -179,11 +183,11 @@ def _ask_child(
     request: Quantize,
     payload: bytes,
     progress: Callable[[str], None] | None,
-) -> tuple[Quantized, bytes, tuple[Tried, ...]]:
+) -> tuple[Quantized, bytes, tuple[TriedWidths, ...]]:
     """The child's result, the model, and the errors of wider numbers."""
     # A fixed hash seed: the order of sets must not reach the file.
     environment = {"PYTHONHASHSEED": "0"}
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedWidths, ...] = ()
     with ChildProcess("qnnmem.lpai.quantize.child", time_limit_s, environment) as child:
         child.send(request, payload)
         reply: Quantized | ChildFailure | None = None

@@ -26,11 +26,10 @@ from qnnmem.calibration import Input, Sample, random_sample, read_sample
 from qnnmem.child import describe_limit, limit_memory, open_replies
 from qnnmem.errors import QnnMemError
 from qnnmem.loader.onnx.tensor import embed, tensors
-from qnnmem.lpai.quantize.error import LARGE_ERROR, Tried
+from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.quantize.graph import (
     CONTROL,
     RECURRENT,
-    Encoding,
     Feed,
     Measured,
     ValueRange,
@@ -47,6 +46,7 @@ from qnnmem.lpai.quantize.graph import (
     tie_states,
 )
 from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.results.prepared import LARGE_ERROR, TriedWidths, finite
 from qnnmem.text import quote, sentence
 from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame
 
@@ -88,19 +88,19 @@ class Quantized(WireMessage, frozen=True):
     notes: list[str]
     samples: int
     worst: float | None  # largest difference from the float model
-    io: dict[str, Encoding]
+    io: dict[str, Quant]
     poor: bool  # an `QuantizeAdvice` follows
 
 
 class QuantizeAdvice(WireMessage, frozen=True):
     """Errors of wider numbers."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedWidths, ...]
 
 
 def quantize(
     request: Quantize, payload: bytes, say: Say
-) -> tuple[Quantized, bytes, Iterator[Tried]]:
+) -> tuple[Quantized, bytes, Iterator[TriedWidths]]:
     """The quantized model with notes, and the errors of wider numbers, not yet tried."""
     import onnx
 
@@ -122,7 +122,7 @@ def quantize(
     worst = _worst_error(model, result, measured.feeds)
     notes += _changed_integers(model, result, measured.feeds)
     seconds = monotonic() - begin
-    found: dict[str, Encoding] = {}
+    found: dict[str, Quant] = {}
     if request.integer_io:
         found, left = integer_io(result)
         notes += left
@@ -156,7 +156,7 @@ def _tries(
     given: Widths,
     states: Sequence[tuple[str, str]],
     pace: tuple[float, float],
-) -> Iterator[Tried]:
+) -> Iterator[TriedWidths]:
     """Errors with wider numbers on the same samples; `pace` is seconds for one, and for all."""
     seconds, most = pace
     begin = monotonic()
@@ -166,7 +166,7 @@ def _tries(
             return
         worst = _worst_error(model, _inserted(model, measured, widths, states)[0], measured.feeds)
         if worst is not None:
-            yield Tried(*widths, worst)
+            yield TriedWidths(*widths, finite(worst))
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:

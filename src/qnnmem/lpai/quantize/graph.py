@@ -15,9 +15,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qnnmem.errors import UsageError
 from qnnmem.loader.onnx.graph import bodies, captured, is_quant, reads
+from qnnmem.lpai.compiled import Quant
 from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote
 
@@ -247,21 +250,17 @@ def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
     return found
 
 
-class Encoding(NamedTuple):
-    """What an integer of a tensor means: (integer - zero point) * scale."""
-
-    scale: float
-    zero_point: int
-
-
-def encodings(model: onnx.ModelProto) -> dict[str, Encoding]:
-    """Scales and zero points of integer graph inputs and outputs, as the file states them."""
+def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
+    """Scales and zero points of integer inputs and outputs, as notes of the file state them."""
     found = {}
     for item in model.metadata_props:
         name = item.key.removeprefix(METADATA_KEY)
         if name != item.key:
-            values = json.loads(item.value)
-            found[name] = Encoding(float(values["scale"]), int(values["zero_point"]))
+            try:
+                noted = json.loads(item.value[:1000])
+                found[name] = Quant(float(noted["scale"]), int(noted["zero_point"]))
+            except (ValueError, TypeError, KeyError) as exc:
+                raise UsageError(f"note {item.key[:80]!r} of the model is unreadable") from exc
     return found
 
 
@@ -347,7 +346,7 @@ def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodePr
     )
 
 
-def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Encoding], list[str]]:
+def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Quant], list[str]]:
     """Take quantize nodes off graph inputs and dequantize nodes off outputs.
 
     Names stay; the metadata says what the integers mean. An input or output that something else
@@ -368,7 +367,7 @@ def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Encoding], list[str]]:
             _set_type(graph, item, leave)
             _take_output(graph, leave, item.name)
     for name, encoding in found.items():
-        entry_text = json.dumps(encoding._asdict(), sort_keys=True)
+        entry_text = json.dumps(asdict(encoding), sort_keys=True)
         model.metadata_props.add(key=METADATA_KEY + name, value=entry_text)
     _drop_unread(graph)
     return found, [f"{quote(name)} stays floating point" for name in _float_io(graph)]
@@ -399,9 +398,9 @@ def _exit(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
     return next((node for node in makers if is_quant(node, _DQ)), None)
 
 
-def _encoding(graph: onnx.GraphProto, node: onnx.NodeProto) -> Encoding:
+def _encoding(graph: onnx.GraphProto, node: onnx.NodeProto) -> Quant:
     scale, zero_point = _values(graph, node)
-    return Encoding(scale, int(zero_point))
+    return Quant(scale, int(zero_point))
 
 
 def _values(graph: onnx.GraphProto, node: onnx.NodeProto) -> tuple[float, float]:

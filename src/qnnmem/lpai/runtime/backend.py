@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from qnnmem.contract.leaks import Resource, of_process
 from qnnmem.contract.regions import ClientBuffer, next_serial
@@ -65,7 +65,7 @@ class Backend:
         if not self.profile.device_create:
             sentence = "LPAI does not support QnnDevice_create"
             cure = "pass NULL as the device"
-            self.fail(1000, finding("R14", sentence, call="QnnDevice_create", cure=cure))
+            self.refuse(1000, "R14", sentence, "QnnDevice_create", cure=cure)
 
     def get_platform_info(self) -> dict[str, object]:
         """`QnnDevice_getPlatformInfo`."""
@@ -115,7 +115,7 @@ class Backend:
     def check_alive(self, call: str) -> None:
         """Fail a call on a backend that was freed."""
         if self.is_freed:
-            self.fail(4011, finding("R16", "the backend was freed", call=call))
+            self.refuse(4011, "R16", "the backend was freed", call)
 
     def note(self, found: Finding) -> None:
         """Keep a finding and log it."""
@@ -129,6 +129,10 @@ class Backend:
         self.log(LogLevel.ERROR, str(error))
         raise error
 
+    def refuse(self, code: int, rule: str, sentence: str, call: str, **details: Any) -> NoReturn:
+        """Fail a call with a code because it breaks a rule."""
+        self.fail(code, finding(rule, sentence, call, **details))
+
     def _configure(self, config: Config) -> None:
         inner = config.value
         known = config.option == CUSTOM and isinstance(inner, Config)
@@ -138,12 +142,12 @@ class Backend:
         numbers = isinstance(info, HwInfo) and isinstance(info.target, int)
         if not numbers or info.target not in _MODES:
             sentence = "the hardware info names a target that this backend cannot be"
-            self.fail(4012, finding("R14", sentence, call="QnnBackend_create"))
+            self.refuse(4012, "R14", sentence, "QnnBackend_create")
         number = info.hw_version if isinstance(info.hw_version, int) else None
         versions = [v for v in HwVersion if v >= HwVersion.V4 and v == number]
         if not versions:
             sentence = f"the hardware info names version {shown(info.hw_version)}, not v4 or later"
-            self.fail(4012, finding("R14", sentence, call="QnnBackend_create"))
+            self.refuse(4012, "R14", sentence, "QnnBackend_create")
         self.profile = _moved(self.profile, _MODES[info.target], versions[0])
 
     def _answer(self, question: Property) -> AlignmentReq | bool:
@@ -161,7 +165,7 @@ class Backend:
         why = "known, but its payload is not public" if code == 4003 else "unknown to this backend"
         sentence = f"{what} {option} is {why}"
         call = "QnnBackend_getProperty" if what == "property" else "QnnBackend_create"
-        self.fail(code, finding("R14", sentence, call=call))
+        self.refuse(code, "R14", sentence, call)
 
 
 def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:

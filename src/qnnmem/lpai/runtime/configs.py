@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from qnnmem.contract.regions import ClientBuffer
 from qnnmem.contract.rules import finding
 from qnnmem.errors import UsageError
-from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Mem, PerfCfg
@@ -125,7 +124,7 @@ class _Reader:
         return value
 
     def _fail(self, code: int, rule: str, sentence: str) -> NoReturn:
-        self._backend.fail(code, finding(rule, sentence, call=CREATE))
+        self._backend.refuse(code, rule, sentence, CREATE)
 
 
 def check_names(backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
@@ -135,7 +134,7 @@ def check_names(backend: Backend, compiled: CompiledContext, config: ContextConf
     for name in (*(config.enable_graphs or ()), *islands):
         if name not in names:
             sentence = f"a config names graph {name!r:.90}, which the binary does not have"
-            backend.fail(INVALID_CONFIG, finding("R13", sentence, call=CREATE))
+            backend.refuse(INVALID_CONFIG, "R13", sentence, CREATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +184,8 @@ def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
     if takes > budget:
         sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
         cure = "ask for fewer frames, or set the client type to non-real-time"
-        found = finding(
-            "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
-        )
-        backend.fail(6022, found)
+        call = "QnnGraph_finalize"
+        backend.refuse(6022, "P1", sentence, call, need=takes, given=budget, cure=cure)
 
 
 class _Check:
@@ -276,18 +273,17 @@ class _Check:
             sentence = (
                 f"{what} needs {need:,} bytes, {mem.size:,} were given, {need - mem.size:,} missing"
             )
-            self._fail(_INVALID, "R4", sentence, what, buffer.address, need, mem.size)
+            self._fail(_INVALID, "R4", sentence, what, buffer.address, need=need, given=mem.size)
         if mem.size > buffer.size or mem.size > _UINT32:
             sentence = (
                 f"the descriptor of {what} says {mem.size:,} bytes, the buffer has {buffer.size:,}"
             )
-            self._fail(_INVALID, "R4", sentence, what, buffer.address, mem.size, buffer.size)
+            self._fail(
+                _INVALID, "R4", sentence, what, buffer.address, need=mem.size, given=buffer.size
+            )
         if buffer.readonly:
             sentence = f"{what} is read-only memory"
-            found = finding(
-                "R4", sentence, call=_CALL, buffer=what, address=buffer.address, cure=_WRITE
-            )
-            self._backend.fail(_INVALID, found)
+            self._fail(_INVALID, "R4", sentence, what, buffer.address, cure=_WRITE)
 
     def _alignment(self, mem: Mem, buffer: ClientBuffer, what: str) -> None:
         self._backend.check_alignment_query(buffer, what, _CALL)
@@ -350,15 +346,11 @@ class _Check:
         code: int,
         rule: str,
         sentence: str,
-        buffer: str = "",
-        address: int | None = None,
-        need: int | None = None,
-        given: int | None = None,
+        what: str = "",
+        at: int | None = None,
+        **details: Any,
     ) -> NoReturn:
-        found: Finding = finding(
-            rule, sentence, call=_CALL, buffer=buffer, address=address, need=need, given=given
-        )
-        self._backend.fail(code, found)
+        self._backend.refuse(code, rule, sentence, _CALL, buffer=what, address=at, **details)
 
 
 def _whole(*values: object) -> bool:

@@ -91,7 +91,7 @@ class Context:
         if not config.persistent_binary:
             if backend.profile.require_persistent_binary:
                 sentence = "this device reads the binary in place, PERSISTENT_BINARY must be set"
-                backend.fail(INVALID_CONFIG, finding("R10", sentence, call=CREATE))
+                backend.refuse(INVALID_CONFIG, "R10", sentence, CREATE)
             content = _aligned_copy(buffer).data
         else:
             content = buffer.array.data
@@ -252,7 +252,7 @@ class Context:
             self._fail(5002, "R16", "the context was freed", call)
 
     def _fail(self, code: int, rule: str, sentence: str, call: str) -> NoReturn:
-        self.backend.fail(code, finding(rule, sentence, call=call))
+        self.backend.refuse(code, rule, sentence, call)
 
 
 def _sum(buffer: ClientBuffer) -> int:
@@ -305,5 +305,4 @@ def _try(backend: Backend, compiled: CompiledContext, name: str, limited: bool) 
     try:
         return runs_in_order(Parts(graph, compiled.constants), here=limited)
     except ProgramError as exc:
-        found = finding("B1", str(exc), call="QnnContext_createFromBinary")
-        backend.fail(5005, found)
+        backend.refuse(5005, "B1", str(exc), CREATE)

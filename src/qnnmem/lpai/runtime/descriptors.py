@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,13 @@ def custom(option: int, value: Any = None) -> Config:
 def custom_property(option: int) -> Property:
     """A property whose `customProperty` is one of LPAI's; the answer is in `.value.value`."""
     return Property(CUSTOM, Property(option))
+
+
+def ask(get_property: Callable[[list[Property | None]], None], option: int) -> Any:
+    """The answer to one of LPAI's properties; the call is that of a backend or a graph."""
+    question = custom_property(option)
+    get_property([question, None])
+    return question.value.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from qnnmem.caller import current_caller
 from qnnmem.contract.regions import ClientBuffer, Holding, holders
 from qnnmem.contract.rules import asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
-from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
@@ -45,6 +44,7 @@ from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 SUCCESS = 0
 EARLY_TERMINATION = 6038
@@ -244,7 +244,7 @@ class Graph:
         self._check_ready("QnnGraph_execute")
         if scratch is not self.scratch:
             sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
-            self._fail(6004, "X4", sentence, "QnnGraph_execute", name)
+            self._fail(6004, "X4", sentence, "QnnGraph_execute", buffer=name)
         self._told_places.add(name)
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
@@ -370,7 +370,10 @@ class Graph:
             if buffer is None and need:
                 if self._backend.profile.client_brings_pools:
                     sentence = f"{pool.value} needs {need:,} bytes and was never handed over"
-                    self._fail(6022, "R2", sentence, "QnnGraph_finalize", pool.value, need, 0)
+                    name = pool.value
+                    self._fail(
+                        6022, "R2", sentence, "QnnGraph_finalize", buffer=name, need=need, given=0
+                    )
                 # A lenient platform: on the ARM side the DSP process allocates pools.
                 taken = own_pool(pool.value, need, self._backend.profile.start_alignment)
                 setattr(self, pool.value, taken)
@@ -393,7 +396,7 @@ class Graph:
         if not self.compiled.program:
             sentence = f"graph {self.name[:80]!r} is a layout without a program and cannot execute"
             cure = "prepare an ONNX model to execute it"
-            self._backend.fail(1000, finding("R14", sentence, call="QnnGraph_execute", cure=cure))
+            self._fail(1000, "R14", sentence, "QnnGraph_execute", cure=cure)
         try:
             outcome = self._execution.run(given_in, given_out)
         except ProgramError as exc:
@@ -487,15 +490,5 @@ class Graph:
         if signal is not None and not signal.take():
             self._fail(6030, "R18", "the signal watches another execution", call)
 
-    def _fail(
-        self,
-        code: int,
-        rule: str,
-        sentence: str,
-        call: str,
-        buffer: str = "",
-        need: int | None = None,
-        given: int | None = None,
-    ) -> NoReturn:
-        found: Finding = finding(rule, sentence, call=call, buffer=buffer, need=need, given=given)
-        self._backend.fail(code, found)
+    def _fail(self, code: int, rule: str, sentence: str, call: str, **details: Any) -> NoReturn:
+        self._backend.refuse(code, rule, sentence, call, **details)

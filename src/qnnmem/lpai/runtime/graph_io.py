@@ -171,7 +171,7 @@ class IoCheck:
         if not exact <= given <= most or given > buffer.size:
             real = f", the buffer has {buffer.size:,}" if given > buffer.size else ""
             sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
-            self._fail("R4", sentence, what, buffer.address, exact, given, cure=_SIZE)
+            self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
         """Fail if model and IO are in different types of memory."""
@@ -188,7 +188,7 @@ class IoCheck:
             sentence = (
                 f"{what} starts at {buffer.address:#x}, {off} bytes past a multiple of {align}"
             )
-            self._fail("R3", sentence, what, buffer.address, align, off)
+            self._fail("R3", sentence, what, buffer.address, need=align, given=off)
 
     def _handle(self, handle: object, exact: int, what: str) -> UserBuffer:
         if not isinstance(handle, MemHandle) or handle not in self._shared:
@@ -211,23 +211,13 @@ class IoCheck:
         self,
         rule: str,
         sentence: str,
-        buffer: str,
-        address: int | None = None,
-        need: int | None = None,
-        given: int | None = None,
-        cure: str = "",
+        what: str,
+        at: int | None = None,
+        **details: Any,
     ) -> NoReturn:
-        found = finding(
-            rule,
-            sentence,
-            call=_CALL,
-            buffer=buffer,
-            address=address,
-            need=need,
-            given=given,
-            cure=cure,
+        self._backend.refuse(
+            _INVALID_TENSOR, rule, sentence, _CALL, buffer=what, address=at, **details
         )
-        self._backend.fail(_INVALID_TENSOR, found)
 
 
 def _is_tensor(tensor: object) -> bool:

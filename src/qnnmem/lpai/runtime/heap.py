@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
     import numpy
     from numpy.typing import NDArray
+
+    from qnnmem.lpai.compiled import CompiledGraph
+    from qnnmem.qnn.tensor import QnnTensor
 
 Log = Callable[[LogLevel, str], None]
 # Where each heap begins, far enough apart that an address tells its heap. The numbers are ours.
@@ -406,7 +409,7 @@ class Extensions:
         if self.mem_type is MemType.TCM and not profile.tcm_allowed:
             mode, version = profile.mode.value, profile.hw_version.word
             sentence = f"TCM is for aDSP direct mode on v6 or later, not for {mode} on {version}"
-            backend.fail(1000, finding("T3", sentence))
+            backend.refuse(1000, "T3", sentence, "")
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
         """Allocate the binary or one IO tensor."""
@@ -423,6 +426,18 @@ class Extensions:
         rounded = round_up(size, profile.size_alignment)
         return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
 
+    def bring_io(
+        self, graph: CompiledGraph, tensors: Iterable[QnnTensor], kind: str
+    ) -> dict[str, NDArray[Any]]:
+        """Give each tensor a buffer of its exact size; return the bytes by name."""
+        views = {}
+        for tensor in tensors:
+            size = graph.model.tensors[tensor.name].nbytes
+            buffer = self.allocate(size, f"{kind} {tensor.name[:80]}")
+            tensor.client_buf, tensor.data_size = buffer, size
+            views[tensor.name] = buffer.array[:size]
+        return views
+
     def broken_guards(self) -> list[str]:
         """Return the buffers with broken guard zones."""
         buffers = (*self._ddr.live, *self._tcm.buffers)
@@ -435,14 +450,14 @@ class Extensions:
     def _no_room(self, size: int, label: str) -> NoReturn:
         if self.mem_type is MemType.UNDEFINED:
             sentence = "the memory type of the configuration is neither ddr nor tcm"
-            self._backend.fail(_MEM_ALLOC, finding("T4", sentence, buffer=label))
+            self._backend.refuse(_MEM_ALLOC, "T4", sentence, "", buffer=label)
         need = round_up(size, self._backend.profile.size_alignment)
         left = self._tcm.size - self._tcm.used
         sentence = (
             f"{label} needs {need:,} bytes of TCM, {left:,} of {self._tcm.size:,} are left, "
             f"{need - left:,} missing"
         )
-        self._backend.fail(_MEM_ALLOC, finding("T1", sentence, buffer=label, need=need, given=left))
+        self._backend.refuse(_MEM_ALLOC, "T1", sentence, "", buffer=label, need=need, given=left)
 
 
 class TcmPool:

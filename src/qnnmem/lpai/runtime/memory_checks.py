@@ -126,10 +126,9 @@ class SharedMemory:
         rule: str,
         sentence: str,
         call: str = "QnnMem_register",
-        need: int | None = None,
-        given: int | None = None,
+        **details: Any,
     ) -> NoReturn:
-        self._backend.fail(code, finding(rule, sentence, call=call, need=need, given=given))
+        self._backend.refuse(code, rule, sentence, call, **details)
 
 
 def _whole(*values: object) -> bool:
@@ -151,7 +150,7 @@ def check_pools(backend: Backend, graph: str, own: Holder, new: Pools, now: Pool
     persistent = new["persistent"] or now["persistent"]
     if scratch is not None and persistent is not None and scratch.overlaps(persistent):
         sentence = "scratch and persistent share bytes, state would not survive an execution"
-        backend.fail(6000, finding("X6", sentence, call=_SET, buffer="persistent"))
+        backend.refuse(6000, "X6", sentence, _SET, buffer="persistent")
     for what, buffer in new.items():
         if buffer is not None:
             _check_others(backend, graph, own, what, buffer)
@@ -164,8 +163,7 @@ def _check_others(
     for held in others:
         if {what, held.what} not in ({"scratch"}, {"persistent"}):
             sentence = f"{what} of graph {graph[:80]!r} shares bytes with {held.label}"
-            found = finding("X8", sentence, call=_SET, buffer=what, address=buffer.address)
-            backend.fail(6000, found)
+            backend.refuse(6000, "X8", sentence, _SET, buffer=what, address=buffer.address)
     for held in others:
         shared = _shared(backend, graph, what, held)
         if shared is not None:

@@ -107,7 +107,7 @@ class ExecutionQueue:
     def _put(self, work: Work, *, block: bool) -> None:
         if self.is_closed:
             sentence = "the context is being freed and takes no more executions"
-            self._backend.fail(6039, finding("R16", sentence, call="QnnGraph_executeAsync"))
+            self._backend.refuse(6039, "R16", sentence, "QnnGraph_executeAsync")
         if self._worker is None:
             self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
             self._worker.start()
@@ -122,8 +122,7 @@ class ExecutionQueue:
             if asks:
                 sentence = f"{who} cannot free the context whose queue it comes from"
                 cure = "free it from another thread"
-                found = finding("R16", sentence, call="QnnContext_free", cure=cure)
-                self._backend.fail(1005, found)
+                self._backend.refuse(1005, "R16", sentence, "QnnContext_free", cure=cure)
         self.is_closed = True
 
     def close(self) -> None:
@@ -153,4 +152,4 @@ class ExecutionQueue:
 
     def _full(self) -> NoReturn:
         sentence = f"the queue holds {self.depth} executions and takes no more"
-        self._backend.fail(6025, finding("R17", sentence, call="QnnGraph_executeAsync"))
+        self._backend.refuse(6025, "R17", sentence, "QnnGraph_executeAsync")

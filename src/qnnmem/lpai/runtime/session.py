@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -18,7 +19,7 @@ from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.descriptors import Config, Mem, ask, custom
 from qnnmem.lpai.runtime.execution import Counters
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Graph
 from qnnmem.lpai.runtime.graph_io import to_float, to_native, typed
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[Any]"]
+Timed = Callable[[str], AbstractContextManager[object]]  # measures a call of this name
+POOLS = (
+    (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
+    (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
+)
 _SHOWN = 4  # tensors of a side
 
 
@@ -90,8 +96,7 @@ class Session:
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
+        ask(self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
         self._binary = self._read(content)
         configs = [Config(ContextOption.PERSISTENT_BINARY, True)]
         if self._extensions.mem_type is MemType.TCM:
@@ -250,35 +255,16 @@ class Session:
         return buffer.view[: len(content)]
 
     def _set_up(self) -> None:
-        self._hand_over(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM)
-        self._hand_over(
-            GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM
-        )
+        self._buffers = hand_over_pools(self.graph, self._extensions)
         self.graph.finalize()
         self._io: dict[str, NDArray[Any]] = {}
         self._inputs: list[QnnTensor] | None = None
         self._outputs: list[QnnTensor] | None = None
         own = self._extensions.mem_type is not MemType.DDR or self.compiled.io is Io.OUTSIDE
         if own:
-            self._inputs, self._outputs = (
-                [self._bring(tensor) for tensor in group] for group in io_tensors(self.compiled)
-            )
-
-    def _hand_over(self, asked: GraphProperty, config: GraphOption) -> None:
-        question = custom_property(asked)
-        self.graph.get_property([question, None])
-        size = question.value.value
-        if size:
-            buffer = self._extensions.allocate_pool(size, config.name)
-            self._buffers.append(buffer)
-            self.graph.set_config([custom(config, Mem(MemType.DDR, buffer.size, buffer)), None])
-
-    def _bring(self, tensor: QnnTensor) -> QnnTensor:
-        buffer = self._extensions.allocate(tensor.nbytes, f"tensor {tensor.name[:80]}")
-        self._buffers.append(buffer)
-        tensor.client_buf, tensor.data_size = buffer, tensor.nbytes
-        self._io[tensor.name] = buffer.array[: tensor.nbytes]
-        return tensor
+            self._inputs, self._outputs = map(list, io_tensors(self.compiled))
+            tensors = (*self._inputs, *self._outputs)
+            self._io = self._extensions.bring_io(self.compiled, tensors, "tensor")
 
     def _array(self, name: str) -> NDArray[Any]:
         if name in self._io:
@@ -308,6 +294,22 @@ class Session:
                 f"but was given as {given.dtype.name} {list(given.shape)}"
             )
         target[...] = to_native(given, tensor, quant) if is_real else given
+
+
+def hand_over_pools(
+    graph: Graph, extensions: Extensions, timed: Timed = nullcontext
+) -> list[HeapBuffer]:
+    """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
+    made = []
+    for asked, option in POOLS:
+        with timed("QnnGraph_getProperty"):
+            size = ask(graph.get_property, asked)
+        if size:
+            made.append(buffer := extensions.allocate_pool(size, option.name))
+            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
+            with timed("QnnGraph_setConfig"):
+                graph.set_config([config, None])
+    return made
 
 
 def _check_words(path: object, graph: object, mem_type: object) -> None:

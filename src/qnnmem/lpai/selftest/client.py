@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any, Self
 
 from qnnmem.contract.leaks import separate
 from qnnmem.contract.regions import ClientBuffer
-from qnnmem.errors import QnnError, QnnMemError
+from qnnmem.errors import QnnError, QnnMemError, TcmFatal
+from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.configs import ContextConfig
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, Mem, ask, custom
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+from qnnmem.lpai.runtime.session import POOLS
 from qnnmem.lpai.runtime.system_context import io_tensors
-from qnnmem.lpai.selftest.models import ELEMENTS, binary
+from qnnmem.lpai.selftest.models import ELEMENTS, binary, context
 from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
@@ -32,10 +35,6 @@ if TYPE_CHECKING:
 
 SCRATCH, PERSISTENT = GraphOption.SET_CFG_SCRATCH_MEM, GraphOption.SET_CFG_PERSISTENT_MEM
 KEEP = Config(ContextOption.PERSISTENT_BINARY, 1)
-_POOLS = (
-    (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, SCRATCH),
-    (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, PERSISTENT),
-)
 ARENA_BYTES = 256 << 10
 
 WAIT_S = 10.0
@@ -75,9 +74,7 @@ class Client:
 
     def need(self, asked: GraphProperty) -> int:
         """Size of a pool."""
-        question = custom_property(asked)
-        self.graph.get_property([question, None])
-        size: int = question.value.value
+        size: int = ask(self.graph.get_property, asked)
         return size
 
     @property
@@ -164,9 +161,7 @@ class Client:
 
     def asked(self) -> AlignmentReq:
         """Ask for the alignment."""
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
-        found: AlignmentReq = question.value.value
+        found: AlignmentReq = ask(self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
         return found
 
 
@@ -183,6 +178,12 @@ def is_all(values: NDArray[Any], wanted: int) -> bool:
     return values.size >= ELEMENTS and bool((values == wanted).all())
 
 
+def retrieved(compiled: CompiledGraph) -> Graph:
+    """The handle of a graph that no binary holds."""
+    alone = replace(context(), graphs=(compiled,))
+    return Context(Backend.create(), alone, ContextConfig()).graph_retrieve(compiled.name)
+
+
 class Tenant:
     """A context of its own with one graph; all its memory lies in the block."""
 
@@ -192,11 +193,9 @@ class Tenant:
         self.context = Context.create_from_binary(arena.backend, content, [KEEP], trusted=True)
         self.graph: Graph = self.context.graph_retrieve(name)
         self.pools: dict[int, memoryview] = {}
-        for asked, option in _POOLS:
-            question = custom_property(asked)
-            self.graph.get_property([question, None])
-            if question.value.value:
-                self.pools[option] = memory = arena.cut(question.value.value)
+        for asked, option in POOLS:
+            if size := ask(self.graph.get_property, asked):
+                self.pools[option] = memory = arena.cut(size)
                 mem = Mem(MemType.DDR, memory.nbytes, memory)
                 self.graph.set_config([custom(option, mem), None])
         self.graph.finalize()
@@ -219,9 +218,9 @@ class Arena:
 
     def __init__(self, profile: Profile | None = None, size: int = ARENA_BYTES) -> None:
         self.backend = Backend.create(profile=profile)
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
-        self.align: Any = question.value.value
+        self.align: AlignmentReq = ask(
+            self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ
+        )
         self.heap = Heap(MemType.DDR)
         self.block = self.heap.allocate(size, self.align.start_addr_alignment, "arena")
         self.offset = 0
@@ -317,6 +316,15 @@ class Trial:
         else:
             self.problems.append(f"{expected}, but the call succeeded")
         return self
+
+    def is_fatal(self, call: Callable[[], object], otherwise: str) -> None:
+        """The call must end the process as one allocation of TCM too many does."""
+        try:
+            call()
+        except TcmFatal as exc:
+            self.check(exc.exit_code == 134, f"exit status {exc.exit_code} instead of 134")
+        else:
+            self.check(False, otherwise)
 
 
 class TrialClient(Client):

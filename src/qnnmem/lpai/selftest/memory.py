@@ -10,10 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from qnnmem.contract.regions import release
-from qnnmem.errors import TcmFatal
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.configs import ContextConfig
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.heap import Extensions, Heap, HeapBuffer
@@ -34,8 +32,9 @@ from qnnmem.lpai.selftest.client import (
     is_all,
     keeps,
     numbers,
+    retrieved,
 )
-from qnnmem.lpai.selftest.models import binary, context, graph
+from qnnmem.lpai.selftest.models import binary, graph
 from qnnmem.planner import Pool
 from qnnmem.qnn.enums import (
     ContextCustomOption,
@@ -122,9 +121,8 @@ def _moved_tensor(t: Trial) -> None:
     good = graph("plain")
     offset = good.places()["x"].offset
     moved = (replace(b, offset=offset) if b.name == "t" else b for b in good.buffers)
-    compiled = replace(context(), graphs=(replace(good, buffers=tuple(moved)),))
     client = t.client("plain")
-    client.graph = Context(Backend.create(), compiled, ContextConfig()).graph_retrieve("plain")
+    client.graph = retrieved(replace(good, buffers=tuple(moved)))
     client.give_scratch().refused(Client.finalize).holds(*_NOT_FINALIZED)
 
 
@@ -231,12 +229,183 @@ def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> No
 
 
 def _one_allocation_more(t: Trial) -> None:
-    try:
-        _tcm(t, [64] * 33, [])
-    except TcmFatal as exc:
-        t.check(exc.exit_code == 134, f"exit status {exc.exit_code} instead of 134")
-    else:
-        t.check(False, "the 33rd allocation succeeded")
+    t.is_fatal(lambda: _tcm(t, [64] * 33, []), "the 33rd allocation succeeded")
+
+
+def _view_of_a_view(buffer: HeapBuffer) -> Any:
+    import numpy
+
+    return numpy.frombuffer(buffer.array[:].data[:], numpy.int32).reshape(-1, 8).data
+
+
+def _pool_freed(option: GraphOption, pointer: Pointer) -> Steps:
+    """A pool is given by a pointer, then its block is freed."""
+
+    def steps(t: Trial) -> None:
+        client = t.client().give_scratch().give_persistent()
+        pool = client.scratch if option == SCRATCH else client.persistent
+        client.set(custom(option, Mem(MemType.DDR, pool.size, pointer(pool)))).finalize().gives(2)
+        pool.free()
+        client.refused(Client.run)
+
+    return steps
+
+
+def _input_freed(t: Trial) -> None:
+    client = t.client("plain").ready()
+    inputs, outputs = client.tensors()
+    block = client.buffer(512)
+    inputs[0].client_buf = block.array[128:][:128].data
+    t.check(client.graph.execute(inputs, outputs) == 0, "a slice is no input")
+    block.free()
+    t.refused(client.graph.execute, inputs, outputs)
+
+
+def _two_backends(t: Trial) -> None:
+    client = t.client("plain").give_scratch()
+    later = t.client("plain")
+    client.context.free()
+    later.give(SCRATCH, client.scratch).finalize().gives(6, 2).no_findings()
+
+
+def _asked_late(t: Trial) -> None:
+    client = t.client("plain", ask=False)
+    buffer = client.buffer(client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE))
+    client.asked()
+    client.noted(lambda c: c.give(SCRATCH, buffer))
+
+
+def _io_unasked(t: Trial) -> None:
+    client = t.client("bare", ask=False).finalize()
+    client.noted(Client.run)
+
+
+def _planned_for_16(t: Trial) -> None:
+    """A plan of 272 bytes on a platform whose sizes are multiples of 64."""
+    client = t.client("plain")
+    client.graph = retrieved(replace(graph("plain"), scratch_bytes=Bytes(272)))
+    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+    client.give(SCRATCH, client.heap.allocate(need, 64)).finalize()
+    t.check(need == 320, f"{need} bytes are asked for instead of 320")
+
+
+def _all_in_one_block(t: Trial) -> None:
+    arena = Arena()
+    tenants = [Tenant(arena, name) for name in _NAMES]
+    codes = [tenant.execute() for tenant in tenants]
+    for tenant in tenants:
+        tenant.context.free()
+    arena.block.free()
+    t.check(codes == [0, 0, 0, 6038], f"the codes are {codes}")
+    t.check(not arena.rules, f"findings: {', '.join(arena.rules)}")
+
+
+def _shared_scratch(t: Trial) -> None:
+    platform = profile(shared_scratch=True)
+    client = t.client("plain", profile=platform).ready()
+    shared = client.scratch
+    client.on("counter").give(SCRATCH, shared).give_persistent().finalize().gives(2).no_findings()
+
+
+def _scratch_on_state(t: Trial) -> None:
+    arena = Arena()
+    tenant, other = Tenant(arena, "counter"), Tenant(arena, "plain")
+    size = other.pools[SCRATCH].nbytes
+    wrong = custom(SCRATCH, Mem(MemType.DDR, size, address_of(tenant.pools[PERSISTENT])))
+    t.refused(other.graph.set_config, [wrong, None], code=6000)
+
+
+def _io_in_scratch(t: Trial) -> None:
+    client = t.client("plain").ready()
+    inputs, outputs = client.tensors()
+    outputs[0].client_buf = client.scratch.view[128:256]
+    t.refused(client.graph.execute, inputs, outputs, code=6004)
+
+
+def _binary_on_scratch(t: Trial) -> None:
+    arena = Arena()
+    tenant = Tenant(arena, "plain")
+    start = address_of(tenant.pools[SCRATCH]) - arena.block.address
+    content = arena.block.view[start : start + len(binary())]
+    made = Context.create_from_binary
+    t.refused(made, arena.backend, content, [KEEP], trusted=True, code=5000)
+
+
+def _one_offset_for_two(t: Trial) -> None:
+    client = t.client("plain").ready()
+    client.on("bare").on("outside").noted(lambda c: c.give(SCRATCH, client.scratch))
+
+
+def _in_tcm(t: Trial) -> TrialClient:
+    """A client in direct mode whose model is in TCM."""
+    client = t.client("plain", profile=profile("adsp"))
+    content = Heap(MemType.TCM).allocate(len(binary()))
+    content.view[:] = binary()
+    configs = [KEEP, _SAID]
+    client.context = Context.create_from_binary(client.backend, content, configs, trusted=True)
+    return client.on("plain").ready()
+
+
+def _io_in_tcm(client: TrialClient) -> TrialClient:
+    client.io_heap = Heap(MemType.TCM)
+    return client
+
+
+def _mixed(t: Trial) -> None:
+    _in_tcm(t).refused(Client.run)
+    _io_in_tcm(t.client("plain", profile=profile("adsp")).ready()).refused(Client.run)
+
+
+def _said(kind: MemType, heap: MemType) -> Callable[[Client], Any]:
+    def give(client: Client) -> None:
+        buffer = Heap(heap).allocate(client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE))
+        client.set(custom(SCRATCH, Mem(kind, buffer.size, buffer.view)))
+
+    return give
+
+
+def _wrong_type(t: Trial) -> None:
+    client = t.client("plain", profile=profile("adsp"))
+    client.refused(_said(MemType.TCM, MemType.DDR), 6000)
+    client.refused(_said(MemType.DDR, MemType.TCM), 6000)
+    content = client.buffer(len(binary())).view[: len(binary())]
+    content[:] = binary()
+    made, configs = Context.create_from_binary, [KEEP, _SAID]
+    t.refused(made, client.backend, content, configs, trusted=True, code=5010)
+
+
+def _whole_pool(t: Trial) -> None:
+    lines: list[str] = []
+    heap = Heap(MemType.TCM, log=lambda _, text: lines.append(text))
+    with heap.allocate(_TCM):
+        pass
+    opened = f"TCM pool current size: 0 max_size: {_TCM}"
+    t.check(lines == [opened, f"Allocate size {_TCM} from tcm pool 0"], f"the log is {lines}")
+
+
+def _two_heaps(t: Trial) -> None:
+    with Heap(MemType.TCM).allocate(_TCM - 64):
+        t.refused(Heap(MemType.TCM).allocate, 65)
+
+
+def _two_heaps_too_many(t: Trial) -> None:
+    heaps = Heap(MemType.TCM), Heap(MemType.TCM)
+    made = [heaps[number % 2].allocate(1) for number in range(_MOST)]
+    t.is_fatal(lambda: heaps[0].allocate(1), f"allocation {_MOST + 1} succeeded")
+    for buffer in made:
+        buffer.free()
+
+
+def _by_address(t: Trial) -> None:
+    client = t.client("plain")
+    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+    block = client.heap.allocate(need + 128)
+    config: Config = custom(SCRATCH, Mem(MemType.DDR, need, block.address + 64))
+    client.set(config).finalize().gives(6, 2)
+    inputs, outputs = client.tensors()
+    numbers(inputs[0])[:] = 3
+    inputs[0].client_buf = inputs[0].client_buf.address
+    t.check(client.graph.execute(inputs, outputs) == 0, "an address is no input")
 
 
 # fmt: off
@@ -335,214 +504,6 @@ MEMORY = (
     breaks("T4", "any other word: two messages, no memory", 1002,
            lambda t: _tcm(t, [64], ["Invalid memory type", "Memory type only supports DDR & TCM"],
                           "TCM")),
-)
-
-
-def _view_of_a_view(buffer: HeapBuffer) -> Any:
-    import numpy
-
-    return numpy.frombuffer(buffer.array[:].data[:], numpy.int32).reshape(-1, 8).data
-
-
-
-def _pool_freed(option: GraphOption, pointer: Pointer) -> Steps:
-    """A pool is given by a pointer, then its block is freed."""
-
-    def steps(t: Trial) -> None:
-        client = t.client().give_scratch().give_persistent()
-        pool = client.scratch if option == SCRATCH else client.persistent
-        client.set(custom(option, Mem(MemType.DDR, pool.size, pointer(pool)))).finalize().gives(2)
-        pool.free()
-        client.refused(Client.run)
-
-    return steps
-
-
-
-def _input_freed(t: Trial) -> None:
-    client = t.client("plain").ready()
-    inputs, outputs = client.tensors()
-    block = client.buffer(512)
-    inputs[0].client_buf = block.array[128:][:128].data
-    t.check(client.graph.execute(inputs, outputs) == 0, "a slice is no input")
-    block.free()
-    t.refused(client.graph.execute, inputs, outputs)
-
-
-
-def _two_backends(t: Trial) -> None:
-    client = t.client("plain").give_scratch()
-    later = t.client("plain")
-    client.context.free()
-    later.give(SCRATCH, client.scratch).finalize().gives(6, 2).no_findings()
-
-
-
-def _asked_late(t: Trial) -> None:
-    client = t.client("plain", ask=False)
-    buffer = client.buffer(client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE))
-    client.asked()
-    client.noted(lambda c: c.give(SCRATCH, buffer))
-
-
-
-def _io_unasked(t: Trial) -> None:
-    client = t.client("bare", ask=False).finalize()
-    client.noted(Client.run)
-
-
-
-def _planned_for_16(t: Trial) -> None:
-    """A plan of 272 bytes on a platform whose sizes are multiples of 64."""
-    small = replace(graph("plain"), scratch_bytes=Bytes(272))
-    made = Context(Backend.create(), replace(context(), graphs=(small,)), ContextConfig())
-    client = t.client("plain")
-    client.graph = made.graph_retrieve("plain")
-    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
-    client.give(SCRATCH, client.heap.allocate(need, 64)).finalize()
-    t.check(need == 320, f"{need} bytes are asked for instead of 320")
-
-
-
-def _all_in_one_block(t: Trial) -> None:
-    arena = Arena()
-    tenants = [Tenant(arena, name) for name in _NAMES]
-    codes = [tenant.execute() for tenant in tenants]
-    for tenant in tenants:
-        tenant.context.free()
-    arena.block.free()
-    t.check(codes == [0, 0, 0, 6038], f"the codes are {codes}")
-    t.check(not arena.rules, f"findings: {', '.join(arena.rules)}")
-
-
-
-def _shared_scratch(t: Trial) -> None:
-    platform = profile(shared_scratch=True)
-    client = t.client("plain", profile=platform).ready()
-    shared = client.scratch
-    client.on("counter").give(SCRATCH, shared).give_persistent().finalize().gives(2).no_findings()
-
-
-
-def _scratch_on_state(t: Trial) -> None:
-    arena = Arena()
-    tenant, other = Tenant(arena, "counter"), Tenant(arena, "plain")
-    size = other.pools[SCRATCH].nbytes
-    wrong = custom(SCRATCH, Mem(MemType.DDR, size, address_of(tenant.pools[PERSISTENT])))
-    t.refused(other.graph.set_config, [wrong, None], code=6000)
-
-
-
-def _io_in_scratch(t: Trial) -> None:
-    client = t.client("plain").ready()
-    inputs, outputs = client.tensors()
-    outputs[0].client_buf = client.scratch.view[128:256]
-    t.refused(client.graph.execute, inputs, outputs, code=6004)
-
-
-
-def _binary_on_scratch(t: Trial) -> None:
-    arena = Arena()
-    tenant = Tenant(arena, "plain")
-    start = address_of(tenant.pools[SCRATCH]) - arena.block.address
-    content = arena.block.view[start : start + len(binary())]
-    made = Context.create_from_binary
-    t.refused(made, arena.backend, content, [KEEP], trusted=True, code=5000)
-
-
-
-def _one_offset_for_two(t: Trial) -> None:
-    client = t.client("plain").ready()
-    client.on("bare").on("outside").noted(lambda c: c.give(SCRATCH, client.scratch))
-
-
-
-def _in_tcm(t: Trial) -> TrialClient:
-    """A client in direct mode whose model is in TCM."""
-    client = t.client("plain", profile=profile("adsp"))
-    content = Heap(MemType.TCM).allocate(len(binary()))
-    content.view[:] = binary()
-    configs = [KEEP, _SAID]
-    client.context = Context.create_from_binary(client.backend, content, configs, trusted=True)
-    return client.on("plain").ready()
-
-
-
-def _io_in_tcm(client: TrialClient) -> TrialClient:
-    client.io_heap = Heap(MemType.TCM)
-    return client
-
-
-
-def _mixed(t: Trial) -> None:
-    _in_tcm(t).refused(Client.run)
-    _io_in_tcm(t.client("plain", profile=profile("adsp")).ready()).refused(Client.run)
-
-
-
-def _said(kind: MemType, heap: MemType) -> Callable[[Client], Any]:
-    def give(client: Client) -> None:
-        buffer = Heap(heap).allocate(client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE))
-        client.set(custom(SCRATCH, Mem(kind, buffer.size, buffer.view)))
-
-    return give
-
-
-
-def _wrong_type(t: Trial) -> None:
-    client = t.client("plain", profile=profile("adsp"))
-    client.refused(_said(MemType.TCM, MemType.DDR), 6000)
-    client.refused(_said(MemType.DDR, MemType.TCM), 6000)
-    content = client.buffer(len(binary())).view[: len(binary())]
-    content[:] = binary()
-    made, configs = Context.create_from_binary, [KEEP, _SAID]
-    t.refused(made, client.backend, content, configs, trusted=True, code=5010)
-
-
-
-def _whole_pool(t: Trial) -> None:
-    lines: list[str] = []
-    heap = Heap(MemType.TCM, log=lambda _, text: lines.append(text))
-    with heap.allocate(_TCM):
-        pass
-    opened = f"TCM pool current size: 0 max_size: {_TCM}"
-    t.check(lines == [opened, f"Allocate size {_TCM} from tcm pool 0"], f"the log is {lines}")
-
-
-
-def _two_heaps(t: Trial) -> None:
-    with Heap(MemType.TCM).allocate(_TCM - 64):
-        t.refused(Heap(MemType.TCM).allocate, 65)
-
-
-
-def _two_heaps_too_many(t: Trial) -> None:
-    heaps = Heap(MemType.TCM), Heap(MemType.TCM)
-    made = [heaps[number % 2].allocate(1) for number in range(_MOST)]
-    try:
-        heaps[0].allocate(1)
-    except TcmFatal as exc:
-        t.check(exc.exit_code == 134, f"exit status {exc.exit_code} instead of 134")
-    else:
-        t.check(False, f"allocation {_MOST + 1} succeeded")
-    for buffer in made:
-        buffer.free()
-
-
-
-def _by_address(t: Trial) -> None:
-    client = t.client("plain")
-    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
-    block = client.heap.allocate(need + 128)
-    config: Config = custom(SCRATCH, Mem(MemType.DDR, need, block.address + 64))
-    client.set(config).finalize().gives(6, 2)
-    inputs, outputs = client.tensors()
-    numbers(inputs[0])[:] = 3
-    inputs[0].client_buf = inputs[0].client_buf.address
-    t.check(client.graph.execute(inputs, outputs) == 0, "an address is no input")
-
-# fmt: off
-POINTERS = (
     keeps("R1", "one block for two backends that ask for the same", _two_backends),
     breaks("R1", "alignment asked after the buffer was made", FINDING, _asked_late),
     breaks("R1", "inputs and outputs allocated without asking", FINDING, _io_unasked),

@@ -1,4 +1,4 @@
-"""The verb of a job: options in, JSON and exit code out, by the functions of the command line."""
+"""Any verb about one file: options in, JSON and exit code out, for the workbench and for pages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qnnmem.verbs.listener import VerbCall
+from qnnmem.verbs import VerbCall
 
 Answer = tuple[str, int]  # a result in JSON, and the exit code of the verb
 
 
-def run_verb(verb: str, file: str, options: Any, call: VerbCall) -> Answer:
-    """Do a verb on a file of the current folder."""
+def answer(verb: str, file: str, options: Any, call: VerbCall) -> Answer:
+    """Do a verb on a file."""
     call.listener.say("reading")
     return _VERBS[verb](file, options, call)
 
@@ -33,19 +33,14 @@ def _plan(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _footprint(file: str, options: Any, call: VerbCall) -> Answer:
-    from msgspec.structs import replace
-
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.results.schema import encode
-    from qnnmem.verbs.compiler import need_soc
     from qnnmem.verbs.footprint import bill_exit_code, bill_file
 
-    need_soc(Path(file), options.soc)
-    found = bill_file(Path(file), options, call)
-    if isinstance(found.bill, CompileFailure):
-        return _failed(found.bill, "bill", call)
-    bill = replace(found.bill, file=file, from_cache=found.is_kept)
-    return encode(bill), bill_exit_code(bill)
+    found = bill_file(file, options, call)
+    if isinstance(found, CompileFailure):
+        return _failed(found, "bill", call)
+    return encode(found.bill), bill_exit_code(found.bill)
 
 
 def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
@@ -55,49 +50,30 @@ def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
 
 
 def _fit(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.htp.fit import fit_result
     from qnnmem.results.schema import encode
-    from qnnmem.verbs.compiler import need_soc
-    from qnnmem.verbs.fit import fit_file, fit_request
+    from qnnmem.verbs.fit import fit_file
 
-    need_soc(Path(file), next(iter(options.soc), None))
-    result = fit_result(fit_file(Path(file), fit_request(options), call), file)
+    result = fit_file(file, options, call)
     return encode(result), result.exit_code
 
 
 def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
-    from msgspec.structs import replace
-
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.results.schema import encode
-    from qnnmem.verbs.compiler import need_soc
-    from qnnmem.verbs.qmem import compare_io, qmem_exit_code
+    from qnnmem.verbs.footprint import compare_io, qmem_exit_code
 
-    need_soc(Path(file), options.soc)
-    table = compare_io(Path(file), options, call)
+    table = compare_io(file, options, call)
     if isinstance(table, CompileFailure):
         return _failed(table, "table", call)
-    return encode(replace(table.result, file=file)), qmem_exit_code(table)
+    return encode(table.result), qmem_exit_code(table)
 
 
 def _sweep(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.htp.sweep import sweep_result
     from qnnmem.results.schema import encode
-    from qnnmem.verbs.refusal import explained_row
-    from qnnmem.verbs.sweep import run_sweep, sweep_exit_code, sweep_task
+    from qnnmem.verbs.sweep import run_sweep, sweep_task
 
-    task = sweep_task(file, options)
-    ran = run_sweep(task, call)
-    rows = tuple(explained_row(row, task.path, task.soc, task.base, call.flags) for row in ran.rows)
-    result = sweep_result(
-        rows,
-        ran.largest,
-        file=task.model,
-        soc=task.soc.name,
-        library=ran.library,
-        interrupted=False,
-    )
-    return encode(result), sweep_exit_code(ran.rows, task.question)
+    ran = run_sweep(sweep_task(file, options), call)
+    return encode(ran.as_result(call.flags)), ran.exit_code
 
 
 def _fix(file: str, options: Any, call: VerbCall) -> Answer:
@@ -147,7 +123,7 @@ def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 def _watch(file: str, _options: Any, _call: VerbCall) -> Answer:
     from qnnmem.results.schema import encode
-    from qnnmem.verbs.watch import read_watched, watch_exit_code
+    from qnnmem.verbs.programs import read_watched, watch_exit_code
 
     report = read_watched(Path(file))
     return encode(report.bounded()), watch_exit_code(report, is_run=False)

@@ -1,4 +1,4 @@
-"""The files that arguments name: patterns and folders stand for what is in them, `-` for the input.
+"""The files and logs that arguments name: by path, by pattern, by folder, `-` for standard input.
 
 A shell expands patterns itself, but not in quotes, and not on Windows.
 """
@@ -6,6 +6,7 @@ A shell expands patterns itself, but not in quotes, and not on Windows.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ _NAMED = 5  # things left out that are named
 _MOST = 50_000  # files that are looked at in a folder and below
 _STEP = 1 << 20
 _TEXT = 1 << 20  # of lines that are read at once
+_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")
+_FEW = 3  # words that the name of a file may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,14 @@ def named_files(
         else:
             found += _matches(word)
     return NamedFiles(tuple(dict.fromkeys(found)) if each_once else tuple(found), tuple(left_out))
+
+
+def read_by(verb: str) -> Callable[[Path], bool]:
+    """Return what tells whether a file in a folder is of a kind that a verb reads."""
+    from qnnmem.loader.file_kind import is_kind, kinds_for
+
+    kinds = kinds_for(verb)
+    return lambda path: is_kind(path, kinds)
 
 
 def _matches(word: str) -> Sequence[str]:
@@ -186,3 +197,68 @@ def _about_input(exc: QnnMemError, path: Path) -> QnnMemError:
     exc.where, exc.what, exc.cure = renamed(exc.where), words(exc.what), words(exc.cure)
     exc.args = (exc.sentence(),)
     return exc
+
+
+def log_names(words: Sequence[str]) -> tuple[str, ...]:
+    """Return files, folders and URLs; refuse a pasted log line with the command that reads it."""
+    names = tuple(dict.fromkeys(name for word in words for name in _matching_logs(word)))
+    if names and all(map(_is_missing, names)):
+        _check_text(names[0], " ".join(names))
+    return names
+
+
+def _matching_logs(word: str) -> Iterator[str]:
+    """Yield what a pattern stands for: files, and folders as a shell gives them."""
+    from glob import glob, has_magic
+
+    if not has_magic(word) or not _is_missing(word):
+        yield word
+        return
+    found = sorted(glob(word, recursive=True))  # noqa: PTH207 - names stay as they were typed
+    if "**" in word:  # whose folders hold what it matches anyway
+        found = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112
+    if not found and not _pasted(word):
+        raise UsageError(f"no file matches {quote(word)}")
+    yield from found or [word]
+
+
+def _is_missing(name: str) -> bool:
+    if name == STDIN or "://" in name or os.path.lexists(name):
+        return False
+    from qnnmem.doctor.logs.archive import split_name
+
+    return split_name(name) is None
+
+
+def _pasted(text: str) -> str:
+    """Return the code in a text that is a line of a log rather than the name of a file."""
+    from qnnmem.qnn.pasted import read_pasted
+
+    found = read_pasted(text) if _is_text(text) else None
+    if found is None or not found.found:
+        return ""
+    return found.found[0].name if found.code is None else str(found.code)
+
+
+def _is_text(text: str) -> bool:
+    """Return whether a text cannot be the name of a file."""
+    words = text.split()
+    if _ENDING.search(text):
+        return len(words) > _FEW
+    return len(words) > 1 or not {"/", "\\"} & set(text)
+
+
+def _check_text(name: str, text: str) -> None:
+    from qnnmem.bounded_file import MISSING
+    from qnnmem.report.shell import LONGEST, shell_line
+
+    ways = []
+    if code := _pasted(text):
+        ways.append(f"what the code means: `{shell_line(['qnnmem', 'explain', code])}`")
+    if len(text.split()) > 1 and _is_text(text):
+        line = f"{shell_line(['echo', text])} | qnnmem doctor -"
+        ways += [f"a line of a log: `{line}`"] if len(line) < LONGEST else []
+    if ways:
+        raise LoadError(
+            quote(text) if len(text) > len(name) else name, MISSING, cure="; ".join(ways)
+        )

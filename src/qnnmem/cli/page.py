@@ -1,4 +1,4 @@
-"""`qnnmem serve`: the local workbench, a page in the browser."""
+"""`qnnmem report` and `serve`: results as a page, and the local workbench."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from pathlib import Path
 
 import click
 
+from qnnmem.cli.options import takes
 from qnnmem.errors import CannotTell, UsageError
+from qnnmem.options.page import ReportOptions, ServeOptions
 
 _NEEDED = ("starlette", "uvicorn")
 
 
 @click.command()
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Where to listen; beyond this machine only with --token.",
-)
-@click.option(
-    "--port",
-    default=8765,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Where to listen; 0 takes any port that is free.",
-)
-@click.option(
-    "--token",
-    metavar="TEXT",
-    envvar="QNNMEM_TOKEN",
-    help="What the page asks for before it shows anything, at least 16 characters.  [default: "
-    "$QNNMEM_TOKEN]",
-)
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Folder of files and results.  [default: workbench in the user's cache folder]",
-)
-@click.option("--no-browser", is_flag=True, help="Do not open the page.")
-def serve(host: str, port: int, token: str | None, data: str | None, no_browser: bool) -> int:
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@takes(ReportOptions)
+def report(files: tuple[str, ...], options: ReportOptions) -> int:
+    """Show FILE as one HTML page that needs no network and opens from disk.
+
+    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor, fix, inspect,
+    lint, check, diff, check-client or watch), a model, which is planned, a context binary of HTP,
+    whose bill is shown, one of LPAI, which is inspected, a trace of watch, or a log, which the
+    doctor reads. Several files become parts of one page.
+
+    Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
+    """
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.recorded_args import verb_call
+    from qnnmem.verbs.page import render_files
+
+    target = None if options.output is None else Path(options.output)
+    if target is not None:
+        check_free(target, options.force)
+    with ProgressBar("reading") as bar:
+        page = render_files(files, options, verb_call(bar))
+    write(page, target, options.force)
+    return 0
+
+
+@click.command()
+@takes(ServeOptions)
+def serve(options: ServeOptions) -> int:
     """Open a page on this machine: drop a model, a binary, a config file or a log, and look.
 
     The page shows plan, bill, lint or diagnosis at once, and the plan again for every setting that
@@ -55,22 +56,22 @@ def serve(host: str, port: int, token: str | None, data: str | None, no_browser:
     from qnnmem.cli.stderr import note
 
     _check_installed()
-    is_local = _is_loopback(host)
+    is_local, token = _is_loopback(options.host), options.token
     _check_token(token, is_local)
     from qnnmem.workbench.bench import Bench
     from qnnmem.workbench.guard import Access
     from qnnmem.workbench.server import bound_socket, run, server_for
 
-    with closing(bound_socket(host, port)) as listening:
+    with closing(bound_socket(options.host, options.port)) as listening:
         port = listening.getsockname()[1]
-        address = _address(host, port)
+        address = _address(options.host, port)
 
         def started() -> None:
             note(f"Workbench at {address}; Ctrl-C ends it")
-            if not no_browser:
+            if not options.no_browser:
                 _open(address)
 
-        with closing(Bench(_folder(data))) as bench:
+        with closing(Bench(_folder(options.data))) as bench:
             if bench.history.repaired:
                 note(bench.history.repaired)
             access = Access(port, is_local, token or "")

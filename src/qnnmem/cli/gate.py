@@ -1,0 +1,165 @@
+"""`qnnmem check` and `diff`: what is too large, and what grew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli.options import detailed, form_of, takes
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
+from qnnmem.errors import UsageError
+from qnnmem.options.gate import CheckOptions, DiffOptions
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
+    from qnnmem.gate.checked import BudgetRun
+
+_FORMS = ("text", "json", "junit", "sarif", "github", "markdown")
+_SUMMARY = "GITHUB_STEP_SUMMARY"
+_WORKSPACE = "GITHUB_WORKSPACE"
+_LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
+
+
+@click.command(cls=RecordingCommand)
+@takes(CheckOptions)
+@detailed(
+    "qnnmem.check/1",
+    _FORMS,
+    "junit and sarif: for build servers; github: annotations, and a summary where a step has one.",
+)
+def check(options: CheckOptions, output: Output) -> int:
+    """Check the models of a project against budgets, and against what was accepted before.
+
+    The budgets stand in [tool.qnnmem] of pyproject.toml or in qnnmem.toml: models, sizes, targets
+    (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read;
+    a model for HTP is compiled where the real library is installed.
+
+    Exit codes: 0 all hold or there are no budgets, 1 a budget is broken or a pool grew, 2 a file
+    cannot be read, 3 cannot tell. Of several the worst counts: 2, then 1, then 3.
+    """
+    from qnnmem.cli.output import check_free
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.gate import check_budgets
+
+    others = [output._replace(path=Path(name), form=_form_of(name)) for name in options.also]
+    paths = [one.path for one in (output, *others) if one.path is not None]
+    _check_twice(paths)
+    for path in paths:
+        check_free(path, output.force)
+    # Names of files are relative to the folder we are in, on GitHub to the top of the repository.
+    top = os.environ.get(_WORKSPACE) if output.form == "github" else None
+    with ProgressBar("checking") as bar:
+        run = check_budgets(options, Path(top) if top else Path.cwd(), verb_call(bar))
+    drawn = _draw(run, options.maps)
+    output.write(_render(run, output, drawn), run.verdict)
+    for other in others:
+        other.write(_render(run, other, drawn))
+    if output.form == "github":
+        _summarise(run, drawn)
+    return run.exit_code
+
+
+def _check_twice(files: Sequence[Path]) -> None:
+    """Refuse two results for one file: the second would replace the first."""
+    for number, path in enumerate(files):
+        if path in files[:number]:
+            raise UsageError(f"{quote(str(path))} is named for two results; name another")
+
+
+def _form_of(name: str) -> str:
+    form = form_of(name)
+    if form not in _FORMS:
+        raise UsageError(
+            f"the suffix of {quote(name)} says no form; .sarif, .xml, .json, .md or .txt does"
+        )
+    return form
+
+
+def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
+    """Write maps to a folder; return where each lies, by the name of its model."""
+    if maps is None:
+        return {}
+    from qnnmem.atomic_file import folder_for_output, write_together
+    from qnnmem.report.check import drawings
+
+    folder, found = Path(maps), drawings(run.models)
+    with folder_for_output(folder):
+        write_together({folder / file: svg.encode() for file, svg in found.values()})
+    return {name: (folder / file).as_posix() for name, (file, _) in found.items()}
+
+
+def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
+    from qnnmem.report import check as report
+
+    if output.is_json:
+        from qnnmem.results.schema import encode
+
+        return encode(run.result)
+    if output.form in ("junit", "sarif", "github"):
+        render = {
+            "junit": report.render_junit,
+            "sarif": report.render_sarif,
+            "github": report.render_github,
+        }
+        return render[output.form](run)
+    if output.form == "markdown":
+        return report.render_markdown(run, drawn)
+    again = [
+        word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
+    ]
+    return report.render_text(run, verbose=output.verbose, given=again)
+
+
+def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
+    """Add to the summary of a workflow's step, where there is one."""
+    from qnnmem.cli.stderr import note
+    from qnnmem.report.check import render_markdown
+
+    name = os.environ.get(_SUMMARY)
+    if not name:
+        return
+    text = render_markdown(run, drawn).encode("utf-8", "backslashreplace")
+    if len(text) > _LARGEST_SUMMARY:
+        text = text[:_LARGEST_SUMMARY].rpartition(b"\n")[0] + b"\n```\n\n(cut here)\n"
+    try:
+        with open(name, "ab") as file:  # noqa: PTH123 - the variable is a name
+            file.write(text)
+    except OSError as exc:
+        note(f"note: the summary cannot be written: {exc.strerror or exc}")
+
+
+@click.command(cls=RecordingCommand)
+@click.argument("before", type=click.Path(), metavar="A")
+@click.argument("after", type=click.Path(), metavar="B")
+@takes(DiffOptions)
+@detailed("qnnmem.diff/1", ("text", "json", "markdown"))
+def diff(before: str, after: str, options: DiffOptions, output: Output) -> int:
+    """Compare A with B: pools before and after, tensors that grew, verdicts that turned.
+
+    A and B are results in JSON (of plan, footprint, fit, fix, sweep, inspect or doctor, of one file
+    or several), models, which are planned, context binaries, which are read, or logs. Worse is a
+    pool that grew, a verdict that turned from yes to no, or a failure that was not there. Options
+    of plan hold for both; a number that is exact and one that is a bound are not compared.
+
+    Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.report import diff as report
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.gate import compare_files
+
+    with ProgressBar("comparing") as bar:
+        found = compare_files(before, after, options, verb_call(bar))
+    if output.is_json:
+        text = encode(found)
+    elif output.form == "markdown":
+        text = report.render_markdown(found)
+    else:
+        text = report.render_text(found, verbose=output.verbose)
+    output.write(text, found.verdict)
+    return found.exit_code

@@ -1,0 +1,379 @@
+"""Verbs about HTP: fit, footprint, qmem, sweep, place, socs, provoke and htp-worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli.options import detailed, printed, shows, takes
+from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
+from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.options.htp import (
+    FitOptions,
+    FootprintOptions,
+    PlaceOptions,
+    ProvokeOptions,
+    QmemOptions,
+    SocsOptions,
+    SweepOptions,
+    WorkerOptions,
+)
+
+if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
+    from qnnmem.htp.provoke import Provoked
+    from qnnmem.report.fit import FitRow
+    from qnnmem.results.footprint import Bill
+
+_KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
+_FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
+
+
+@click.command(cls=RecordingCommand)
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@takes(FitOptions)
+@detailed("qnnmem.fit/1")
+def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
+    """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
+
+    FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model or
+    a DLC, which the real library compiles and loads. That needs the extra `htp`. Several files, a
+    pattern or a folder give a table; each model in it is compiled, which takes its time.
+
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
+    finished within the time limit. Of several files the worst counts: 2, then 1, then 4, then 3.
+    """
+    from qnnmem.cli.output import say_refused, say_verdict
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.fit import check_fit, fit_file
+    from qnnmem.verbs.named_files import named_files, read_by
+
+    check_fit(options)
+    found = named_files(files, read_by("fit"), "HTP model")
+    say_verdict("\n".join(found.left_out))
+    if len(files) > 1 or files != found.files:
+        rows = _fit_all(found.files, options)
+        _show_fits(rows, output)
+        say_refused(rows)
+        from qnnmem.results.files import worst_code
+
+        return worst_code(row.exit_code for row in rows)
+    with ProgressBar(f"reading {Path(files[0]).name}") as bar:
+        result = fit_file(files[0], options, verb_call(bar))
+    from qnnmem.report.fit import render_text, verdict_on_all
+    from qnnmem.results.schema import encode
+
+    if output.is_json:
+        text = encode(result)
+    else:
+        text = render_text(result, verbose=output.verbose, given=recorded_args("fix"))
+    output.write(text, verdict_on_all(result))
+    return result.exit_code
+
+
+def _fit_all(files: Sequence[str], options: FitOptions) -> list[FitRow]:
+    """Return a row for each file."""
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.errors import CannotTell, OutOfTime, QnnMemError
+    from qnnmem.verbs.fit import fit_file
+    from qnnmem.verbs.named_files import refused
+
+    rows: list[FitRow] = []
+    for file in files:
+        try:
+            with ProgressBar(f"reading {Path(file).name}") as bar:
+                rows.append(fit_file(file, options, verb_call(bar), one_of_many=True))
+        except (CannotTell, OutOfTime) as exc:
+            rows.append(refused(file, exc, exc.exit_code))
+        except QnnMemError as exc:
+            rows.append(refused(file, exc))
+    return rows
+
+
+def _show_fits(rows: Sequence[FitRow], output: Output) -> None:
+    from qnnmem.report.fit import render_all, verdict_on_files
+    from qnnmem.results.fit import FitsResult
+    from qnnmem.results.schema import encode
+
+    if output.is_json:
+        text = encode(FitsResult.of(rows))
+    else:
+        text = render_all(rows, verbose=output.verbose)
+    output.write(text, verdict_on_files(rows))
+
+
+@click.command(cls=RecordingCommand)
+@click.argument("file", type=click.Path())
+@takes(FootprintOptions)
+@detailed("qnnmem.footprint/1")
+def footprint(file: str, options: FootprintOptions, output: Output) -> int:
+    """Show what FILE costs on HTP: weights, IO, spill/fill, VTCM, process domain.
+
+    FILE is a QNN context binary of the HTP backend (.bin, .serialized.bin) or an ONNX model that
+    embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model,
+    and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`. That
+    bill is kept: asked again for the same file and settings, nothing is compiled.
+
+    Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
+    size in the file or an output of the model is missing, 4 not finished within the time limit.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.footprint import bill_exit_code, bill_file
+
+    with ProgressBar(f"reading {Path(file).name}") as bar:
+        call = verb_call(bar)
+        found = bill_file(file, options, call)
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.report.bill import verdict
+    from qnnmem.verbs.refusal import failure_code, say_failure
+
+    if isinstance(found, CompileFailure):
+        output.to_terminal().write(say_failure(found, "bill", call.flags, as_json=output.is_json))
+        return failure_code(found)
+    output.write(_render_bill(found.bill, output, compiled=found.is_compiled), verdict(found.bill))
+    return bill_exit_code(found.bill)
+
+
+def _render_bill(bill: Bill, output: Output, *, compiled: bool) -> str:
+    from qnnmem.report import bill as report
+    from qnnmem.results.schema import encode
+
+    if output.is_json:
+        return encode(bill)
+    if compiled:
+        following = report.next_prepare(bill, recorded_args("prepare"))
+    else:
+        following = report.next_look(bill, recorded_args())
+    following = f"{_KEPT}\n\n{following}" if bill.from_cache is True else following
+    return report.render_text(bill, compiled=compiled, next_step=following, verbose=output.verbose)
+
+
+@click.command(cls=RecordingCommand)
+@click.argument("file", type=click.Path())
+@takes(QmemOptions)
+@detailed("qnnmem.qmem/1")
+def qmem(file: str, options: QmemOptions, output: Output) -> int:
+    """Show what raw and memhandle inputs and outputs of FILE cost, and which to choose.
+
+    FILE is a QNN context binary of the HTP backend (nothing is compiled, no library is needed) or
+    an ONNX model or a DLC, which is compiled for SOC with the real library first.
+
+    The IO layer is emulated: the library for x86 registers no memory. With --run the results come
+    from the real library, which is slow: use a small model. With --misuse a client that makes every
+    mistake is carried out twice, under the emulated contract and with the library, if that is here.
+
+    Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
+    read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time limit.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.footprint import compare_io, qmem_exit_code
+
+    with ProgressBar(f"reading {Path(file).name}") as bar:
+        call = verb_call(bar)
+        table = compare_io(file, options, call)
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.report.qmem import render_text, verdict
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.refusal import failure_code, say_failure
+
+    if isinstance(table, CompileFailure):
+        output.to_terminal().write(say_failure(table, "table", call.flags, as_json=output.is_json))
+        return failure_code(table)
+    if output.is_json:
+        text = encode(table.result)
+    else:
+        text = render_text(table.result, recorded_args, no_run=table.no_run, verbose=output.verbose)
+    output.write(text, verdict(table.result))
+    return qmem_exit_code(table)
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@takes(SweepOptions)
+@detailed("qnnmem.sweep/1")
+def sweep(model: str, options: SweepOptions, output: Output) -> int:
+    """Compile MODEL for SOC with every combination of settings and show what each needs.
+
+    Finished results are kept, so a sweep that was broken off goes on where it was; a compile that
+    crashed, hung or ran out of memory is marked, and tried again next time. They are spread over
+    the workers that QNNMEM_HTP_WORKER names; what one of them leaves undone, another does.
+
+    Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell, 4 no
+    compile was finished within the time limit. 130 after Ctrl-C, which shows the rows so far.
+    """
+    from qnnmem.verbs.sweep import run_sweep, sweep_task
+
+    task = sweep_task(model, options)
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.report.sweep import render_text, verdict
+    from qnnmem.results.schema import encode
+
+    with ProgressBar(f"reading {Path(model).name}") as bar:
+        call = verb_call(bar)
+        ran = run_sweep(task, call)
+    soc = task.soc.name
+    if output.is_json:
+        text = encode(ran.as_result(call.flags))
+    else:
+        text = render_text(
+            *(ran.rows, ran.largest, model, soc),
+            verbose=output.verbose,
+            say=lambda row: ran.explained(row, call.flags).result.reason,
+            interrupted=ran.signal is not None,
+        )
+    if ran.signal is not None:
+        output.to_terminal().write(text)
+        raise ran.signal
+    output.write(text, verdict(ran.rows, ran.largest, soc))
+    return ran.exit_code
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@takes(PlaceOptions)
+@detailed("qnnmem.place/1")
+def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
+    """Say whether the context binaries FILE can be loaded together, in this order.
+
+    A context goes to the first process domain with room. The same file may be named more than once;
+    a pattern or a folder stands for the context binaries in it, in the order of their names.
+
+    Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
+    """
+    from qnnmem.cli.output import say_verdict
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.report.place import render_text, verdict
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.named_files import named_files, read_by
+    from qnnmem.verbs.place import place_exit_code, place_files
+
+    if options.verify and options.budget is not None:
+        raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
+    found = named_files(files, read_by("place"), "HTP context", each_once=False)
+    say_verdict("\n".join(found.left_out))
+    with ProgressBar("reading") as bar:
+        answer = place_files([Path(file) for file in found.files], options, bar)
+    text = encode(answer) if output.is_json else render_text(answer, verbose=output.verbose)
+    output.write(text, verdict(answer))
+    return place_exit_code(answer)
+
+
+@click.command()
+@click.argument("name", required=False)
+@takes(SocsOptions)
+@shows("qnnmem.socs/1")
+def socs(name: str | None, options: SocsOptions, output: Output) -> int:
+    """List the SoCs of the HTP backend, or show the one called NAME.
+
+    NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3"); a version of
+    Hexagon (v75) lists all that have it.
+
+    Exit codes: 0 listed, 2 no such SoC, 3 NAME has no HTP.
+    """
+    from qnnmem.report.socs import render_text
+    from qnnmem.results.schema import encode
+    from qnnmem.results.socs import SocsResult
+    from qnnmem.targets.socs import any_soc, with_hexagon
+    from qnnmem.targets.socs import socs as known
+
+    if name is not None:
+        chosen = with_hexagon(name) or (any_soc(name),)
+    else:
+        chosen = tuple(soc for soc in known() if options.everything or soc.has_htp)
+    shown = render_text(chosen)
+    verdict = "" if name is None else shown.split("\n", 1)[0]
+    output.write(encode(SocsResult(socs=tuple(chosen))) if output.is_json else shown, verdict)
+    return 0 if name is None or any(soc.has_htp for soc in chosen) else 3
+
+
+@click.command(no_args_is_help=True)
+@click.argument("kind", type=click.Choice(_FAILURES), metavar="KIND")
+@takes(ProvokeOptions)
+@printed("qnnmem.provoked/1")
+def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
+    """Make the real HTP library fail on a small crafted input, and store what it says.
+
+    \b
+    KIND          cost             what happens
+    graph-limit   2 s, 130 MiB     inputs just above the SoC's limit for one graph
+    op-over-vtcm  1 s, 130 MiB     a softmax longer than VTCM
+    pd-full       2 s, 130 MiB     contexts of 1 GiB until the domain is full
+    host-memory   5 s, 130 MiB     a compile in too little address space
+    bad-binary    2 s, 130 MiB     damaged context binaries are loaded
+
+    Nothing is invented: if the library does not fail, this says so. Needs the
+    extra `htp` on Linux x86-64.
+
+    Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
+    failed for another reason (stored), or the library is missing.
+    """  # noqa: D301  click wants the character itself
+    if options.soc is None:
+        raise MissingSoc(what="the library fails for a SoC")
+    from qnnmem.atomic_file import folder_for_output
+    from qnnmem.cli.output import check_free
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.provoke import FailureKind
+    from qnnmem.htp.provoke import provoke as provoke_failure
+    from qnnmem.report.provoke import render_text
+    from qnnmem.results.schema import encode
+    from qnnmem.targets.socs import find_soc
+
+    soc, wanted, folder = find_soc(options.soc), FailureKind(kind), Path(options.output)
+    stem, limit = f"{kind}-{soc.name}", options.time_limit
+    with folder_for_output(folder):
+        for ending in ("json", "log", "onnx", "bin"):
+            check_free(folder / f"{stem}.{ending}", options.force)
+        with ProgressBar(f"provoking {kind}") as bar:
+            found = provoke_failure(wanted, soc, time_limit_s=limit, progress=bar.say)
+        record = found.record
+        if record.failed:
+            _store(found, folder / f"{stem}.json", options.force)
+    output.write(encode(record) if output.is_json else render_text(record))
+    if not record.failed:
+        return 1
+    return 0 if record.as_expected else 3
+
+
+def _store(found: Provoked, place: Path, force: bool) -> None:
+    """Write record, log and input: all of them or none."""
+    from qnnmem.atomic_file import shown, write_together
+    from qnnmem.cli.stderr import note
+    from qnnmem.results.schema import encode
+
+    record, folder = found.record, place.parent
+    contents = {
+        folder / record.log_file: found.log_text,
+        folder / record.input_file: found.input_bytes,
+        place: encode(record).encode("utf-8", "backslashreplace"),
+    }
+    write_together(contents, force=force)
+    note(f"Wrote {shown(place)}")
+
+
+@click.command()
+@takes(WorkerOptions)
+def htp_worker(options: WorkerOptions) -> int:
+    """Compile, load and run with the real library for a qnnmem on another machine.
+
+    It is started by the command in QNNMEM_HTP_WORKER there, over ssh, in a container or under
+    qemu-user, and speaks to it through standard input and output. It ends when that pipe is closed.
+    Models and binaries come through the pipe and are kept by content.
+
+    Exit codes: 0 the client left, 2 bad usage or no room for files.
+    """
+    import sys
+
+    from qnnmem.cache import NOWHERE, cache_folder
+    from qnnmem.htp.remote.server import run_server, server_limits
+
+    if sys.stdin.isatty():
+        what = "htp-worker is started by the command in QNNMEM_HTP_WORKER, not by hand"
+        raise UsageError(what, cure="docs/how-to/htp-anywhere.md has such commands")
+    folder = cache_folder() if options.cache is None else Path(options.cache).absolute()
+    if folder == NOWHERE:
+        raise UsageError("there is no home folder to keep files in", cure="name one with --cache")
+    limits = server_limits(options.time_limit, options.memory_limit)
+    return run_server(folder / "htp-worker", options.cache_size, limits)

@@ -1,0 +1,182 @@
+"""`qnnmem check-client` and `watch`: real programs that use QNN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli.options import shows, takes
+from qnnmem.errors import UsageError
+from qnnmem.options.programs import CheckClientOptions, WatchProgramOptions
+
+if TYPE_CHECKING:
+    from qnnmem.cli.output import Output
+    from qnnmem.programs.watch.watch_run import WatchOptions
+    from qnnmem.results.programs import ClientFinding, ClientResult, FailedRun, WatchResult
+
+_TRACE = "trace"  # the format of a .jsonl file
+
+
+@click.command("check-client", context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
+@takes(CheckClientOptions)
+@shows("qnnmem.check-client/1", ("text", "json", "sarif", "junit"))
+def check_client(command: tuple[str, ...], options: CheckClientOptions, output: Output) -> int:
+    """Run a program with our libQnnLpai.so and libQnnSystem.so, and say which rules it breaks.
+
+    COMMAND is the program with its words, behind `--`. It is neither changed nor compiled again;
+    compiled with -g it makes findings name files and lines. Its context binary is one of `qnnmem
+    prepare`, and what it executes is computed as `qnnmem net-run` does.
+
+    Every broken rule is said at once on standard error, and with call stacks in the result. What
+    the program prints goes through; where the result goes to the terminal as JSON, SARIF or JUnit,
+    it goes to standard error.
+
+    Needs Linux and a C compiler.
+
+    Exit codes: 0 clean, 1 findings, 2 cannot be run or never called QNN, 3 calls that were not
+    checked; a clean program's own where that is not 0, be it 1 or another: the last line says so,
+    and `passes` of the JSON.
+    """
+    from qnnmem.verbs.programs import check_program
+
+    to_stderr = output.path is None and output.form != "text"
+    report = check_program(command, options, _say_finding, to_stderr=to_stderr)
+    output.write(_render_client(report, output.form), report.verdict)
+    return report.verb_code
+
+
+def _say_finding(finding: ClientFinding) -> None:
+    from qnnmem.cli.stderr import note
+    from qnnmem.report.check_client import headline
+
+    note(f"qnnmem: {headline(finding)}")
+
+
+def _render_client(report: ClientResult, form: str) -> str:
+    from qnnmem.report import check_client
+    from qnnmem.results.schema import encode
+
+    if form == "json":
+        return encode(report)
+    if form == "sarif":
+        return check_client.render_sarif(report)
+    if form == "junit":
+        return check_client.render_junit(report)
+    return check_client.render_text(report)
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
+@takes(WatchProgramOptions)
+@shows("qnnmem.watch/1", ("text", "json", "perfetto"), suffixes={".jsonl": _TRACE})
+def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output) -> int:
+    """Run a program that uses QNN, and show what it does with it.
+
+    COMMAND is any program with its words, behind `--`: one with ONNX Runtime, ExecuTorch, the
+    vendor's tools or your own, with the real library. It is neither changed nor compiled again.
+    Shown are contexts, graphs and registered memory over time, what was never released and where it
+    was made, every failed call with QNN's log lines and the doctor's reading of them, and the time
+    in each function.
+
+    -o with a name that ends in .jsonl keeps the trace, which --read shows again.
+
+    Needs Linux and a C compiler.
+
+    Exit codes: 0 no problems found, 1 findings, 2 cannot be run or never called QNN, 3 calls that
+    were not watched, else the program's own.
+    """
+    _check_together(command, options, output.form)
+    if options.read is not None:
+        return _show_trace(Path(options.read), output, is_run=False)
+    from qnnmem.programs.watch.injections import read_injection
+    from qnnmem.programs.watch.watch_run import WatchOptions
+
+    injections = tuple(map(read_injection, options.fail))
+    to_stderr = output.path is None and output.form != "text"
+    program = WatchOptions(command, injections, options.time_limit, to_stderr)
+    if options.fail_each is not None:
+        return _fail_each(program, options.fail_each, options.most_runs, output)
+    return _watch(program, output)
+
+
+def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form: str) -> None:
+    """Refuse options that contradict each other."""
+    read, fail_each = options.read, options.fail_each
+    if read is not None and (command or options.fail or fail_each):
+        raise UsageError("--read runs no program, so there is nothing to run or to fail")
+    if read is not None and form == _TRACE:
+        raise UsageError("--read shows a trace; copy the file to have it twice")
+    if read is None and not command:
+        raise UsageError("no program is given; write it behind --, or --read a trace")
+    if fail_each is not None and form in ("perfetto", _TRACE):
+        raise UsageError("--fail-each runs the program many times, and gives text or JSON")
+
+
+def _watch(program: WatchOptions, output: Output) -> int:
+    from qnnmem.atomic_file import shown, write_pieces
+    from qnnmem.cli.output import Output
+    from qnnmem.cli.stderr import note
+    from qnnmem.programs.watch.watch_run import record
+    from qnnmem.temporary_folder import temporary_folder
+
+    with temporary_folder() as folder:
+        lines = record(program, Path(folder))
+        if output.form == _TRACE and output.path is not None:
+            write_pieces(output.path, lines, force=output.force)
+            note(f"Wrote {shown(output.path)}")
+            return _show_trace(output.path, Output(), is_run=True)
+        with temporary_folder() as own:  # a place that the program does not know
+            trace = Path(own, "trace.jsonl")
+            with trace.open("wb") as file:
+                file.writelines(lines)
+            return _show_trace(trace, output, is_run=True)
+
+
+def _show_trace(trace: Path, output: Output, *, is_run: bool) -> int:
+    from qnnmem.cli.output import say_verdict, write_stream
+    from qnnmem.verbs.programs import read_watched, watch_exit_code
+
+    report = read_watched(trace)
+    write_stream(_render_watched(report, output.form, trace), output.path, output.force)
+    if output.path is not None:
+        say_verdict(report.verdict)
+    return watch_exit_code(report, is_run=is_run)
+
+
+def _render_watched(report: WatchResult, form: str, trace: Path) -> Iterator[str]:
+    from qnnmem.programs.watch.trace import read_trace
+    from qnnmem.report import watch as written
+    from qnnmem.report.perfetto import render_watch
+    from qnnmem.results.schema import encode
+
+    if form == "perfetto":
+        yield from render_watch(report, read_trace(trace))
+    elif form == "json":
+        yield encode(report.bounded())
+    else:
+        yield written.render_text(report)
+
+
+def _fail_each(program: WatchOptions, meant: str, most_runs: int, output: Output) -> int:
+    from qnnmem.programs.functions import number_of
+    from qnnmem.programs.watch.injections import read_code
+    from qnnmem.programs.watch.watch_run import fail_each
+    from qnnmem.report.watch import render_fail_each
+    from qnnmem.results.schema import encode
+
+    name, _, code = meant.partition("=")
+    report = fail_each(program, number_of(name), read_code(code or "1002"), most_runs, _say_run)
+    text = encode(report) if output.is_json else render_fail_each(report)
+    output.write(text, report.verdict)
+    return report.verb_code
+
+
+def _say_run(run: FailedRun) -> None:
+    from qnnmem.cli.stderr import note
+    from qnnmem.report.watch import run_headline
+
+    note(f"qnnmem: {run_headline(run)}")

@@ -1,0 +1,95 @@
+"""`qnnmem net-run` and `context-binary-generator`: the SDK's tools, without the SDK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli.options import answered, takes
+from qnnmem.cli.recorded_args import verb_call
+from qnnmem.options.sdk_tools import (
+    GENERATOR_IGNORED,
+    GENERATOR_REFUSED,
+    NET_RUN_IGNORED,
+    NET_RUN_REFUSED,
+    GeneratorOptions,
+    NetRunOptions,
+)
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.net_run.log import Console
+
+_LONGEST = 4000  # characters of a line
+
+
+@click.command("net-run")
+@click.argument("binary", required=False, metavar="[BINARY]")
+@takes(NetRunOptions)
+@answered(NET_RUN_REFUSED, NET_RUN_IGNORED)
+def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -> int:
+    """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
+
+    BINARY is what `qnnmem prepare` wrote. Inputs come from --input_list, or are made here from
+    random numbers or arrays; then they and their list lie in the output folder.
+
+    Flags of the real tool that mean nothing without a device are ignored with a warning; those that
+    would change results are refused.
+
+    The program in the binary executes in a process of its own, which the limits end.
+
+    Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments, unreadable input, or
+    a binary that is damaged, of another version or holds a program that cannot run, 134 the fatal
+    limit of TCM allocations.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.sdk_tools import build_version, run_binary
+
+    if options.version:
+        click.echo(build_version("qnn-net-run"))
+        return 0
+    console = _console(options.log_level)
+    with ProgressBar("running") as bar:
+        return run_binary(binary, options, foreign, console, bar)
+
+
+@click.command("context-binary-generator")
+@takes(GeneratorOptions)
+@answered(GENERATOR_REFUSED, GENERATOR_IGNORED)
+def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -> int:
+    """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
+
+    A model is an ONNX file here, as there is no converter between, or a DLC. For HTP it is compiled
+    by the real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare`
+    does.
+
+    Flags that mean nothing here are ignored with a warning; those that would change the result are
+    refused. A binary of the same name is replaced, as by the real tool.
+
+    Exit codes: 0 the binary was written, 1 the library refuses the model, 2 bad usage, an
+    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing, 4
+    not finished within the time limit.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.verbs.sdk_tools import build_version, generate_binary
+
+    if options.version:
+        click.echo(build_version("qnn-context-binary-generator"))
+        return 0
+    console = _console(options.log_level or "error")
+    with ProgressBar("compiling") as bar:
+        return generate_binary(options, foreign, console, verb_call(bar))
+
+
+def _console(level: str) -> Console:
+    """Return a console that writes lines as the real tools do."""
+    from qnnmem.lpai.net_run.log import LEVELS, Console
+    from qnnmem.text import shorten
+
+    def line(text: str) -> None:
+        click.echo(shorten(text, _LONGEST))
+
+    def error(text: str) -> None:
+        click.echo(shorten(text, _LONGEST), err=True)
+
+    return Console(LEVELS[level], line, error)

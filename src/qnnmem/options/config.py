@@ -1,0 +1,97 @@
+"""Options of `config` and `lint`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from qnnmem.options import shared
+from qnnmem.options.option import Opt, Options
+
+_UINT32 = (1 << 32) - 1
+
+
+class LintOptions(Options, frozen=True, kw_only=True):
+    """How strictly config files are checked."""
+
+    strict: Annotated[
+        bool,
+        Opt("--strict", "Let warnings count as errors.", label="Warnings count as errors"),
+    ] = False
+
+
+class ConfigOptions(Options, frozen=True, kw_only=True):
+    """What a pair of config files says, and where it goes."""
+
+    # There is one choice; scripts that name it stay readable when there are more.
+    backend: Annotated[str, Opt("--backend", "The backend to configure.", choices=("lpai",))] = (
+        "lpai"
+    )
+    mem_type: Annotated[
+        str,
+        Opt(
+            "--mem-type",
+            "Memory of inputs, outputs and the model binary; tcm needs adsp and v6 or later.",
+            choices=("ddr", "tcm"),
+        ),
+    ] = "ddr"
+    target_env: Annotated[
+        str,
+        Opt(
+            "--target-env",
+            "Where the model runs; adsp is direct mode.",
+            choices=("adsp", "arm", "x86"),
+        ),
+    ] = "adsp"
+    hw_ver: Annotated[
+        str, Opt("--hw-ver", "LPAI hardware version.", choices=shared.HW_VERSIONS)
+    ] = "v6"
+    fps: Annotated[int, Opt("--fps", "Inferences wanted each second.", ge=0, le=_UINT32)] = 1
+    ftrt_ratio: Annotated[
+        int,
+        Opt("--ftrt-ratio", "How much faster than real time, in tenths.", ge=0, le=_UINT32),
+    ] = 10
+    client_type: Annotated[
+        str,
+        Opt(
+            "--client-type",
+            "real_time: finalize fails if the rate cannot be met.",
+            choices=("real_time", "non_real_time"),
+        ),
+    ] = "real_time"
+    affinity: Annotated[
+        str,
+        Opt(
+            "--affinity",
+            "Whether the selected core is a wish or a must.",
+            choices=("soft", "hard"),
+        ),
+    ] = "soft"
+    core_selection: Annotated[
+        int,
+        Opt(
+            "--core-selection",
+            "0 for any core, else one bit: 1 is core 0, 2 is core 1.",
+            ge=0,
+            le=_UINT32,
+        ),
+    ] = 0
+    exclude_io: Annotated[
+        bool, Opt("--exclude-io", "Prepare without inputs and outputs inside scratch.")
+    ] = False
+    output: Annotated[
+        str, shared.OUTPUT.but("Folder to write the two files to.", required=True, writes="file")
+    ] = ""
+    force: Annotated[bool, shared.FORCE.but("Replace the two files if they exist.")] = False
+
+
+class ExportOptions(Options, frozen=True, kw_only=True):
+    """Where a client in C has its inputs and outputs."""
+
+    io: Annotated[
+        str,
+        Opt(
+            "--io",
+            "Inputs and outputs in buffers of the client, or at their planned places in scratch.",
+            choices=("user", "scratch"),
+        ),
+    ] = "user"

@@ -1,0 +1,82 @@
+"""Options of `check` and `diff`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from qnnmem.options.option import Opt, Options
+from qnnmem.options.plan import PlanOptions
+
+
+class CheckOptions(Options, frozen=True, kw_only=True):
+    """Which budgets and which baseline, and what is written besides the result."""
+
+    config: Annotated[
+        str | None,
+        Opt(
+            "--config",
+            "Where the budgets are.",
+            metavar="FILE",
+            default="qnnmem.toml or pyproject.toml, here or above",
+            is_file=True,
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None,
+        Opt(
+            "--baseline",
+            "What was accepted.",
+            metavar="FILE",
+            default="as the config says",
+            is_file=True,
+        ),
+    ] = None
+    update: Annotated[bool, Opt("--update-baseline", "Write today's numbers as the baseline.")] = (
+        False
+    )
+    maps: Annotated[
+        str | None,
+        Opt(
+            "--maps",
+            "Write the memory map of every planned model to this folder, as SVG.",
+            metavar="DIR",
+            is_file=True,
+        ),
+    ] = None
+    also: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--also",
+            "Write the result to this file, too, in the form of its suffix: .sarif, .xml (junit), "
+            ".json, .md or .txt; may be repeated.",
+            metavar="FILE",
+            is_file=True,
+        ),
+    ] = ()
+
+
+class DiffOptions(PlanOptions, frozen=True, kw_only=True):
+    """How models are planned before they are compared, and which growth counts."""
+
+    tolerance: Annotated[
+        str | None,
+        Opt(
+            "--tolerance",
+            "How much a pool may grow without being worse, e.g. 4K or 1%.",
+            metavar="SIZE|N%",
+            default="nothing",
+            is_local=True,
+            leads=True,
+        ),
+    ] = None
+    pools: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--pool",
+            "Only growth of this pool is worse; may be repeated.",
+            metavar="NAME",
+            default="every pool",
+            is_local=True,
+            leads=True,
+        ),
+    ] = ()

@@ -1,0 +1,47 @@
+"""Options of `kb`: which entries are looked at, and where a new one goes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from qnnmem.options import shared
+from qnnmem.options.option import Opt, Options
+from qnnmem.results.incident import STAGES
+
+
+class KbOptions(Options, frozen=True, kw_only=True):
+    """Which entries are looked at."""
+
+    kb: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--kb",
+            "A file or folder of your own entries; may be given several times.",
+            metavar="PATH",
+            is_file=True,
+        ),
+    ] = ()
+
+
+class KbListOptions(KbOptions, frozen=True, kw_only=True):
+    """Which entries are listed."""
+
+    cause: Annotated[
+        str | None,
+        Opt("--cause", "Only entries of this cause, e.g. mem_dsp_va.", metavar="CAUSE", leads=True),
+    ] = None
+    stage: Annotated[
+        str | None, Opt("--stage", "Only entries of this stage.", choices=STAGES, leads=True)
+    ] = None
+
+
+class KbNewOptions(Options, frozen=True, kw_only=True):
+    """Where a new entry is written."""
+
+    output: Annotated[
+        str | None,
+        shared.OUTPUT.but(
+            "The file to write; ID.md in this folder if left out.", metavar="FILE", writes="file"
+        ),
+    ] = None
+    force: Annotated[bool, shared.FORCE.but("Replace the file if it exists.")] = False

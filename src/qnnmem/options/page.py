@@ -1,0 +1,72 @@
+"""Options of the verbs that make pages: report and serve."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from qnnmem.options import shared
+from qnnmem.options.option import Opt, Options
+from qnnmem.options.plan import ShapeOptions
+
+
+class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
+    """What a page is called and where it goes, and the open sizes of its models."""
+
+    title: Annotated[
+        str | None,
+        Opt(
+            "--title",
+            "Of the page.",
+            metavar="TEXT",
+            default="the names of the files",
+            leads=True,
+        ),
+    ] = None
+    output: Annotated[
+        str | None, shared.OUTPUT.but("The page, e.g. report.html.", metavar="FILE", required=True)
+    ] = None
+    force: Annotated[bool, shared.FORCE] = False
+
+
+class ServeOptions(Options, frozen=True, kw_only=True):
+    """Where the workbench listens, who may come in, and where it keeps files."""
+
+    host: Annotated[
+        str,
+        Opt(
+            "--host",
+            "Where to listen; beyond this machine only with --token.",
+            metavar="ADDRESS",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Opt(
+            "--port",
+            "Where to listen; 0 takes any port that is free.",
+            metavar="N",
+            ge=0,
+            le=65_535,
+        ),
+    ] = 8765
+    token: Annotated[
+        str | None,
+        Opt(
+            "--token",
+            "What the page asks for before it shows anything, at least 16 characters.",
+            metavar="TEXT",
+            envvar="QNNMEM_TOKEN",
+            default="$QNNMEM_TOKEN",
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        Opt(
+            "--data",
+            "Folder of files and results.",
+            metavar="DIR",
+            default="workbench in the user's cache folder",
+            is_file=True,
+        ),
+    ] = None
+    no_browser: Annotated[bool, Opt("--no-browser", "Do not open the page.")] = False

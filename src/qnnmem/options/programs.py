@@ -1,0 +1,102 @@
+"""Options of the verbs that run a program: check-client and watch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from qnnmem.options import shared
+from qnnmem.options.option import Opt, Options
+from qnnmem.units import Bytes
+
+
+class CheckClientOptions(Options, frozen=True, kw_only=True):
+    """On which platform a client runs, and what is known of it."""
+
+    mode: Annotated[
+        str | None,
+        Opt(
+            "--mode",
+            "Who calls QNN.",
+            choices=("adsp", "arm", "x86"),
+            default="as the config says, else x86",
+        ),
+    ] = None
+    config: Annotated[
+        str | None,
+        Opt("--config", "Tool file, as net-run takes it.", metavar="FILE", is_file=True),
+    ] = None
+    hw_ver: Annotated[str | None, Opt("--hw-ver", "LPAI hardware, e.g. v6.", metavar="VERSION")] = (
+        None
+    )
+    profile: Annotated[
+        str, Opt("--profile", "Alignment profile.", choices=("default", "conservative", "v4-era"))
+    ] = "default"
+    lenient_scratch: Annotated[
+        bool, Opt("--lenient-scratch", "Misaligned scratch is a finding, not an error.")
+    ] = False
+    continue_on_error: Annotated[
+        bool,
+        Opt(
+            "--continue-on-error",
+            "Answer 0 where a device would not notice, so that the program goes on.",
+        ),
+    ] = False
+    suppress: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--suppress",
+            "Known findings: RULE [CALL [FILE:LINE]] on each line.",
+            metavar="FILE",
+            is_file=True,
+        ),
+    ] = ()
+    time_limit: Annotated[
+        float | None,
+        shared.TIME_LIMIT.but("End the program after so long.", metavar="SECONDS", default="never"),
+    ] = None
+    memory_limit: Annotated[
+        Bytes | None,
+        shared.MEMORY_LIMIT.but("Address space for what is executed.", is_advanced=False),
+    ] = None
+
+
+class WatchProgramOptions(Options, frozen=True, kw_only=True):
+    """Which calls of a program fail, and for how long it runs."""
+
+    fail: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--fail",
+            "Let calls fail: all, the Nth, or those about more than SIZE bytes.",
+            metavar="FUNCTION[#N][>SIZE]=CODE",
+        ),
+    ] = ()
+    fail_each: Annotated[
+        str | None,
+        Opt(
+            "--fail-each",
+            "Run the program once for each call of FUNCTION, failing that one.",
+            metavar="FUNCTION[=CODE]",
+        ),
+    ] = None
+    most_runs: Annotated[
+        int,
+        Opt(
+            "--most-runs",
+            "How many calls --fail-each fails at most.",
+            metavar="N",
+            ge=1,
+            le=10_000,
+        ),
+    ] = 50
+    time_limit: Annotated[
+        float | None,
+        shared.TIME_LIMIT.but(
+            "End the program after so long.",
+            metavar="SECONDS",
+            default="never; with --fail-each 5 times the usual",
+        ),
+    ] = None
+    read: Annotated[
+        str | None, Opt("--read", "Show a trace; run nothing.", metavar="TRACE", is_file=True)
+    ] = None

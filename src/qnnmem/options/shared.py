@@ -1,0 +1,146 @@
+"""Options that several groups have; a group that differs says in what: `SOC.but(...)`."""
+
+from __future__ import annotations
+
+from qnnmem.options import parsers
+from qnnmem.options.option import Opt
+from qnnmem.units import parse_size
+
+MAX_SECONDS = 86_400.0
+MAX_SEED = 1 << 31
+MAX_VTCM_MB = 64
+PRECISIONS = ("fp16", "int8", "w8a16")
+HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
+
+# Limits of the work.
+TIME_LIMIT = Opt(
+    "--time-limit",
+    "Seconds that one answer may take: reading, compiling and loading a model, running it.",
+    metavar="S",
+    parse=parsers.seconds,
+    ge=0.0,
+    le=MAX_SECONDS,
+    label="Seconds",
+    is_folded=True,
+)
+MEMORY_LIMIT = Opt(
+    "--memory-limit",
+    "Address space of the compiler.",
+    metavar="SIZE",
+    parse=parse_size,
+    default="3/4 of the machine",
+    is_local=True,
+    is_advanced=True,
+)
+SEED = Opt(
+    *("--seed", "Varies the search; the same seed gives the same plan."),
+    ge=0,
+    le=MAX_SEED,
+    label="Seed",
+    is_folded=True,
+    is_advanced=True,
+)
+JOBS = Opt("--jobs", "Models at the same time.", metavar="N", ge=1, le=64, is_local=True)
+CLUSTER = Opt(
+    *("--cluster", "Compile on the workers of a Dask cluster, each of which has the library."),
+    metavar="ADDRESS",
+    is_local=True,
+)
+CACHE = Opt(
+    *("--cache", "Folder of finished results."),
+    metavar="DIR",
+    default="qnnmem in the user's cache folder",
+    is_file=True,
+)
+
+# How a model is laid out in memory.
+INPLACE = Opt(
+    *("--inplace", "Let element-wise ops overwrite an input that dies there."),
+    label="Element-wise ops in place",
+)
+REORDER = Opt(
+    *("--reorder", "Search for an operator order that needs less memory."),
+    label="Search for a better order",
+)
+IO = Opt(
+    *("--io", "Inputs and outputs inside scratch or in the application's buffers."),
+    choices=("inside", "outside"),
+    label="Inputs and outputs",
+    labels=("inside scratch", "in buffers of the application"),
+)
+ALIGN = Opt(
+    *("--align", "Alignment of start and size in bytes."),
+    ge=1,
+    le=1 << 20,
+    in_bytes=True,
+    default="64; for a CSV as the file says",
+    label="Alignment",
+    for_buffers=True,
+)
+BITS = Opt(
+    *("--bits", "Width of floating-point elements once quantized."),
+    choices=(8, 16, 32),
+    default="as in the model",
+    label="Bits",
+)
+BUDGETS = Opt(
+    "--budget",
+    "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K.",
+    metavar="POOL=SIZE",
+    parse=parsers.budgets,
+    parses_many=True,
+    item=parsers.size_item,
+    show=parsers.show_pair,
+    key="budget",
+    label="Budgets",
+    example="scratch=256K",
+    for_buffers=True,
+)
+
+# How a model is compiled for HTP.
+SOC = Opt(
+    *("--soc", "Name, id or marketing name as in `qnnmem socs`."),
+    metavar="SOC",
+    label="SoC",
+    is_soc=True,
+)
+PRECISION = Opt(
+    *("--precision", "What floats become; int8 and w8a16 quantize on the way."),
+    choices=PRECISIONS,
+    label="Precision",
+)
+VTCM_MB = Opt(
+    *("--vtcm-mb", "VTCM of the graph in MiB."),
+    metavar="N",
+    ge=1,
+    le=MAX_VTCM_MB,
+    default="all that the SoC has",
+    label="VTCM in MiB",
+    is_folded=True,
+)
+OPT_LEVEL = Opt(
+    *("--opt-level", "Optimisation level 1 to 3."),
+    metavar="N",
+    ge=1,
+    le=3,
+    default="the library's own",
+    label="Optimisation level",
+    is_folded=True,
+)
+QUANTIZE = Opt("--quantize", "Quantize a float model on the way.", choices=("int8", "int16"))
+TRUST = Opt(
+    "--trust",
+    "FILE may be a model library (.so) of QNN's tools: its code is executed, in a child process "
+    "with limits, which are no sandbox.",
+    is_local=True,  # neither a project's file nor the network may run native code
+    is_advanced=True,
+)
+
+# Where a result goes.
+OUTPUT = Opt(
+    *("--output", "Write to this file instead of the terminal."),
+    short="-o",
+    is_file=True,
+    writes="text",
+)
+FORCE = Opt("--force", "Replace the output file if it exists.", is_local=True)

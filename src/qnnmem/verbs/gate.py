@@ -1,0 +1,174 @@
+"""`check` and `diff`: budgets of a project, and two results against each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from qnnmem.gate.budget_check import BudgetTask
+    from qnnmem.gate.checked import BudgetRun
+    from qnnmem.gate.config import BudgetConfig
+    from qnnmem.options.gate import CheckOptions, DiffOptions
+    from qnnmem.results.diff import DiffResult
+    from qnnmem.verbs import VerbCall
+    from qnnmem.verbs.page import SizedFile
+
+_KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext")
+
+
+def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRun:
+    """Check every model of a project; names of files are relative to `base`."""
+    from qnnmem.gate.budget_check import check_all
+    from qnnmem.gate.checked import BudgetRun, against, read_baseline, write_baseline
+
+    config, kept = _config(options)
+    accepted = None if kept is None else read_baseline(kept)
+    models = check_all(_tasks(config, base), call.listener.say)
+    gone: tuple[str, ...] = ()
+    if accepted is not None:
+        models, gone = against(models, accepted, config.tolerance)
+    run = BudgetRun(
+        _shown(config.path, base),
+        models,
+        None if kept is None else _shown(kept, base),
+        accepted is not None,
+        gone,
+    )
+    if not options.update or kept is None:
+        return run
+    write_baseline(kept, run)
+    return run.updated()
+
+
+def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:
+    """Return the budgets, and the file of the baseline."""
+    from qnnmem.atomic_file import check_replaceable
+    from qnnmem.gate.config import find_config, read_config
+
+    named = options.config
+    config = read_config(find_config(Path.cwd()) if named is None else Path(named))
+    kept = config.baseline if options.baseline is None else Path(options.baseline)
+    if options.update and kept is None:
+        example = 'baseline = "qnnmem-baseline.json"'
+        raise UsageError(f"no baseline is named; give --baseline FILE or write {example}")
+    if options.update and kept is not None:
+        check_replaceable(kept, force=True)
+    return config, kept
+
+
+def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
+    """Return every file once for each table that names it; files with a table of their own first.
+
+    A file that a table names is left out of the patterns of the whole project.
+    """
+    from qnnmem.gate.budget_check import BudgetTask
+
+    tasks: list[BudgetTask] = []
+    listed: set[Path] = set()
+    for entry in config.entries:
+        files = list(dict.fromkeys(_files(config, entry.paths)))
+        if not entry.has_table:
+            files = [file for file in files if file not in listed]
+        if entry.name and len(files) > 1:
+            what = f"{quote(entry.name)} names {len(files)} files; a name is for one"
+            raise UsageError(what, where=config.path)
+        listed.update(files)
+        tasks += [
+            BudgetTask(entry, path, _shown(path, config.folder), config.folder, _shown(path, base))
+            for path in files
+        ]
+    return tasks
+
+
+def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that names, patterns and folders mean, as seen from the config."""
+    from glob import escape
+
+    from qnnmem.gate.config import check_inside
+    from qnnmem.loader.file_kind import is_kind
+    from qnnmem.verbs.named_files import named_files
+
+    for name in names:
+        absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern is no path
+        word = name if absolute else f"{escape(str(config.folder))}/{name}"
+        try:
+            found = named_files([word], lambda path: is_kind(path, _KINDS), "model")
+        except UsageError as exc:
+            raise UsageError(f"no file matches {quote(name)}", where=config.path) from exc
+        for file in found.files:
+            path = Path(file)
+            # A pattern may have led through a link to a place outside the project.
+            check_inside(config.path, path.absolute(), _shown(path, config.folder))
+            yield path
+
+
+def _shown(path: Path, base: Path) -> str:
+    """Return a path from a folder on, with slashes on every system."""
+    try:
+        return Path(os.path.relpath(path, base)).as_posix()
+    except ValueError:  # another drive
+        return path.as_posix()
+
+
+def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall) -> DiffResult:
+    """Compare two results, or what verbs make of two files."""
+    from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
+    from qnnmem.options.option import typed
+    from qnnmem.options.plan import PlanFileOptions
+    from qnnmem.verbs.page import SizedFile, result_of, verb_of
+
+    allowed = Tolerance() if options.tolerance is None else parse_tolerance(options.tolerance)
+    planning = PlanFileOptions(
+        **{
+            name: getattr(options, name)
+            for name in PlanFileOptions.__struct_fields__
+            if hasattr(options, name)
+        }
+    )
+    given = typed(planning)
+    if given and "plan" not in (verb_of(Path(before)), verb_of(Path(after))):
+        flag = given[0].partition("=")[0]
+        raise UsageError(f"{flag} is for models, which are planned here; neither file is one")
+    sides = SizedFile(Path(before), planning), SizedFile(Path(after), planning)
+    old, new = (
+        result_of(_without_foreign(*pair), call, "which qnnmem diff does not compare")
+        for pair in (sides, sides[::-1])
+    )
+    return compare_results(old, new, WhatCounts(allowed, options.pools), names=(before, after))
+
+
+def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
+    """Return a side without the sizes that only the other model leaves open."""
+    from msgspec.structs import replace
+
+    sizes = {"dims": side.options.dims, "shapes": side.options.shapes}
+    sizes |= {"values": side.options.values}
+    if not any(sizes.values()):
+        return side
+    foreign = _open_names(other.path) - _open_names(side.path)
+    kept = {
+        name: tuple(pair for pair in pairs if pair[0] not in foreign)
+        for name, pairs in sizes.items()
+    }
+    return side._replace(options=replace(side.options, **kept))
+
+
+def _open_names(path: Path) -> set[str]:
+    """Return the dimensions and tensors of an ONNX model; none for any other file."""
+    from qnnmem.loader.file_kind import kind_of_file
+
+    if kind_of_file(path).name != "onnx":
+        return set()
+    from qnnmem.loader.onnx.graph import all_names
+    from qnnmem.loader.onnx.inputs import named_dims
+    from qnnmem.loader.onnx.passes.guard import guard
+    from qnnmem.loader.onnx.passes.read import read
+
+    graph = guard(read(path)).proto.graph
+    return {*named_dims(graph), *all_names(graph)}

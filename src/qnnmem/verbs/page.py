@@ -1,0 +1,128 @@
+"""`report`: any file as a result, and several results as one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.options.plan import PlanFileOptions
+
+if TYPE_CHECKING:
+    from qnnmem.options.page import ReportOptions
+    from qnnmem.verbs import VerbCall
+
+_LARGEST = 64 << 20  # bytes of a result
+_MOST = 50  # files
+_LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn")
+# Which verb makes the result of a file that is none yet.
+_VERB_OF = {
+    **dict.fromkeys(("onnx", "tflite", "dlc", "eaix", "csv"), "plan"),
+    **dict.fromkeys(("htp", "epcontext"), "footprint"),
+    **dict.fromkeys(("text", "packed"), "doctor"),
+    "lpai": "inspect",
+    "trace": "watch",
+}
+
+
+class SizedFile(NamedTuple):
+    """A file, and how it is planned if it is a model."""
+
+    path: Path
+    options: PlanFileOptions
+
+
+def verb_of(path: Path) -> str | None:
+    """Return the verb that makes a result of a file; None for a result and for other files."""
+    from qnnmem.loader.file_kind import kind_of_file
+
+    return _VERB_OF.get(kind_of_file(path).name)
+
+
+def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
+    """Return the JSON of a result, or of what a verb makes of the file.
+
+    `action` ends the sentence about a file of another kind.
+    """
+    import json
+
+    from qnnmem.bounded_file import read_bytes
+    from qnnmem.loader.file_kind import kind_of_file, wrong_kind
+
+    path, kind = file.path, kind_of_file(file.path)
+    if kind.name == "result":
+        try:
+            return json.loads(read_bytes(path, _LARGEST))
+        except (ValueError, RecursionError) as exc:
+            raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+    verb = _VERB_OF.get(kind.name)
+    if verb is None:
+        raise wrong_kind(path, kind, action)
+    return json.loads(_made(verb, file, call))
+
+
+def _made(verb: str, file: SizedFile, call: VerbCall) -> str:
+    from msgspec.structs import replace
+
+    from qnnmem.loader.file_kind import kind_of_file
+    from qnnmem.options.htp import FootprintOptions
+    from qnnmem.options.option import Options, typed
+    from qnnmem.verbs.answer import answer
+
+    options: Options = file.options
+    if verb != "plan":
+        options = FootprintOptions() if verb == "footprint" else Options()
+    elif kind_of_file(file.path).name != "onnx":  # whose sizes are all fixed
+        options = replace(file.options, dims=(), shapes=(), values=())
+    name = str(file.path)
+    text, _code = answer(verb, name, options, call._replace(words=(verb, *typed(options), name)))
+    return text
+
+
+def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -> str:
+    """Return one HTML page about several files."""
+    from qnnmem.options.option import typed
+    from qnnmem.report.page.document import origin_section, render_page
+    from qnnmem.report.page.sections import sections_of
+
+    if len(files) > _MOST:
+        raise UsageError(f"a page shows {_MOST} files at most; name fewer")
+    sizes = PlanFileOptions(dims=options.dims, shapes=options.shapes, values=options.values)
+    action = "which qnnmem report does not show"
+    sections = [
+        section
+        for file in files
+        for section in sections_of(result_of(SizedFile(Path(file), sizes), call, action), file)
+    ]
+    words = [part for word in typed(sizes) for part in word.split("=", 1)]
+    sections.append(origin_section([_origin(file) for file in files], words, _versions()))
+    names = ", ".join(Path(file).name for file in files[:3])
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return render_page(sections, options.title or f"{names}{more}")
+
+
+def _origin(file: str) -> tuple[str, int, str]:
+    """Return name, bytes and hash of a file that a page was made from."""
+    from hashlib import file_digest
+
+    try:
+        with Path(file).open("rb") as stream:
+            digest = file_digest(stream, "sha256").hexdigest()
+            return file, stream.tell(), digest
+    except OSError as exc:
+        raise LoadError(Path(file), "cannot be read again") from exc
+
+
+def _versions() -> list[tuple[str, str]]:
+    """Return the installed versions of libraries that numbers may come from."""
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    found = [("Python", python_version())]
+    for name in _LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found

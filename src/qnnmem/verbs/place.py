@@ -1,0 +1,84 @@
+"""`place`: which context binaries can be resident together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import CannotTell, NotCompiled, UsageError
+
+if TYPE_CHECKING:
+    from qnnmem.htp.place import Resident
+    from qnnmem.options.htp import PlaceOptions
+    from qnnmem.results.place import Admission, PlaceResult
+    from qnnmem.targets.socs import Soc
+    from qnnmem.verbs import ProgressListener
+
+
+def place_files(
+    paths: Sequence[Path], options: PlaceOptions, listener: ProgressListener
+) -> PlaceResult:
+    """Place context binaries in process domains, in this order."""
+    from msgspec.structs import replace
+
+    from qnnmem.htp.place import exact, plan_residency
+    from qnnmem.provenance import Origin, Sourced
+    from qnnmem.targets.socs import find_soc, pd_budget
+
+    given = options.budget
+    soc = None if options.soc is None else find_soc(options.soc)
+    room = pd_budget() if given is None else Sourced(given, Origin.GIVEN, "--budget")
+    residents, model_id = _residents(paths, soc)
+    checked: tuple[Admission, ...] | None = None
+    if options.verify:
+        listener.say(f"loading {len(paths)} contexts")
+        checked = _verify(paths, residents, room.value, model_id)
+        residents = exact(residents, checked)
+    return replace(plan_residency(residents, room), verified=checked)
+
+
+def place_exit_code(answer: PlaceResult) -> int:
+    """Return 0 if all fit, 1 if they do not, 3 where that is open or the library disagrees."""
+    wrong = answer.verified is not None and not all(one.agrees for one in answer.verified)
+    return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
+
+
+def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
+    """Return what placing needs of each file, and the SoC that all are for."""
+    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.measure import stored_bill
+    from qnnmem.htp.place import resident
+    from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
+
+    found, models = [], set()
+    for path in paths:
+        # A context may stand far behind other nodes of a model: only reading it tells.
+        check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
+        try:
+            context = read_context(path)
+        except NotCompiled as exc:
+            raise wrong_kind(path, KINDS["onnx"], "which qnnmem place does not read") from exc
+        one = resident(str(path), stored_bill(path, soc, context))
+        if one is None:
+            raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
+        found.append(one)
+        models.add(context.soc_model)
+    model_id = soc.model_id if soc else models.pop() if len(models) == 1 else None
+    return tuple(found), model_id
+
+
+def _verify(
+    paths: Sequence[Path], residents: tuple[Resident, ...], budget: int, model_id: int | None
+) -> tuple[Admission, ...]:
+    from qnnmem.htp.library import library_or
+    from qnnmem.htp.place import admissions
+    from qnnmem.htp.worker import Worker
+
+    if model_id is None:
+        raise UsageError("the files are not all for one SoC; say which to load them for with --soc")
+    if any(path.suffix.lower() == ".onnx" for path in paths):
+        raise UsageError("--verify is for context binaries themselves, not for models of them")
+    library = library_or("without --verify the plan comes from the files themselves")
+    with Worker(library=library) as worker:
+        return admissions(paths, residents, budget, model_id, worker)

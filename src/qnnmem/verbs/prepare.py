@@ -1,0 +1,253 @@
+"""`prepare`: from model files to one context binary, planned for LPAI or compiled for HTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.units import Align
+
+if TYPE_CHECKING:
+    from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.measure import MeasuredModel
+    from qnnmem.htp.worker import Worker
+    from qnnmem.lpai.preparation import Prepared
+    from qnnmem.lpai.prepare_options import PrepareOptions
+    from qnnmem.lpai.tcm import BinaryTcm
+    from qnnmem.options.prepare import PreparationOptions
+    from qnnmem.results.footprint import Bill, PreparedContext
+    from qnnmem.results.prepared import PreparedBinary
+    from qnnmem.verbs import ProgressListener, VerbCall
+
+QUANTIZED: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16": 16}  # bits
+
+
+class LpaiBinary(NamedTuple):
+    """A context binary of our own, and everything known about it."""
+
+    prepared: Prepared
+    tcm: BinaryTcm
+    notes: tuple[str, ...]  # on the config file
+    path: Path
+    size: int
+
+    def as_result(self) -> PreparedBinary:
+        """Return what programs read."""
+        from qnnmem.lpai.preparation import prepared_binary
+        from qnnmem.report.prepare import next_commands
+
+        path = str(self.path)
+        steps = [command for _, command in next_commands(self.prepared.context, path)]
+        return prepared_binary(
+            self.prepared, self.tcm, path, self.size, notes=self.notes, next_steps=steps
+        )
+
+
+def prepare_lpai(
+    files: tuple[str, ...], options: PreparationOptions, listener: ProgressListener
+) -> LpaiBinary:
+    """Plan a graph for each file, and write the binary."""
+    from qnnmem.atomic_file import check_replaceable
+    from qnnmem.lpai.binary import write
+    from qnnmem.lpai.preparation import prepare
+    from qnnmem.lpai.prepare_options import PrepareOptions
+    from qnnmem.lpai.tcm import judge_binary
+
+    path = Path(options.output)
+    check_replaceable(path, force=options.force)  # before the work, not after
+    wanted = PrepareOptions(
+        states=options.states,
+        rnn_state=options.rnn_state,
+        align=Align(options.align),
+        inplace=options.inplace,
+        reorder=options.reorder,
+        quantize=QUANTIZED[options.quantize],
+        weight_bits=8 if options.weight_bits == 8 else 16,
+        calibration=options.calibration,
+        seed=options.seed,
+        trust=options.trust,
+        allow_float=options.allow_float,
+        time_limit_s=options.time_limit,
+        **options.sizes,
+    )
+    wanted, notes = with_config(wanted, options.config, options.io, options.hw_ver)
+    if options.calibration is not None and options.quantize is None:
+        raise UsageError("--calibration is for --quantize int8 or int16")
+    if options.weight_bits != 8 and options.quantize is None:
+        raise UsageError("--weight-bits is for --quantize int8 or int16; without it weights stay")
+    prepared = prepare(_named(files, options.names), wanted, listener.say, listener)
+    size = write(prepared.context, path, force=options.force)
+    return LpaiBinary(prepared, judge_binary(prepared.context, size), notes, path, size)
+
+
+def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
+    """Return the files by the names of their graphs."""
+    if names and len(names) != len(files):
+        raise UsageError(f"{len(files)} files need {len(files)} --graph-name, {len(names)} given")
+    chosen = names or tuple(Path(file).stem for file in files)
+    if len(set(chosen)) < len(chosen):
+        raise UsageError("two graphs have the same name; tell them apart with --graph-name")
+    return dict(zip(chosen, map(Path, files), strict=True))
+
+
+def with_config(
+    options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
+) -> tuple[PrepareOptions, tuple[str, ...]]:
+    """Return the options with what the config file says where the command line is silent."""
+    from dataclasses import fields, replace
+
+    from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
+    from qnnmem.planner import Io
+
+    found = LpaiConfig() if config is None else read_lpai_config(Path(config))
+    outside = found.prepare.exclude_io
+    chosen = Io(io) if io is not None else (Io.OUTSIDE if outside else Io.INSIDE)
+    usual = PrepareSettings()
+    notes = tuple(
+        f"{key.name}: noted, but without effect on this plan"
+        for key in fields(PrepareSettings)
+        if key.name != "exclude_io" and getattr(found.prepare, key.name) != getattr(usual, key.name)
+    )
+    return replace(options, io=chosen, hw_version=hw_ver or found.hw_version), notes
+
+
+class HtpBinary(NamedTuple):
+    """A real context binary with its bill, and the EPContext model beside it."""
+
+    made: MeasuredModel
+    file: str
+    path: Path
+    epcontext: Path | None
+
+    def as_result(self) -> Bill:
+        """Return what programs read: the bill, and what was written."""
+        from msgspec.structs import replace
+
+        return replace(self.made.bill, file=self.file, prepared=self.written)
+
+    @property
+    def written(self) -> PreparedContext:
+        """What was written."""
+        from qnnmem.htp.measure import prepared_context
+
+        return prepared_context(self.made.compiled, self.path, self.epcontext)
+
+    @property
+    def io_mem_types(self) -> list[str]:
+        """The Qmem hints that tensors in the binary carry."""
+        graphs = self.made.compiled.context.graphs
+        return sorted({one.mem_type.name.lower() for graph in graphs for one in graph.tensors})
+
+    @property
+    def exit_code(self) -> int:
+        """3 when outputs of the model are not in the binary."""
+        # With --partition a part is what was asked for.
+        is_part = self.made.compiled.options.partition
+        return 3 if self.made.bill.missing_outputs and not is_part else 0
+
+
+def prepare_htp(
+    files: tuple[str, ...],
+    options: PreparationOptions,
+    call: VerbCall,
+    worker: Worker | None = None,
+) -> HtpBinary | CompileFailure:
+    """Compile one model for one SoC with the real library, and bill it as `footprint` does."""
+    if len(files) != 1:
+        raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
+    model, path = Path(files[0]), Path(options.output)
+    # Nodes on the CPU are in the EPContext model alone.
+    epcontext = epcontext_path(path) if options.epcontext or options.partition else None
+    if options.soc is None:
+        if model.exists():  # another error for a file that no SoC would help
+            _is_library(model, options)
+        raise MissingSoc(model)
+    from tempfile import TemporaryDirectory
+
+    from qnnmem.atomic_file import check_replaceable
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.measure import measure
+    from qnnmem.targets.socs import find_soc
+    from qnnmem.verbs.compiler import need_compiler
+
+    log_file = None if options.log_file is None else Path(options.log_file)
+    for written in filter(None, (path, epcontext, log_file)):
+        check_replaceable(written, force=options.force)
+    wanted = _compile_options(options, log_file, trust=_is_library(model, options))
+    soc = find_soc(options.soc)
+    if worker is None:
+        need_compiler(model, (soc,), wanted, call)
+    with TemporaryDirectory(".qnnmem", dir=path.parent) as name:
+        made = measure(
+            model,
+            soc,
+            wanted,
+            output=Path(name, path.name),
+            name_weights=True,
+            worker=worker,
+            progress=call.listener.say,
+            try_cures=True,
+        )
+        if isinstance(made, CompileFailure):
+            return made
+        _place(made.compiled, Path(name), path, epcontext, options.force)
+    return HtpBinary(made, files[0], path, epcontext)
+
+
+def _compile_options(
+    options: PreparationOptions, log_file: Path | None, *, trust: bool
+) -> CompileOptions:
+    from qnnmem.htp.compile import CompileOptions, HtpPrecision
+    from qnnmem.htp.worker import TIME_LIMIT_S
+
+    return CompileOptions(
+        precision=HtpPrecision(options.precision or "fp16"),
+        vtcm_mb=options.vtcm_mb,
+        opt_level=options.opt_level,
+        memhandle=options.io_mem_type == "memhandle",
+        partition=options.partition,
+        trust=trust,
+        calibration=None if options.calibration is None else Path(options.calibration),
+        seed=options.seed,
+        log_file=log_file,
+        time_limit_s=TIME_LIMIT_S if options.time_limit is None else options.time_limit,
+        memory_limit=options.memory_limit,
+        **options.sizes,
+    )
+
+
+def _is_library(path: Path, options: PreparationOptions) -> bool:
+    """Return whether native code composes the graphs; UsageError for a file that is no model."""
+    from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
+
+    for_onnx = options.epcontext or options.partition
+    if is_library(path, trust=options.trust):
+        if for_onnx:
+            raise UsageError(f"{path} is a model library; --epcontext is for ONNX models")
+        return True
+    takes = ("onnx", "dlc")
+    check_kind(path, "prepare", takes=takes, said="qnnmem prepare --backend htp")
+    if for_onnx and kind_of_file(path).name == "dlc":
+        raise UsageError(f"{path} is a DLC; --epcontext is for ONNX models")
+    return False
+
+
+def epcontext_path(binary: Path) -> Path:
+    """Return where the EPContext model goes: `out.bin` has `out_ctx.onnx` beside it."""
+    return binary.with_name(f"{binary.stem}_ctx.onnx")
+
+
+def _place(
+    result: Compiled, scratch: Path, target: Path, epcontext: Path | None, force: bool
+) -> None:
+    """Give the binary and the model beside it their names, both or none."""
+    from qnnmem.atomic_file import put_together, write_whole
+    from qnnmem.htp.compile.compiled import rename_binary
+
+    new = {target: scratch / target.name}
+    if epcontext is not None and result.epcontext is not None:
+        new[epcontext] = scratch / epcontext.name
+        named = rename_binary(result.epcontext, result.binary_name, target.name)
+        write_whole(new[epcontext], named)
+    put_together(new, force=force)

@@ -1,0 +1,80 @@
+"""`check-client` and `watch`: programs under the contract, and what a recorded trace says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.profiles import Profile
+    from qnnmem.options.programs import CheckClientOptions
+    from qnnmem.results.programs import ClientFinding, ClientResult, WatchResult
+
+_MAX_DIAGNOSES = 20
+
+
+def check_program(
+    command: tuple[str, ...],
+    options: CheckClientOptions,
+    say: Callable[[ClientFinding], None],
+    *,
+    to_stderr: bool,
+) -> ClientResult:
+    """Run a program under the contract; `say` gets every finding at once."""
+    from qnnmem.programs.check.client_run import ClientOptions, check_client
+    from qnnmem.programs.check.client_session import ExecutionLimits
+    from qnnmem.programs.check.findings import read_suppressions
+
+    known = tuple(one for path in options.suppress for one in read_suppressions(Path(path)))
+    program = ClientOptions(
+        command,
+        _platform(options),
+        options.continue_on_error,
+        known,
+        options.time_limit,
+        ExecutionLimits(memory=options.memory_limit),
+        to_stderr=to_stderr,
+    )
+    return check_client(program, say)
+
+
+def _platform(options: CheckClientOptions) -> Profile:
+    """Return the platform that the options name, or else the config file."""
+    from qnnmem.lpai.config.settings import read_run_config
+    from qnnmem.lpai.profiles import profile
+
+    mode, version = options.mode, options.hw_ver
+    if options.config is not None:
+        lpai = read_run_config(Path(options.config)).lpai
+        if lpai.file is not None:
+            mode, version = mode or lpai.target_env, version or lpai.hw_version
+    lenient = options.lenient_scratch or options.continue_on_error
+    return profile(mode or "x86", version or "v6", options.profile, lenient)
+
+
+def read_watched(trace: Path) -> WatchResult:
+    """Return the report of a trace."""
+    from qnnmem.programs.watch.summary import summarize, with_diagnoses
+    from qnnmem.programs.watch.trace import read_trace
+
+    report = summarize(read_trace(trace), trace)
+    return with_diagnoses(report, _diagnoses(report))
+
+
+def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
+    """Return 2 without a call, 1 for findings, 3 for unwatched calls, else the program's own."""
+    # The exit code in a trace is that of a program that ran once, somewhere.
+    return 0 if report.passes and not is_run else report.verb_code
+
+
+def _diagnoses(report: WatchResult) -> Iterator[str]:
+    """What the doctor makes of the log lines of each failed call."""
+    from qnnmem.verbs.refusal import reading_of
+
+    known: dict[tuple[str, ...], str] = {}
+    for call in report.failed_calls:
+        lines = tuple(line.text for line in call.log) if call.finding else ()
+        if lines and lines not in known and len(known) < _MAX_DIAGNOSES:
+            known[lines] = reading_of(lines)
+        yield known.get(lines, "")

@@ -1,0 +1,463 @@
+"""`net-run` and `context-binary-generator`: the SDK's tools by their flags and lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
+
+from qnnmem.errors import UsageError
+from qnnmem.options.sdk_tools import (
+    GENERATOR_IGNORED,
+    GENERATOR_REFUSED,
+    NET_RUN_IGNORED,
+    NET_RUN_REFUSED,
+    GeneratorOptions,
+    NetRunOptions,
+)
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from qnnmem.errors import QnnError
+    from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.requests import RequestOutcome
+    from qnnmem.htp.tool_config import HtpTarget
+    from qnnmem.lpai.net_run import FileCount, RunReport
+    from qnnmem.lpai.net_run.log import Console
+    from qnnmem.lpai.net_run.options import RandomInputs, RunOptions, SampleInputs
+    from qnnmem.lpai.preparation import Prepared
+    from qnnmem.lpai.prepare_options import PrepareOptions
+    from qnnmem.qnn.enums import MemRegisterType
+    from qnnmem.verbs import ProgressListener, VerbCall
+
+_HTP = re.compile(r"(?i)(lib)?QnnHtp\.(so|dll)\Z")
+_LPAI = re.compile(r"(?i)(lib)?QnnLpai\.(so|dll)\Z")
+_DLC_MODEL = re.compile(r"(?i)(?:^|[/\\])(lib)?QnnModelDlc\.(so|dll)\Z")
+_LIBRARY = re.compile(r"(?i)\.(so|dll|cpp)\Z")
+Foreign = Mapping[str, str | None]  # flags that are only answered, and their values
+
+
+def build_version(tool: str) -> str:
+    """Return the line about the version, as the tools write it."""
+    from qnnmem.version import __version__
+
+    return f"{tool} build version: qnnmem-{__version__}"
+
+
+def run_binary(
+    binary: str | None,
+    options: NetRunOptions,
+    foreign: Foreign,
+    console: Console,
+    listener: ProgressListener,
+) -> int:
+    """Run a context binary as qnn-net-run does; return the exit code."""
+    from qnnmem.lpai.net_run import net_run
+    from qnnmem.lpai.net_run.device_child import RunLimits
+    from qnnmem.lpai.net_run.log import LEVELS
+
+    tool = "qnn-net-run"
+    _answer_foreign(options, foreign, console)
+    wanted = _run_options(binary, options)
+    console.say(f"{tool} pid:{os.getpid()}")
+    console.say(build_version(tool))
+    console.say(f"{tool} log level is : QNN_LOG_LEVEL_{LEVELS[options.log_level].name}")
+    limits = RunLimits(options.time_limit, options.memory_limit)
+    report = net_run(wanted, console, listener.say, limits)
+    try:
+        _explain(report, console)
+    finally:
+        _say_where(report.files, wanted, console)
+    return 0 if report.passes else 2 if report.refused else 1
+
+
+def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
+    """Write the last line: where everything is."""
+    from qnnmem.atomic_file import shown
+
+    if not files.total:
+        return
+    kinds = (("of results", files.results), ("of inputs", files.inputs))
+    parts = [f"{count:,} {what}" for what, count in kinds if count]
+    more = f" ({', '.join(parts)})" if parts else ""
+    noun = "file" if files.total == 1 else "files"
+    console.note(f"Wrote {files.total:,} {noun} to {shown(options.output_dir)}{more}")
+
+
+def _explain(report: RunReport, console: Console) -> None:
+    """Explain what went wrong, and what only looks like an error."""
+    from qnnmem.errors import TcmFatal
+    from qnnmem.flags import with_flags
+    from qnnmem.report.tcm import shortage_lines
+
+    failure = report.failure
+    if failure is not None and not isinstance(failure, TcmFatal):
+        console.explain(failure.finding)
+        for hint in _hints(failure):
+            console.note(hint)
+    if report.cure:
+        console.note(with_flags(report.cure))
+    for line in () if report.tcm is None else shortage_lines(report.tcm):
+        console.note(line)
+    if isinstance(failure, TcmFatal):
+        raise failure
+    for found in report.findings:
+        console.explain(found)
+    tally = report.tally
+    if tally.early:
+        console.note(
+            f"{tally.early} of {tally.executions} executions returned 6038 (early termination): "
+            "a window was waiting for more frames, so they have no result"
+        )
+
+
+def _hints(failure: QnnError) -> tuple[str, ...]:
+    """Return what else to do about a failure, in the words of the command line."""
+    rule, code = failure.finding.rule, failure.code
+    if rule == "R10" and code == 5010:
+        return (
+            'add "context_configs": {"is_persistent_binary": true} to the file of '
+            "--config_file, or write a correct pair with `qnnmem config --backend lpai -o direct`",
+        )
+    if rule == "R19" and code == 5008:
+        return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
+    return ()
+
+
+def _run_options(binary: str | None, options: NetRunOptions) -> RunOptions:
+    from qnnmem.lpai.net_run.options import RunOptions
+    from qnnmem.version import __version__
+
+    if not options.backend:
+        raise UsageError("--backend is missing")
+    context, outputs = _binary(binary, options), _outputs(options)
+    level = options.profiling_level
+    return RunOptions(
+        retrieve_context=context,
+        input_lists=tuple(options.input_list.split(",")) if options.input_list else (),
+        made_inputs=_made_inputs(context, options),
+        force=options.force,
+        backend=options.backend,
+        output_dir=Path(options.output_dir),
+        config_file=None if options.config_file is None else Path(options.config_file),
+        direct=options.direct_mode is not None,
+        native_inputs=options.use_native_input_files or options.input_data_type == "native",
+        native_names=options.native_input_tensor_names or "",
+        float_outputs=outputs != "native_only",
+        native_outputs=outputs != "float_only",
+        num_inferences=options.num_inferences,
+        duration_s=options.duration,
+        keep_num_outputs=options.keep_num_outputs,
+        shared=_shared(options),
+        asynchronous=options.asynchronous,
+        use_mmap=options.use_mmap,
+        profiling="detailed" if level in ("detailed", "backend") else level and "basic",
+        hw_version=options.hw_ver,
+        alignment=options.alignment,
+        lenient_scratch=options.lenient_scratch,
+        sanitize=not options.no_sanitize,
+        producer=f"qnnmem {__version__}",
+    )
+
+
+def _binary(binary: str | None, options: NetRunOptions) -> Path:
+    given = [name for name in (binary, options.retrieve_context) if name]
+    if not given:
+        raise UsageError(
+            "--retrieve_context is missing: name a context binary, which `qnnmem prepare` writes"
+        )
+    if len(given) > 1:
+        raise UsageError("the context binary is named twice; --retrieve_context is the same")
+    return Path(given[0])
+
+
+def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | SampleInputs | None:
+    from qnnmem.loader.file_kind import check_kind
+    from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
+
+    ways = [
+        w for w in ("--input_list", "--random-inputs", "--inputs") if getattr(options, _name(w))
+    ]
+    if not ways:
+        check_kind(context, "net-run")  # inputs would not help what cannot be run
+        raise UsageError(
+            "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
+            "--inputs PATH takes .npy and .npz files"
+        )
+    if len(ways) > 1:
+        raise UsageError(f"{ways[0]} and {ways[1]} cannot go together")
+    if options.inputs:
+        return SampleInputs(options.inputs)
+    count = options.random_inputs
+    return None if count is None else RandomInputs(count, options.seed)
+
+
+def _name(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
+def _answer_foreign(options: NetRunOptions, foreign: Foreign, console: Console) -> None:
+    """Refuse flags that would change results; warn about those that are ignored."""
+    for name, reason in NET_RUN_REFUSED.items():
+        if foreign[name] is not None:
+            raise UsageError(f"--{name} {reason}")
+    if options.debug:
+        raise UsageError(
+            "--debug cannot go with --retrieve_context: the outputs of a binary are fixed"
+        )
+    if options.batch_multiplier not in (None, 1):
+        raise UsageError("--batch_multiplier: a prepared plan has one batch size; prepare another")
+    if options.direct_mode not in (None, "adsp"):
+        raise UsageError("--direct_mode: LPAI is beside the aDSP, so the only value is adsp")
+    for name, reason in NET_RUN_IGNORED.items():
+        if foreign[name] is not None:
+            console.warn(f"--{name} is ignored: {reason}")
+    _check_together(options, foreign)
+
+
+def _check_together(options: NetRunOptions, foreign: Foreign) -> None:
+    given = {**asdict(options), **foreign}
+    pairs = (
+        ("use_native_input_files", "native_input_tensor_names"),
+        ("synchronous", "asynchronous"),
+        ("max_input_cache_tensor_sets", "max_input_cache_size_mb"),
+    )
+    for one, other in pairs:
+        if given[one] and given[other]:
+            raise UsageError(f"--{one} and --{other} cannot go together")
+
+
+def _outputs(options: NetRunOptions) -> str:
+    native = "native_only" if options.use_native_output_files else "float_only"
+    return options.output_data_type or native
+
+
+def _shared(options: NetRunOptions) -> MemRegisterType | None:
+    from qnnmem.qnn.enums import MemRegisterType
+
+    kind = options.io_tensor_mem_handle_type
+    if kind is not None:
+        return MemRegisterType[kind.upper()]
+    return MemRegisterType.CUSTOM if options.shared_buffer else None
+
+
+def generate_binary(
+    options: GeneratorOptions, foreign: Foreign, console: Console, call: VerbCall
+) -> int:
+    """Make a context binary as qnn-context-binary-generator does; return the exit code."""
+    from qnnmem.lpai.net_run.log import LEVELS
+
+    tool = "qnn-context-binary-generator"
+    is_htp, models, target = _checked(options, foreign)
+    _check_backend_flags(options, is_htp=is_htp)
+    for name, reason in GENERATOR_IGNORED.items():
+        if foreign[name] is not None:
+            console.warn(f"--{name} is ignored: {reason}")
+    console.say(f"{tool} pid:{os.getpid()}")
+    if options.log_level:
+        console.say(build_version(tool))
+        console.say(f"{tool} log level is : QNN_LOG_LEVEL_{LEVELS[options.log_level].name}")
+    make = _make_htp if is_htp else _make_lpai
+    return make(models, target, options, console, call)
+
+
+def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Path], Path]:
+    """Return whether it is for HTP, the model files, and the file to write."""
+    from qnnmem.loader.file_kind import check_kind
+
+    for name, reason in GENERATOR_REFUSED.items():
+        if foreign[name] is not None:
+            raise UsageError(f"--{name} {reason}")
+    if options.enable_intermediate_outputs:
+        what = "would make every tensor an output, which is not possible here"
+        raise UsageError(f"--enable_intermediate_outputs {what}")
+    if not options.backend:
+        raise UsageError("--backend is missing")
+    option, kind = _model_option(options)
+    if not options.binary_file:
+        raise UsageError("--binary_file is missing")
+    is_htp = _is_htp(options.backend)
+    names = getattr(options, option).split(",")
+    for name in names:
+        if _LIBRARY.search(name) and not options.trust:
+            what = "a model library, whose code is executed only with --trust"
+            raise UsageError(f"--{option} {quote(name)} is {what}")
+        check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
+    if is_htp and len(names) > 1:
+        raise UsageError(
+            f"--{option}: several graphs of several files are not possible for HTP here"
+        )
+    return is_htp, [Path(name) for name in names], _target(options)
+
+
+def _model_option(options: GeneratorOptions) -> tuple[str, str]:
+    """Return the option that names the models, and their kind."""
+    if not options.dlc_path:
+        if not options.model:
+            raise UsageError("--model is missing")
+        return "model", "elf" if options.trust else "onnx"
+    if options.model and not _DLC_MODEL.search(options.model):
+        raise UsageError("--model and --dlc_path exclude each other; with a DLC, leave --model out")
+    return "dlc_path", "dlc"
+
+
+def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
+    """Refuse what belongs to the other backend."""
+    foreign = {
+        True: {"quantize": "--quantize", "allow_float": "--float"},
+        False: {
+            "optimization_level_override": "--optimization_level_override",
+            "vtcm_override": "--vtcm_override",
+            "memory_limit": "--memory-limit",
+        },
+    }
+    for name, said in foreign[is_htp].items():
+        if getattr(options, name):
+            raise UsageError(f"{said} is for {'LPAI' if is_htp else 'HTP'}")
+    if not is_htp and options.input_output_tensor_mem_type != "raw":
+        raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
+
+
+def _is_htp(backend: str) -> bool:
+    name = re.split(r"[/\\]", backend)[-1]
+    if not (_HTP.match(name) or _LPAI.match(name)):
+        here = "libQnnHtp.so and libQnnLpai.so are"
+        raise UsageError(f"--backend {quote(name)} is not possible here: {here}")
+    return _HTP.match(name) is not None
+
+
+def _target(options: GeneratorOptions) -> Path:
+    """Return `DIR/NAME.bin`; a name that ends so stays as it is."""
+    name = Path(options.binary_file or "")
+    if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
+        what = "is the name of a file in the folder of --output_dir"
+        raise UsageError(f"--binary_file {what}, not {quote(options.binary_file)}")
+    whole = name if name.suffix == ".bin" else name.with_name(f"{name.name}.bin")
+    return Path(options.output_dir) / whole
+
+
+def _make_htp(
+    models: list[Path], target: Path, options: GeneratorOptions, console: Console, call: VerbCall
+) -> int:
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
+    from qnnmem.htp.compile import CompileFailure, check_options, compile_model
+    from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
+    from qnnmem.verbs.compiler import need_compiler
+
+    model, given = models[0], options.config_file
+    config = HtpToolConfig() if given is None else read_htp_config(Path(given))
+    wanted = htp_target(config, model.stem)
+    for note in wanted.notes:
+        console.warn(note)
+    compiled = _compile_options(options, wanted)
+    check_options(wanted.soc, compiled)
+    need_compiler(model, (wanted.soc,), compiled, call)
+    with folder_for_output(target.parent):
+        check_replaceable(target, force=True)
+        say = call.listener.say
+        made = compile_model(model, wanted.soc, compiled, output=target, progress=say)
+    if options.log_level:
+        _show_log(made.outcome, console)
+    if isinstance(made, CompileFailure):
+        return _failed(made, console, call, logged=bool(options.log_level))
+    _done(made, model, target, console)
+    return 0
+
+
+def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOptions:
+    from qnnmem.htp.compile import CompileOptions
+
+    vtcm, level = options.vtcm_override, options.optimization_level_override
+    if vtcm == 0:
+        vtcm = wanted.soc.vtcm_mb
+    return CompileOptions(
+        vtcm_mb=wanted.vtcm_mb if vtcm is None else vtcm,
+        opt_level=wanted.opt_level if level is None else level,
+        trust=options.trust,
+        memhandle=options.input_output_tensor_mem_type == "memhandle",
+        time_limit_s=options.time_limit,
+        memory_limit=options.memory_limit,
+        **options.sizes,
+    )
+
+
+def _show_log(outcome: RequestOutcome, console: Console) -> None:
+    """Write the log of the library, as far as the level allows."""
+    from qnnmem.htp.requests import OWN_MARK
+    from qnnmem.qnn.enums import LogLevel
+
+    levels = {level.name[0]: level for level in LogLevel}
+    for line in outcome.log:
+        if not line.text.startswith(OWN_MARK):
+            console.log(levels.get(line.level, LogLevel.VERBOSE), line.text)
+
+
+def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged: bool) -> int:
+    """Write the lines that the real tool shows of a failure, then our explanation."""
+    from qnnmem.qnn.enums import LogLevel
+    from qnnmem.verbs.refusal import failure_code, say_failure
+
+    if failure.refusal is not None and not logged:
+        console.log(LogLevel.ERROR, failure.refusal.line)
+    if failure.code is not None:
+        text = f"Finalize Graph for Idx = 0 failed with error = {failure.code}"
+        console.log(LogLevel.ERROR, text)
+    console.note(say_failure(failure, "binary", call.flags).rstrip("\n"))
+    return failure_code(failure)
+
+
+def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
+    """Note what was written, and what the binary calls its graph."""
+    from qnnmem.atomic_file import shown
+
+    for note in made.notes:
+        console.note(f"note: {note}")
+    (graph,) = made.context.graphs[:1]
+    console.note(f"note: graph {quote(model.stem)} is called {quote(graph.name)} in the binary")
+    console.note(f"Wrote {shown(target)}")
+
+
+def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
+    """Plan the graphs of model libraries."""
+    from qnnmem.loader.dlc import compose_trusted
+    from qnnmem.loader.dlc.draft import NotTranslated
+    from qnnmem.lpai.preparation import prepare_composed
+
+    graphs = [graph for path in models for graph in compose_trusted(path)]
+    try:
+        return prepare_composed(graphs, options)
+    except NotTranslated as exc:
+        raise UsageError(f"{exc}, so it cannot be executed here", where=models[0]) from exc
+
+
+def _make_lpai(
+    models: list[Path], target: Path, options: GeneratorOptions, console: Console, call: VerbCall
+) -> int:
+    from qnnmem.atomic_file import check_replaceable, folder_for_output, shown
+    from qnnmem.lpai.binary import write
+    from qnnmem.lpai.preparation import prepare
+    from qnnmem.lpai.prepare_options import PrepareOptions
+    from qnnmem.verbs.prepare import QUANTIZED, with_config
+
+    chosen = {path.stem: path for path in models}
+    if len(chosen) < len(models):
+        raise UsageError("--model: two files have the same name, which their graphs would have")
+    wanted = PrepareOptions(
+        quantize=QUANTIZED[options.quantize], allow_float=options.allow_float, **options.sizes
+    )
+    wanted, notes = with_config(wanted, options.config_file, None, None)
+    for note in notes:
+        console.warn(note)
+    with folder_for_output(target.parent):
+        check_replaceable(target, force=True)
+        if options.trust:
+            made = _prepare_trusted(models, wanted)
+        else:
+            made = prepare(chosen, wanted, call.listener.say, call.listener)
+        write(made.context, target, force=True)
+    console.note(f"Wrote {shown(target)}")
+    return 0
