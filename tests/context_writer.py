@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.htp.binary.context import HTP_BACKEND, HtpContext, HtpGraph
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
 from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 
@@ -110,11 +110,11 @@ class FlatWriter:
 # --- Contexts ------------------------------------------------------------------------------------
 
 
-def pack_context(context: HtpContext) -> bytes:
+def pack_context(context: HtpContext, backend: int = HTP_BACKEND) -> bytes:
     """Write a context binary that reads back as this value; sizes in the value are kept."""
     blob = struct.pack("<QQQ", *context.blob_version).ljust(context.blob_bytes, b"\x5a")
     pack = _pack_2_2 if context.format_version == (2, 2) else pack_2_3
-    return pack(_info(context), blob)
+    return pack(_info(context, backend), blob)
 
 
 def sized(context: HtpContext) -> HtpContext:
@@ -141,9 +141,9 @@ def _pack_2_2(info: TableOf, blob: bytes) -> bytes:
     return head + bytes(writer.data) + struct.pack("<Q", len(blob)) + blob
 
 
-def _info(context: HtpContext) -> TableOf:
+def _info(context: HtpContext, backend: int) -> TableOf:
     common: dict[int, Field] = {
-        0: u32(context.backend_id),
+        0: u32(backend),
         1: _text(context.build_id),
         2: Inline(struct.pack("<III", *context.core_api)),
         3: Inline(struct.pack("<III", *context.backend_api)),
@@ -277,7 +277,7 @@ def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
 def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
     """Give a context for SM8650, by default of one graph, as SDK 2.51 would write it."""
     context = HtpContext(
-        *((2, 3), (4, 0, 6), 4096, 0, 3, 6, "v2.51.0.0", (2, 40, 0), (5, 51, 0), 57, 75),
+        *((2, 3), (4, 0, 6), 4096, 0, 3, "v2.51.0.0", (2, 40, 0), (5, 51, 0), 57, 75),
         graphs or (example_graph(),),
         (),
     )

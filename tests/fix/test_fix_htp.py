@@ -26,7 +26,7 @@ from qnnmem.fix.htp import REMEDIES, fix_for_htp, repeat_for_htp
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import apply_recipe
-from qnnmem.fix.remedy import FixCase
+from qnnmem.fix.remedy import Change, FixCase, Step
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.installed import INSTALL
@@ -161,9 +161,11 @@ def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -
     for names in (["other.bin", "model"], ["other.bin"]):
         step = {"remedy": "placement", "rounds": [names]}
 
-        change = apply_recipe(case, (step,), tmp_path, REMEDIES)
+        def repeat(own: FixCase, step: Step = step) -> Change:
+            return apply_recipe(own, (step,), tmp_path, REMEDIES)
+
         with pytest.raises(UsageError, match="other contexts beside the model"):
-            repeat_for_htp(case, target(Told(6), tmp_path), change)
+            repeat_for_htp(case, target(Told(6), tmp_path), repeat)
 
 
 def test_sizes_of_vtcm_halve() -> None:

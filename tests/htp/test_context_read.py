@@ -167,7 +167,7 @@ def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
         (pack(context())[:30], "the file ends inside the header"),
         (pack(context())[:-5], "5 of "),
         (pack(context()) + b"more", "4 bytes follow the end of the blob"),
-        (pack(context(backend_id=12)), "backend 12 (LPAI), not of HTP"),
+        (pack(context(), backend=12), "backend 12 (LPAI), not of HTP"),
         (pack(old_context())[:60], "the file ends inside"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,7 @@ def _levels(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]:
 
 
 REMEDIES: tuple[ModelRemedy, ...] = (HtpSettingsRemedy(), PlacementRemedy(), HtpPartsRemedy())
+Repeat = Callable[[FixCase], Change]
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,12 @@ class HtpFixResult(FixResult):
 def fix_for_htp(
     case: FixCase,
     trials: LibraryTrials,
-    beside: Sequence[Path] = (),
     *,
+    beside: tuple[Path, ...] = (),
     watch: Watcher | None = None,
     remedies: Sequence[ModelRemedy] = REMEDIES,
 ) -> HtpFixResult:
-    """Try remedies until the library compiles and loads a change within every limit.
-
-    `beside` are context binaries that stay loaded.
-    """
+    """Try remedies until the library compiles and loads a change within every limit."""
     with _bench(case, trials, beside) as bench:
         required = (operator_remedy(trials.soc, case),)
         tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, required)
@@ -175,9 +173,10 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
 
 
 def repeat_for_htp(
-    case: FixCase, trials: LibraryTrials, change: Change, beside: Sequence[Path] = ()
+    case: FixCase, trials: LibraryTrials, repeat: Repeat, beside: tuple[Path, ...] = ()
 ) -> HtpFixResult:
-    """Judge a change that a recipe made of this model."""
+    """Apply a recipe to this model and judge it."""
+    change = repeat(case)
     with _bench(case, trials, beside) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         _check_rounds(bench, change)
@@ -201,14 +200,14 @@ def _check_rounds(bench: HtpBench, change: Change) -> None:
         )
 
 
-def _bench(case: FixCase, trials: LibraryTrials, beside: Sequence[Path]) -> HtpBench:
+def _bench(case: FixCase, trials: LibraryTrials, beside: tuple[Path, ...]) -> HtpBench:
     others = read_resident_contexts(beside, trials.soc, trials.worker)
     return HtpBench(case, CompileJudge(case, trials, others), trials.memory)
 
 
 def _result(
     bench: HtpBench,
-    beside: Sequence[Path],
+    beside: tuple[Path, ...],
     tried: tuple[JudgedChange, ...],
     notes: tuple[str, ...],
 ) -> HtpFixResult:

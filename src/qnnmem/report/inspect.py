@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.htp.binary.context import HTP_BACKEND, HtpContext, HtpGraph
 from qnnmem.qnn.tensor import Quantization, TensorInfo
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import size_words
@@ -193,7 +193,7 @@ def _htp_lines(context: HtpContext, path: str) -> Iterator[str]:
     yield f"QNN context binary: {graphs}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
     core = ".".join(map(str, context.core_api))
     size = size_words(context.file_bytes)
-    yield f"{shorten(path, _WIDE)}: {size}, backend {context.backend_id}, core API {core}"
+    yield f"{shorten(path, _WIDE)}: {size}, backend {HTP_BACKEND}, core API {core}"
     for graph in context.graphs:
         yield ""
         yield from _htp_graph(graph)

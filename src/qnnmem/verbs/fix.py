@@ -378,17 +378,17 @@ def fixed_for_htp(
     check_pools(limits)
     need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
     beside = tuple(map(Path, options.beside))
-    remedies, change = ordered(REMEDIES, work.first), None
-    if recipe is not None:
+    say = work.call.listener.say
+    with Worker(warm=True) as worker:
+        trials = LibraryTrials(soc, worker, work.folder, limits, work.memory, progress=say)
+        if recipe is None:
+            remedies = ordered(REMEDIES, work.first)
+            return fix_for_htp(case, trials, beside=beside, watch=work.watch, remedies=remedies)
         said, path = recipe
         known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
-        change = apply_recipe(case, said.steps, path, known)
-    with Worker(warm=True) as worker:
-        say = work.call.listener.say
-        trials = LibraryTrials(soc, worker, work.folder, limits, work.memory, say)
-        if change is not None:
-            return repeat_for_htp(case, trials, change, beside)
-        return fix_for_htp(case, trials, beside, watch=work.watch, remedies=remedies)
+        return repeat_for_htp(
+            case, trials, lambda own: apply_recipe(own, said.steps, path, known), beside
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import UNSET
 
@@ -28,6 +29,7 @@ from qnnmem.results.context import (
 )
 
 Version = tuple[int, int, int]
+HTP_BACKEND: Final = 6  # readers refuse others
 _MIB = 1 << 20
 
 
@@ -90,7 +92,6 @@ class HtpContext(ContainerFacts):
     """A whole context binary except the compiled code and the weights."""
 
     info_version: int  # of the metadata
-    backend_id: int
     build_id: str
     core_api: Version
     backend_api: Version
@@ -108,7 +109,7 @@ def describe_context(context: HtpContext) -> ContextDocument:
     """Everything about a context except compiled code and weights."""
     arch = context.dsp_arch
     info = VendorBinaryInfo(
-        backend_id=context.backend_id,  # type: ignore[arg-type]  # readers refuse others
+        backend_id=HTP_BACKEND,
         build_id=context.build_id,
         core_api_version=_dots(context.core_api),
         backend_api_version=_dots(context.backend_api),

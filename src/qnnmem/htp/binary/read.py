@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import Damaged, LoadError, NotCompiled, NotHtp
 from qnnmem.htp.binary.container import BinarySource, Container, open_container
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, Version
+from qnnmem.htp.binary.context import HTP_BACKEND, HtpContext, HtpGraph, Version
 from qnnmem.htp.binary.epcontext import FileRange, find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.loader.file_kind import kind_of_file, wrong_kind
@@ -23,7 +23,6 @@ from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 
-HTP_BACKEND = 6
 MAX_GRAPHS = 4096
 MAX_TENSORS = 100_000  # of all graphs together
 MAX_RECORD = 1 << 16
@@ -138,15 +137,14 @@ class _ContextReader:
         if backend != HTP_BACKEND:
             name = _BACKENDS.get(backend, "unknown")
             raise NotHtp(f"is a context binary of backend {backend} ({name}), not of HTP")
-        return self._context(info, version, backend)
+        return self._context(info, version)
 
-    def _context(self, info: Table, version: int, backend: int) -> HtpContext:
+    def _context(self, info: Table, version: int) -> HtpContext:
         container, first = self._container, version == 1
         soc_model = 0 if first else info.u32(16, "socModel")
         return HtpContext(
             format_version=container.format_version,
             info_version=version,
-            backend_id=backend,
             build_id=info.text(1, "buildId"),
             core_api=_triple(info, 2, "coreApiVersion"),
             backend_api=_triple(info, 3, "backendApiVersion"),

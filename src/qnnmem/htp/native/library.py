@@ -178,7 +178,7 @@ def system_info(folder: Path, request: SystemInfoRequest) -> SystemInfoReply:
 
 @contextmanager
 def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
-    """What libQnnSystem says of a binary in memory; it belongs to a handle that is freed then."""
+    """Yield libQnnSystem's description of a binary in memory; it is freed afterwards."""
     library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
@@ -207,7 +207,6 @@ def _binary(info: CBinaryInfo) -> dict[str, Any]:
     body = info.of.v3 if is_v3 else info.of.v1
     return {
         "info_version": info.version,
-        "backend_id": body.backend_id,
         "build_id": _text(body.build_id),
         "core_api": body.core_api.numbers,
         "backend_api": body.backend_api.numbers,
