@@ -112,7 +112,7 @@ class ComposedLpaiGraph(GraphDraft):
         """`QnnGraph_finalize`: the graph is planned, and its program tried once."""
         self.context.check_alive(_FINALIZE)
         self._check_open(_FINALIZE)
-        if not any(isinstance(one, ComposedOp) for one in self.calls):
+        if not any(isinstance(call, ComposedOp) for call in self.calls):
             self.context.refuse(_FAILED, f"graph {quote(self.name)} has no node", _FINALIZE)
         try:
             self.prepared = self.context.prepare((self,))
