@@ -1,16 +1,21 @@
 """Settings of all tests."""
 
-import gc
-import os
-import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, settings
+# pytest rewrites the asserts of tests and of this package. What it makes is kept for the other
+# processes of the tests, also where Python may write no bytecode; children still write none.
+sys.dont_write_bytecode = False
 
-from qnnmem.cache import NOWHERE
+import gc  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+from qnnmem.cache import NOWHERE  # noqa: E402
 
 pytest_plugins = ["browser"]
 
@@ -73,7 +78,8 @@ SLOW = {
     *("lpai/test_prepare_limits.py", "lpai/test_program.py", "lpai/test_program_files.py"),
     *("lpai/test_program_state.py", "lpai/test_quantize.py", "lpai/test_quantize_precision.py"),
     *("lpai/test_selftest.py", "lpai/test_streaming.py", "lpai/test_threads.py"),
-    *("planner/test_against_brute_force.py", "planner/test_plain_search.py"),
+    *("planner/test_against_brute_force.py", "planner/test_packing.py"),
+    *("planner/test_plain_search.py", "test_json.py"),
     *("planner/test_pools_executed.py", "planner/test_time_limit.py", "report/test_c_client.py"),
     *("report/test_page_in_browser.py", "test_child.py", "test_consoles.py"),
     *("test_damaged_files.py", "test_docs.py", "test_fail_calls.py", "test_fuzz.py"),

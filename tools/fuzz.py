@@ -74,11 +74,10 @@ def warm_up() -> None:
     """Import here what every fork would import again."""
     from importlib import import_module
 
-    from qnnmem.cli.verbs import VERBS
+    from qnnmem.cli.verbs import Verbs
     from qnnmem.planner.packing import is_compiled
 
-    for verb in VERBS:
-        import_module(f"qnnmem.cli.{verb.replace('-', '_')}")
+    list(Verbs().values())  # each look imports a verb
     for name in ("numpy", "onnx.checker", "onnx.helper", "onnx.numpy_helper", "onnxruntime"):
         import_module(name)
     for name in (

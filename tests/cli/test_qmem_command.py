@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 from command_line import verb
 from context_writer import example_context, pack_context
+from msgspec import structs
 
 from qnnmem.contract.rules import QMEM, rules
 from qnnmem.errors import LoadError, OutputError, UsageError
@@ -171,7 +172,7 @@ def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) ->
         command_line.sentence(done).partition(": ")[2].partition(",")[0],
     )
     (graph,) = example_context().graphs
-    short = replace(graph.inputs[0], dimensions=(1,))
+    short = structs.replace(graph.inputs[0], dimensions=(1,))
     context = example_context(replace(graph, inputs=(short, *graph.inputs[1:])))
     binary.write_bytes(pack_context(context))
     assert "less than 128 bytes" in command_line.sentence(run(binary, "--misuse"))

@@ -22,7 +22,7 @@ from told_worker import ToldWorker, done, loaded, refused
 from qnnmem.cache import ResultCache
 from qnnmem.errors import NoCompiler, UsageError
 from qnnmem.fix import htp as htp_settings
-from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
+from qnnmem.fix.htp import REMEDIES, fix_for_htp, repeat_for_htp
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials, kept_trial
 from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import apply_recipe
@@ -101,9 +101,9 @@ def case(tmp_path: Path) -> FixCase:
     return FixCase(path, read_shaped(path), CompileOptions())
 
 
-def target(told: Told, folder: Path, **more: Any) -> FixTarget:
+def target(told: Told, folder: Path, **more: Any) -> LibraryTrials:
     """A library that is told its answers."""
-    return FixTarget(SM8650, folder, {}, worker=cast("Worker", told.worker), **more)
+    return LibraryTrials(SM8650, cast("Worker", told.worker), folder, **more)
 
 
 def test_a_search_goes_on_where_another_was_killed(case: FixCase, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_model_whose_ops_are_not_taken_is_not_cut(case: FixCase, tmp_path: Pat
         return refused("Unsupported nodes in QNN EP: { name: layer0, type: MatMul }", code=None)
 
     worker = cast("Worker", ToldWorker(answer))
-    found = fix_for_htp(case, FixTarget(SM8650, tmp_path, {}, worker=worker))
+    found = fix_for_htp(case, LibraryTrials(SM8650, worker, tmp_path))
     assert (found.exit_code, len(found.tried)) == (3, 1)
     assert "cannot take a node" in "".join(map(str, found.best.need.why))
 

@@ -360,7 +360,7 @@ def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: floa
     assert [(flag(one.setting), one.verified) for one in fit.suggestions] == [
         ("--precision int8", False)
     ]
-    assert [(flag(one.setting), one.unfinished) for one in fit.tried] == [
+    assert [(flag(one.setting), one.state == "unfinished") for one in fit.tried] == [
         ("--dim batch=2048", True),
         ("--dim batch=1500", True),
         ("--soc SM8550", False),
@@ -378,7 +378,7 @@ def test_alike_socs_share_a_compile() -> None:
         asked.append(soc.name)
         return fit_bill(bill_of(context(), soc), soc)
 
-    twin = replace(SM8650, name="TWIN")
+    twin = structs.replace(SM8650, name="TWIN")
     fits = fit_all((SM8650, twin, SM8750), judge)
     assert asked == ["SM8650", "SM8750"]
     assert [(fit.soc.name, fit.same_as) for fit in fits][1] == ("TWIN", "SM8650")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from qnnmem.errors import LoadError
 from qnnmem.lpai.config.schema import BY_PATH
 from qnnmem.lpai.config.settings import (
     ContextSettings,
-    ExecuteSettings,
     GraphSettings,
     LpaiConfig,
     PrepareSettings,
@@ -21,6 +20,7 @@ from qnnmem.lpai.config.settings import (
     read_lpai_config,
     read_run_config,
 )
+from qnnmem.options.config import ExecuteSettings
 
 EXTENSIONS = {
     "shared_library_path": "libQnnLpaiNetRunExtensions.so",
@@ -52,8 +52,8 @@ def read_pair(folder: Path, lpai: object, **tool: object) -> RunConfig:
 def test_settings_have_the_defaults_of_the_table(section: str, form: type) -> None:
     """A field left out and a key left out mean the same."""
     made = form()
-    for each in fields(form):
-        assert getattr(made, each.name) == BY_PATH[f"{section}.{each.name}"].default
+    for name in signature(form).parameters:
+        assert getattr(made, name) == BY_PATH[f"{section}.{name}"].default
 
 
 def test_an_empty_pair_gives_every_default(tmp_path: Path) -> None:

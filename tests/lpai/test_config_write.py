@@ -12,13 +12,13 @@ from qnnmem.errors import UsageError
 from qnnmem.lpai.config.check import lint_files
 from qnnmem.lpai.config.schema import BY_PATH, UINT32
 from qnnmem.lpai.config.settings import (
-    ExecuteSettings,
     LpaiConfig,
     PrepareSettings,
     make_pair,
     read_run_config,
     run_command,
 )
+from qnnmem.options.config import ExecuteSettings
 
 
 def one_of(path: str) -> st.SearchStrategy[str]:

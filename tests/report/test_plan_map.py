@@ -2,16 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.ir import Span
-from qnnmem.planner import PlacedBuffer, Pool
-from qnnmem.report.plan import FREE, OTHER, draw_map
-from qnnmem.units import Bytes, Offset, Step
+from qnnmem.report.plan_picture import FREE, OTHER, draw_map
+from qnnmem.results.plan import PlanBuffer
 
 
-def placed(name: str, size: int, lower: int, upper: int, offset: int) -> PlacedBuffer:
+def placed(name: str, size: int, lower: int, upper: int, offset: int) -> PlanBuffer:
     """Make a placed buffer."""
-    live = Span(Step(lower), Step(upper))
-    return PlacedBuffer(name, Bytes(size), live, pool=Pool.SCRATCH, offset=Offset(offset))
+    return PlanBuffer(name, "scratch", size, lower, upper, offset)
 
 
 def cells(lines: list[str]) -> list[str]:

@@ -59,10 +59,10 @@ def completion(shell: str) -> int:
 
 
 class _Answers(ShellComplete):
-    """What a word may be, with what click does not know of it."""
+    """Completions of a word, with names that click does not know."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
-        """Everything that goes on from what was typed."""
+        """Return the completions of what was typed."""
         words = [word for word in args if word != "="]  # bash takes `--soc=SM8650` for three words
         option, equal, value = incomplete.partition("=")
         if not (equal and option.startswith("--")):
@@ -87,7 +87,7 @@ class _Answers(ShellComplete):
 
 
 def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
-    """Names that only the data of the program knows."""
+    """Return names from the data of the program: SoCs, entries, rules."""
     if last == "--soc" or verb == last == "socs":
         from qnnmem.targets.socs import socs
 
@@ -104,7 +104,7 @@ def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
 
 
 def _files(incomplete: str, endings: tuple[str, ...]) -> list[CompletionItem[Any]]:
-    """Folders and the files with these endings; the shell's own list where that is better."""
+    """Return folders and files with these endings, or let the shell list files."""
     shells_own = [CompletionItem(incomplete, type="file")]
     if not endings:
         return shells_own

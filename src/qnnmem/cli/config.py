@@ -33,7 +33,6 @@ def config(options: ConfigOptions, output: Output) -> int:
     """
     from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.lpai.config.settings import (
-        ExecuteSettings,
         LpaiConfig,
         PrepareSettings,
         make_pair,
@@ -46,10 +45,7 @@ def config(options: ConfigOptions, output: Output) -> int:
         options.target_env,
         options.hw_ver,
         PrepareSettings(exclude_io=options.exclude_io),
-        ExecuteSettings(
-            *(options.fps, options.ftrt_ratio, options.client_type),
-            *(options.affinity, options.core_selection, options.mem_type),
-        ),
+        options,
     )
     pair, folder = make_pair(chosen), Path(options.output)
     texts = {folder / pair.lpai_name: pair.lpai_text, folder / pair.tool_name: pair.tool_text}

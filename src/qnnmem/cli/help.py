@@ -15,18 +15,18 @@ _ALL = "qnnmem.help_all"
 
 
 class _Formatter(click.HelpFormatter):
-    """Help with bold titles; click takes the codes out again where there is no colour."""
+    """Help with bold titles; click removes the codes where there is no colour."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Writes the first line."""
+        """Write the first line."""
         super().write_usage(prog, args, click.style(prefix or "Usage: ", bold=True))
 
     def write_heading(self, heading: str) -> None:
-        """Writes the title of a section."""
+        """Write the title of a section."""
         self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', bold=True)}\n")
 
     def write_text(self, text: str) -> None:
-        """Writes paragraphs; examples become a section, and none of their lines is broken."""
+        """Write paragraphs; examples become a section whose lines stay whole."""
         title, _, lines = text.partition("\n")
         if title != _TITLE:
             super().write_text(text)
@@ -66,14 +66,14 @@ class VerbGroup(StrictGroup):
     """A verb that has verbs of its own, listed with whole sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the list."""
+        """Write the list."""
         rows = [(name, verb.get_short_help_str(1000)) for name, verb in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 def dress(command: click.Command, words: str) -> click.Command:
-    """The verb, and the verbs of it if it has some, with what all have in common."""
+    """Give a verb and its sub-verbs what all have in common."""
     if command.context_class is Page:
         return command  # it was looked up before
     command.context_class = Page
@@ -111,7 +111,7 @@ def _show_all(context: click.Context, _option: click.Parameter, is_asked: bool) 
 
 
 def color_option(*, is_advanced: bool = False) -> click.Option:
-    """Whether there is colour."""
+    """Return the option that switches colour on and off."""
     return HelpOption(
         ["--color"],
         is_advanced=is_advanced,

@@ -1,4 +1,4 @@
-"""What became of a run: its exit code, and one sentence where it did not end well."""
+"""The end of a run: its exit code, and one sentence about an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENVIRONMENT = 2
 
 
 def outcome(is_interrupted: Callable[[], bool]) -> int:
-    """Runs the command line; gives its exit code."""
+    """Run the command line; return its exit code."""
     # numpy's OpenBLAS starts threads that we do not need, and sends SIGINT where it cannot.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
@@ -56,7 +56,7 @@ def _say(exc: Exception) -> int:
 
 
 def _sentence(exc: Exception) -> tuple[str, int]:
-    """What went wrong, and the exit code that says so."""
+    """Return what went wrong, and the exit code."""
     if isinstance(exc, QnnMemError):
         from qnnmem.flags import flag
 
@@ -72,7 +72,7 @@ def _sentence(exc: Exception) -> tuple[str, int]:
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether a program reads the result; asked of the words, for they may be what is wrong."""
+    """Return whether JSON is asked for; read from the raw arguments, which may be the mistake."""
     options = words[: words.index("--")] if "--" in words else words
     forms = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
     forms += [word for before, word in pairwise(options) if before == "--format"]
@@ -81,7 +81,7 @@ def wants_json(words: Sequence[str]) -> bool:
 
 
 def _print_json(sentence: str, code: int) -> None:
-    """An object also where there is no result: whoever parses the output finds the reason there."""
+    """Print the error as JSON, for a program that parses the output."""
     from qnnmem.results.result import ErrorResult
     from qnnmem.results.schema import encode
 
@@ -91,7 +91,7 @@ def _print_json(sentence: str, code: int) -> None:
 
 
 def _is_printing(exc: Exception) -> TypeGuard[OSError]:
-    """Whether click was about to print, the help for example."""
+    """Return whether click failed to print, for example the help."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -104,7 +104,7 @@ def _say_output(exc: OSError) -> int:
 
 
 def _trace() -> None:
-    """Shows where an error comes from, for those who look for its reason in our code."""
+    """Print a traceback if the environment asks for one."""
     if os.environ.get("QNNMEM_TRACEBACK", "0") not in ("", "0"):
         import traceback
 

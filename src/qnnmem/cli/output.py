@@ -39,9 +39,9 @@ class Output(NamedTuple):
 
 
 def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
-    """Prints `text`, or writes it to `path` under a temporary name and renames that.
+    """Print `text`, or write it to `path` under a temporary name and rename that.
 
-    The verdict of what went to a file is said on standard error: a build server shows that.
+    The verdict of a result in a file goes to standard error, which build servers show.
     """
     write_stream((text,), path, force)
     if path is not None:
@@ -49,13 +49,13 @@ def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
 
 
 def say_verdict(verdict: str) -> None:
-    """Says on the side what the result says in a file; lines and all, names made safe."""
+    """Print the verdict of a result in a file to standard error, names made safe."""
     for line in verdict.splitlines():
         note(shorten(line, _LONGEST))
 
 
 def say_refused(rows: Iterable[object]) -> None:
-    """Says which of several files there is no answer about, and why: each reason once."""
+    """Name the files without an answer on standard error, each reason once."""
     from qnnmem.results.files import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
@@ -69,7 +69,7 @@ def say_refused(rows: Iterable[object]) -> None:
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
-    """Prints what comes, or writes it to `path`, without ever holding all of it."""
+    """Print pieces, or write them to `path`, without holding all of them."""
     if path is None:
         _print(pieces)
         return
@@ -83,7 +83,7 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Refuses a path that could not be written after the work, or must not be replaced."""
+    """Refuse a path that cannot be written, or must not be replaced."""
     from qnnmem.atomic_file import check_replaceable
 
     check_replaceable(path, force=force)
@@ -98,7 +98,7 @@ def _print(pieces: Iterable[str]) -> None:
 
 
 def _is_read(put: Callable[..., object], *text: str) -> bool:
-    """Puts text out; False when the reader has closed the pipe."""
+    """Write text; return False if the reader has closed the pipe."""
     try:
         put(*text)
     except BrokenPipeError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Shows what is going on, after one second and only on a terminal; a long pause anywhere.
+    """Shows what is under way, after one second and only on a terminal.
 
     Where there is to be no colour there is one plain line.
     """
@@ -48,12 +48,12 @@ class ProgressBar:
             self._closed = True  # a timer that fires just now must not start a bar
 
     def __call__(self, progress: Progress) -> None:
-        """Takes what the planner reports."""
+        """Take a progress report of the planner."""
         best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
         self.say(f"{progress.doing}; {best}")
 
     def say(self, doing: str) -> None:
-        """Changes the text beside the bar."""
+        """Change the text beside the bar."""
         with self._lock:
             self._doing = doing
             if self._bar is not None:

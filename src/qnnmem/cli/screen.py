@@ -57,7 +57,7 @@ _ATOM = rf"{_QUOTED}|(?:(?<=\s)|^)(?=\S+ .* -){_COMMAND}|\S+"
 
 
 def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
-    """Text as it goes to a stream: as it is into a pipe, broken and coloured for a terminal."""
+    """Yield text for a stream: unchanged for a pipe, wrapped and coloured for a terminal."""
     terminal = stream.isatty()
     if not is_prose():
         yield from (printable(piece, keep="\n") for piece in pieces) if terminal else pieces
@@ -74,7 +74,7 @@ def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
 
 
 def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) -> str:
-    """A report or a later part of it, broken at `width` if there is one."""
+    """Return a report or a part of it, broken at `width` if that is given."""
     lines = ["", *text.split("\n"), ""]
     result = []
     for at, line in enumerate(lines[1:-1], 1):
@@ -88,19 +88,19 @@ def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) 
 
 
 def sentence(line: str, stream: TextIO) -> str:
-    """A sentence beside the result, as its stream wants it."""
+    """Return a sentence for standard error, wrapped and coloured for its stream."""
     return "\n".join(broken_line(line, columns())) if stream.isatty() else line
 
 
 def columns() -> int:
-    """How long a line may be."""
+    """Return how long a line may be."""
     from shutil import get_terminal_size
 
     return min(WIDE, max(NARROW, get_terminal_size().columns))
 
 
 def wish(choice: str = "auto") -> bool | None:
-    """What option and environment say of colour; None where the stream decides."""
+    """Return what option and environment say of colour; None if the stream decides."""
     if choice != "auto":
         return choice == "always"
     environment = os.environ
@@ -114,14 +114,14 @@ def wish(choice: str = "auto") -> bool | None:
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Whether a stream gets colour."""
+    """Return whether a stream gets colour."""
     context = click.get_current_context(silent=True)
     wished = wish() if context is None else context.color
     return stream.isatty() if wished is None else wished
 
 
 def is_prose() -> bool:
-    """Whether people read the result; what a program reads is left alone."""
+    """Return whether the result is text for people, which may be wrapped and coloured."""
     context = click.get_current_context(silent=True)
     if context is None:
         return True
@@ -129,7 +129,7 @@ def is_prose() -> bool:
 
 
 def broken_line(line: str, width: int) -> list[str]:
-    """The line in pieces that are not wider, where it has words to end at."""
+    """Break a line between words into pieces of at most `width` columns."""
     if len(line) <= width:
         return [line]
     if found := re.match(_NEXT, line):
@@ -149,7 +149,7 @@ def broken_line(line: str, width: int) -> list[str]:
 
 
 def _hang(line: str, width: int, longest: int) -> int:
-    """How far the rest of a line is moved in: below its last column, or below its words."""
+    """Return the indent of continuation lines: below the last column, or below the words."""
     ends = [
         gap.end() for gap in re.finditer(_GAP, line) if gap.start() and gap.end() <= width * 3 // 5
     ]
@@ -162,7 +162,7 @@ def _hang(line: str, width: int, longest: int) -> int:
 
 
 def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
-    """The pieces of one line in the colours of what it is."""
+    """Colour the pieces of one line by its role."""
     first, *more = pieces
     if re.match(_INCIDENT, line):
         return _verdict(pieces)
@@ -180,7 +180,7 @@ def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
 
 
 def _verdict(pieces: list[str]) -> list[str]:
-    """The answer in bold, in the colour of a yes, a no or a perhaps."""
+    """Return the verdict in bold, in the colour of a yes, a no or a perhaps."""
     line = re.sub(_INCIDENT, "", pieces[0])
     colours = [f"{BOLD};{colour}" for pattern, colour in _VERDICTS if re.match(pattern, line)]
     return [_in(piece, colours[0] if colours else BOLD) for piece in pieces]
@@ -191,7 +191,7 @@ def _answer(found: re.Match[str]) -> str:
 
 
 def _is_head(line: str, before: str, after: str) -> bool:
-    """Whether a line names the columns below it."""
+    """Return whether a line is the header of a table."""
     above, cells, below = (re.split(_GAP, one.strip()) for one in (before, line, after))
     numbers = any(re.match(_NUMBER, one) for one in cells)
     return (
@@ -202,13 +202,13 @@ def _is_head(line: str, before: str, after: str) -> bool:
 
 
 def _in(text: str, style: str) -> str:
-    """The text in a style; the space before it stays as it is."""
+    """Return text in a style; leading spaces stay plain."""
     words = text.lstrip(" ")
     return f"{text[: len(text) - len(words)]}\x1b[{style}m{words}\x1b[0m" if words else text
 
 
 def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces, each up to the end of a line, so that what is long shows while it is made."""
+    """Yield pieces that end with a line, so that a long report shows while it is made."""
     kept = ""
     for piece in pieces:
         kept += piece

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the work is unwound, so that no file and no process is left.
+"""Ctrl-C, SIGTERM and SIGHUP unwind the work, so that no file and no process is left.
 
 Only the command line does this; a program that uses the package has its own way with signals.
 """
@@ -34,7 +34,7 @@ class Terminated(BaseException):
 
 
 class _Watch:
-    """Which signal came, and when."""
+    """The signal that arrived, and when."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -42,7 +42,7 @@ class _Watch:
         self.came = self.raised = float("-inf")
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raises where that is safe, else looks again soon."""
+        """Raise if that is safe here; otherwise try again soon."""
         if self.is_over:
             return
         now = time.monotonic()
@@ -57,12 +57,12 @@ class _Watch:
         raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated
 
     def end_by_signal(self) -> None:
-        """At exit: whoever waits for this program sees which signal ended it."""
+        """Die by the signal at exit, so that the parent process sees it."""
         if self.number and self.number != signal.SIGINT:
             os.kill(os.getpid(), self.number)
 
     def lost(self, unraisable: Any) -> None:
-        """An exception that Python cannot raise where it came up, as in a destructor."""
+        """Handle an exception that Python cannot raise, as in a destructor."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
@@ -106,7 +106,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
 
 
 def _take(watch: _Watch) -> list[int]:
-    """Takes the signals that are not ignored, as `nohup` and background jobs have them."""
+    """Handle the signals that are not ignored; `nohup` and background jobs ignore some."""
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     taken: list[int] = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
     sys.unraisablehook = watch.lost
@@ -116,7 +116,7 @@ def _take(watch: _Watch) -> list[int]:
 
 
 def _must_not_be_torn(frame: FrameType | None) -> bool:
-    """Whether an import or a clean-up is under way.
+    """Return whether an import or a clean-up is under way.
 
     An extension module that is interrupted while it sets itself up may be half there for the rest
     of the process, which then crashes.

@@ -1,4 +1,4 @@
-"""Standard input, output and error, which whoever starts the program may have closed."""
+"""Standard input, output and error, any of which may be closed at the start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def open_closed() -> None:
-    """Opens what is closed, so that no file of ours takes its number and gets what is printed.
+    """Open closed streams, so that no file of ours gets their descriptor and what is printed.
 
     Reading from a closed input and writing to a closed output fail as they did before; what would
     be said on a closed standard error is lost.
@@ -30,7 +30,7 @@ def open_closed() -> None:
 
 
 def finish_output() -> OSError | None:
-    """Writes what is still waiting for standard output; gives the reason where that fails."""
+    """Flush standard output; return the error if that fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -42,5 +42,5 @@ def finish_output() -> OSError | None:
 
 
 def discard_output() -> None:
-    """Lets what is still buffered go nowhere, so that it does not fail again at exit."""
+    """Discard buffered output, so that it does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,7 +19,7 @@ _GIVEN = re.compile(r"'(?P<value>.*)' is not ", re.S)
 
 
 def sentence(exc: click.ClickException) -> str:
-    """What is wrong with the arguments, in one line."""
+    """Return what is wrong with the arguments, in one line."""
     context = exc.ctx if isinstance(exc, click.UsageError) else None
     if isinstance(exc, click.BadOptionUsage):
         name = max(exc.option_name.split(" / "), key=len)
@@ -31,7 +31,7 @@ def sentence(exc: click.ClickException) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A question with what was most likely meant; nothing where nothing is like it."""
+    """Return a question with the nearest known word; empty if none is near."""
     bare = {one.lstrip("-"): one for one in known}
     found = nearest(word.lstrip("-"), bare)
     return "" if found is None else f"; did you mean {bare[found]}?"
@@ -99,7 +99,7 @@ def _too_many(message: str, context: click.Context) -> str:
 
 
 def _name(parameter: click.Parameter, *, short: bool = False) -> str:
-    """`--soc SOC` or `FILE`."""
+    """Return the parameter as the help shows it: `--soc SOC` or `FILE`."""
     if isinstance(parameter, click.Argument):
         shown = parameter.metavar or (parameter.name or "").upper()
         return shown.strip("[].")

@@ -1,4 +1,4 @@
-"""All verbs of the command line; each is imported when it is asked for."""
+"""All verbs of the command line; each is imported on first use."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class Verbs(UserDict[str, click.Command]):
 
 
 class VerbList(StrictGroup):
-    """The list of verbs by what they are for, without importing a single one."""
+    """The list of verbs by purpose; imports none of them."""
 
     context_class = Page
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the sections."""
+        """Write the sections."""
         width = max(map(len, VERBS))
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
@@ -125,7 +125,7 @@ _NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
 
 
 def run() -> int:
-    """Lets click read the arguments; gives the exit code."""
+    """Let click read the arguments; return the exit code."""
     if "_QNNMEM_COMPLETE" in os.environ:
         import_module("qnnmem.cli.completion")  # knows more than click does
     try:

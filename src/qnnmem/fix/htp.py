@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache import ResultCache
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
 from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, HtpBench, htp_bench
@@ -24,10 +22,8 @@ from qnnmem.fix.lossy.remedies import judged_steps, with_lossy
 from qnnmem.fix.parts.remedy import HtpPartsRemedy
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy, Step
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
-from qnnmem.htp.compile import CompileOptions, Progress, given_or_own, no_progress
+from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.place import place
-from qnnmem.htp.worker import Worker
-from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import MIB, Soc
 from qnnmem.text import quote
 
@@ -142,19 +138,6 @@ Repeat = Callable[[FixCase], Change]
 
 
 @dataclass(frozen=True)
-class FixTarget:
-    """The SoC, limits and library that a model is fixed for."""
-
-    soc: Soc
-    folder: Path  # of the caller's, for binaries
-    budgets: Mapping[str, Sourced]
-    beside: tuple[Path, ...] = ()  # context binaries that stay loaded
-    memory: ResultCache | None = None
-    worker: Worker | None = None
-    progress: Progress = no_progress
-
-
-@dataclass(frozen=True)
 class HtpFixResult(FixResult):
     """A result with the context binaries of the best change, if it fits."""
 
@@ -168,16 +151,17 @@ class HtpFixResult(FixResult):
 
 def fix_for_htp(
     case: FixCase,
-    target: FixTarget,
+    trials: LibraryTrials,
     *,
+    beside: tuple[Path, ...] = (),
     watch: Watcher | None = None,
     remedies: Sequence[ModelRemedy] = REMEDIES,
 ) -> HtpFixResult:
     """Try remedies until the library compiles and loads a change within every limit."""
-    with _bench(case, target) as bench:
-        required = (operator_remedy(target.soc, case),)
+    with _bench(case, trials, beside) as bench:
+        required = (operator_remedy(trials.soc, case),)
         tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, required)
-        return _result(bench, target, tried, notes)
+        return _result(bench, beside, tried, notes)
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
@@ -188,10 +172,12 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
     return OperatorRemedy(refused_by_htp(soc, options), taken_by_htp)
 
 
-def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixResult:
+def repeat_for_htp(
+    case: FixCase, trials: LibraryTrials, repeat: Repeat, beside: tuple[Path, ...] = ()
+) -> HtpFixResult:
     """Apply a recipe to this model and judge it."""
     change = repeat(case)
-    with _bench(case, target) as bench:
+    with _bench(case, trials, beside) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         _check_rounds(bench, change)
         judged = judged_steps(bench, change)
@@ -199,7 +185,7 @@ def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixRe
             raise UsageError(
                 "with this model the recipe gives other results; search anew without it"
             )
-        return _result(bench, target, (judged,), ())
+        return _result(bench, beside, (judged,), ())
 
 
 def _check_rounds(bench: HtpBench, change: Change) -> None:
@@ -214,52 +200,45 @@ def _check_rounds(bench: HtpBench, change: Change) -> None:
         )
 
 
-@contextmanager
-def _bench(case: FixCase, target: FixTarget) -> Iterator[HtpBench]:
-    with given_or_own(target.worker) as worker:
-        trials = LibraryTrials(
-            target.soc, worker, target.folder, target.budgets, target.memory, target.progress
-        )
-        others = read_resident_contexts(target.beside, target.soc, worker)
-        with HtpBench(case, CompileJudge(case, trials, others), target.memory) as bench:
-            yield bench
+def _bench(case: FixCase, trials: LibraryTrials, beside: tuple[Path, ...]) -> HtpBench:
+    others = read_resident_contexts(beside, trials.soc, trials.worker)
+    return HtpBench(case, CompileJudge(case, trials, others), trials.memory)
 
 
 def _result(
     bench: HtpBench,
-    target: FixTarget,
+    beside: tuple[Path, ...],
     tried: tuple[JudgedChange, ...],
     notes: tuple[str, ...],
 ) -> HtpFixResult:
     tried = with_levels(bench, tried)
     best = best_of(tried)
     change, library = best.change, bench.library
+    trials = library.trials
     if not best.is_enough:
         why = bench.obstacles[-1] if bench.obstacles else join_words(best.need.why)
         obstacle = why if best.fits is False else ""
-        return HtpFixResult(bench.case, tried, obstacle=obstacle, notes=notes, soc=target.soc)
+        return HtpFixResult(bench.case, tried, obstacle=obstacle, notes=notes, soc=trials.soc)
     rounds: tuple[tuple[str, ...], ...] = ()
     if library.others or change.parts is not None:
         rounds = change.rounds or (tuple(library.residents(change)),)
     parts: HtpParts | None = None
     binaries: tuple[Path, ...] = ()
     if change.parts is not None:
-        judge = LibraryJudge(library.trials, change.compile_options)
+        judge = LibraryJudge(trials, change.compile_options)
         parts = bench.loaded.get(id(change.parts)) or loaded_parts(change.parts, judge)
         binaries = parts.binaries
     elif change.steps:
         source = library.source(change)
-        binaries = (library.trials.binary(source, change.compile_options),)
+        binaries = (trials.binary(source, change.compile_options),)
     return HtpFixResult(
         bench.case,
         tried,
         notes=notes,
-        soc=target.soc,
+        soc=trials.soc,
         binaries=binaries,
         parts=parts,
         rounds=rounds,
-        beside={
-            one.name: str(path) for one, path in zip(library.others, target.beside, strict=True)
-        },
-        domain_bytes=target.budgets["pd"].value if "pd" in target.budgets else None,
+        beside={one.name: str(path) for one, path in zip(library.others, beside, strict=True)},
+        domain_bytes=trials.budgets["pd"].value if "pd" in trials.budgets else None,
     )

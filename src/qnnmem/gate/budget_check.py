@@ -44,6 +44,21 @@ class BudgetTask:
     folder: Path  # of the config
     place: str = ""  # the file as seen from where the check runs
 
+    def name(self, target: str) -> str:
+        """What tables and the baseline call it on a target."""
+        return self.entry.name or f"{self.file} ({target})"
+
+    def checked(self, target: str, name: str = "", **facts: Any) -> CheckedModel:
+        """The file checked on a target, under a name of its own where that has several results."""
+        return CheckedModel(
+            name=name or self.name(target),
+            file=self.file,
+            place=self.place or self.file,
+            target=target,
+            line=self.entry.line,
+            **facts,
+        )
+
     def target(self, kind: str) -> str:
         """LPAI or HTP: what the entry says, else what the kind of the file allows."""
         from qnnmem.loader.file_kind import kinds_for
@@ -150,11 +165,8 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
     plan = plan_task(task, kind, budgets)
     pools = _pools(plan, with_total=TOTAL in budgets)
     live = () if plan.peak is None else plan.peak.live
-    return CheckedModel(
-        name=task.entry.name or f"{task.file} ({_TARGET})",
-        file=task.file,
-        place=task.place or task.file,
-        target=_TARGET,
+    return task.checked(
+        _TARGET,
         pools=pools,
         checks=tuple(_checks(plan, pools, budgets)),
         peak={one.name: one.size for one in live} if len(live) <= _AT_PEAK else {},
@@ -167,7 +179,6 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
         why=join_words(plan.model.assumed) if budgets else "",
         seconds=time.perf_counter() - started,
         given=settings_of(task.options(PlanOptions, kind)),
-        line=task.entry.line,
         plan=plan,
     )
 
@@ -279,16 +290,12 @@ def _graph(
         pools[TOTAL] = sum(pools.values())
     if graph.tcm is not None:
         pools["tcm"] = graph.tcm.need_bytes
-    name = task.entry.name or f"{task.file} ({_TARGET})"
-    return CheckedModel(
-        name=name if is_only else f"{name} {graph.name}",
-        file=task.file,
-        place=task.place or task.file,
-        target=_TARGET,
+    return task.checked(
+        _TARGET,
+        "" if is_only else f"{task.name(_TARGET)} {graph.name}",
         pools=pools,
         checks=tuple(_graph_checks(graph.tcm, pools, budgets)),
         settings={"alignment": str(graph.align), "IO": f"{graph.io} scratch"},
-        line=task.entry.line,
     )
 
 
@@ -360,11 +367,9 @@ def _fit_check(
     if fit.total is not None:
         pools.setdefault("ram", fit.total.value)
     soc = fit.soc.name
-    return CheckedModel(
-        name=f"{task.entry.name or task.file} ({soc})",
-        file=task.file,
-        place=task.place or task.file,
-        target=soc,
+    return task.checked(
+        soc,
+        f"{task.entry.name or task.file} ({soc})",
         pools=pools,
         at_most=tuple(one.pool for one in fit.checks if one.need and not one.need.is_exact),
         checks=tuple(
@@ -384,7 +389,6 @@ def _fit_check(
         refusal=BROKEN if fit.fits is None and fit.code is not None else GOOD,
         seconds=fit.seconds or 0.0,
         given=given,
-        line=task.entry.line,
     )
 
 
@@ -438,16 +442,7 @@ def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel
     target = "LPAI"
     if task.wished() == HTP:
         target = ", ".join(task.entry.get("socs", ())) or "HTP"
-    return CheckedModel(
-        name=task.entry.name or f"{task.file} ({target})",
-        file=task.file,
-        place=task.place or task.file,
-        target=target,
-        pools={},
-        why=sentence,
-        refusal=code,
-        line=task.entry.line,
-    )
+    return task.checked(target, pools={}, why=sentence, refusal=code)
 
 
 def in_toml(setting: Setting) -> str:

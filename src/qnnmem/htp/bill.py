@@ -300,7 +300,7 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """What the loader reserves for a context: exact from a load log, else a range.
+    """Return the bytes that the loader reserves: exact from a load log, else a range.
 
     The loader reserves for every graph, VTCM and IO included, and rounds the shared weights up
     like those of a graph.

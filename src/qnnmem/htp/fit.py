@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -66,12 +66,16 @@ POOLS = tuple(TITLES)
 
 
 class Suggestion(Struct, frozen=True):
-    """A nearby setting; verified only if it was compiled and fits."""
+    """A nearby setting, and what became of it."""
 
     setting: Setting
-    verified: bool
     reason: Words
-    unfinished: bool = False  # tried, and not told in time
+    state: Literal["fits", "failed", "unfinished", "untried"] = "untried"
+
+    @property
+    def verified(self) -> bool:
+        """Whether it was compiled and fits."""
+        return self.state == "fits"
 
 
 class Fit(FitFacts, frozen=True):
@@ -80,10 +84,19 @@ class Fit(FitFacts, frozen=True):
     soc: Soc
     fits: bool | None
     why: Words = ""  # for anything but yes
-    suggestions: tuple[Suggestion, ...] = ()
-    tried: tuple[Suggestion, ...] = ()  # compiled without success
+    nearby: tuple[Suggestion, ...] = ()
     seconds: float | None = None  # of compiling
     evidence: tuple[str, ...] = ()  # the decisive line and what follows it
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Settings that fit, or were not tried."""
+        return tuple(one for one in self.nearby if one.state in ("fits", "untried"))
+
+    @property
+    def tried(self) -> tuple[Suggestion, ...]:
+        """Settings that were compiled without success."""
+        return tuple(one for one in self.nearby if one.state in ("failed", "unfinished"))
 
 
 def fit_result(fits: Sequence[Fit], file: str) -> FitResult:
@@ -105,7 +118,8 @@ def _soc_fit(fit: Fit) -> SocFit:
 
 
 def _fit_suggestion(one: Suggestion) -> FitSuggestion:
-    return FitSuggestion(flag(one.setting), one.verified, with_flags(one.reason), one.unfinished)
+    reason, is_late = with_flags(one.reason), one.state == "unfinished"
+    return FitSuggestion(flag(one.setting), one.verified, reason, is_late)
 
 
 # --- A bill, or a refusal of the compiler, against the limits -------------------------------------
@@ -471,29 +485,28 @@ def with_suggestions(
         return fit
     ends = deadline or Deadline.after(options.time_limit_s)
     patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
-    good: list[Suggestion] = []
-    bad: list[Suggestion] = []
+    done: list[Suggestion] = []
     found = (near for near in nearby(fit, options) if converts or near.setting.name != "precision")
     left = tries
     for near in found:
         if near.setting.name == "vtcm_mb" and any(
-            one.verified and one.setting.name == "vtcm_mb" for one in good
+            one.verified and one.setting.name == "vtcm_mb" for one in done
         ):
             continue  # less VTCM than what fits already
         limit = min(ends.left_s, patience)
         left -= 1
         if left < 0 or not limit:
-            good.append(Suggestion(near.setting, False, near.reason))
+            done.append(Suggestion(near.setting, near.reason))
             continue
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
         if answer.fits:
-            good.append(Suggestion(near.setting, True, _spare(answer)))
+            done.append(Suggestion(near.setting, _spare(answer), "fits"))
         elif answer.timed_out:  # which says nothing of it
             late = f"not finished within {limit:.0f} s"
-            bad.append(Suggestion(near.setting, False, late, unfinished=True))
+            done.append(Suggestion(near.setting, late, "unfinished"))
         else:
-            bad.append(Suggestion(near.setting, False, answer.why))
-    return structs.replace(fit, suggestions=tuple(good), tried=tuple(bad))
+            done.append(Suggestion(near.setting, answer.why, "failed"))
+    return structs.replace(fit, nearby=tuple(done))
 
 
 def _spare(fit: Fit) -> str:
@@ -537,7 +550,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """What a limit leaves of VTCM, which RAM and process domain hold, too, and half of that."""
+    """The VTCM that a limit leaves, and half of it; RAM and process domain include VTCM."""
     soc, worst = fit.soc, fit.worst
     has = options.vtcm_mb or soc.vtcm_mb
     if has is None or worst is None or worst.spare is None or worst.limit is None:

@@ -1,4 +1,4 @@
-"""Results of compiles as they are kept on disk: found by content, and never trusted."""
+"""A cache of compile results on disk, keyed by content; its files are untrusted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KeptAnswers(Generic[T]):
 
     @staticmethod
     def usual_folder() -> Path:
-        """Where answers are kept unless told otherwise; nothing is kept without a home."""
+        """The default folder; without a home folder nothing is kept."""
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
@@ -76,7 +76,7 @@ def from_kept(wanted: type[T], values: object) -> T | None:
 
 
 def default_folder() -> Path:
-    """Where results are kept unless told otherwise."""
+    """Return the default folder of results."""
     folder = cache_folder()
     if folder == NOWHERE:
         raise UsageError(
@@ -118,7 +118,7 @@ def _weight_files(path: Path) -> Iterator[Path]:
 
 
 def _value_digest(value: InputValue) -> str:
-    """What tells two values apart: the numbers themselves, or a hash of what a file holds."""
+    """Return a key of a value: the number itself, or a hash of an array or a file."""
     if isinstance(value, Path):
         from qnnmem.bounded_file import read_bytes
 
@@ -162,7 +162,7 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 @cache
 def _code() -> str:
-    """What tells two states of this program apart, which words its answers differently."""
+    """Return a key of this program's code, because another version words answers differently."""
     top = Path(__file__).parent
     states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
     return hashlib.sha256(repr(states).encode()).hexdigest()

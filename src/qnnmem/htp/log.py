@@ -1,4 +1,4 @@
-"""What the HTP library says while it compiles or loads, as typed values.
+"""The log of the HTP library during a compile or a load, as typed values.
 
 A verbose log is up to a hundred megabytes of which some dozen lines matter. `KEYWORDS` picks those
 out of raw bytes; `parse_log` reads them.
@@ -108,7 +108,7 @@ class PdGraph:
 
 @dataclass(frozen=True, slots=True)
 class PdEstimate:
-    """What the loader reserves in a process domain for one context."""
+    """The bytes that the loader reserves in a process domain for one context."""
 
     context: int  # the library counts from 1
     total: int | None = None
@@ -277,7 +277,7 @@ class _Attempt:
 
 @dataclass(slots=True)
 class _Draft:
-    """What was read so far."""
+    """The facts of the lines read so far."""
 
     version: str | None = None
     options: dict[str, str] = field(default_factory=dict)

@@ -126,7 +126,7 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
 
 
 def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
-    """What the loader said of this very binary for a SoC; None if it was not loaded here."""
+    """Return the loader's estimate for exactly this binary; None if it was not loaded here."""
     if model_id is None:
         return None
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)

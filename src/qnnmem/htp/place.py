@@ -34,7 +34,7 @@ class Resident:
 
 
 def resident(name: str, bill: Bill) -> Resident | None:
-    """What placing needs of a bill; None when the file does not hold it."""
+    """Return the context of a bill; None if the file does not state its process domain."""
     if bill.process_domain is None:
         return None
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]

@@ -71,7 +71,7 @@ def compose_onnx(
 
 
 def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) -> ComposedModel:
-    """What a worker has heard; LoadError where that does not hold together."""
+    """Return the graphs that a worker recorded; LoadError if they are inconsistent."""
     on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply.on_cpu)
     if not reply.graphs:
         kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
@@ -93,7 +93,7 @@ _MOVERS = frozenset(
 def difference_notes(
     source: MemoryPlan, graph: MemoryPlan, composed: ComposedModel
 ) -> tuple[str, ...]:
-    """What was planned instead of the ONNX graph, and what makes the difference."""
+    """Return notes on how the plan of the QNN graph differs, and why."""
     old, new = _memory(source), _memory(graph)
     old_names = {name: one for one in old for name in one.names}
     new_names = {name for one in new for name in one.names}

@@ -17,6 +17,7 @@ from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,
     CompileOptions,
+    LibraryBench,
     Progress,
     compile_model,
     given_or_own,
@@ -33,7 +34,7 @@ from qnnmem.targets.socs import MIB, Soc, pd_budget
 
 
 class FailureKind(Enum):
-    """What can be provoked."""
+    """The kinds of failures."""
 
     GRAPH_LIMIT = "graph-limit"
     OP_OVER_VTCM = "op-over-vtcm"
@@ -43,7 +44,7 @@ class FailureKind(Enum):
 
 
 class Provoked(NamedTuple):
-    """What the library did with the crafted input."""
+    """A provoked failure: its record, log and input."""
 
     record: ProvokedResult
     log_text: bytes  # the whole log without paths of this machine
@@ -206,15 +207,11 @@ _LINES = 60  # of a record
 _WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedLibrary:
+@dataclass(frozen=True)
+class LoggedLibrary(LibraryBench):
     """Compiles and loads crafted inputs for a SoC, and keeps the log of the last attempt."""
 
-    soc: Soc
-    worker: Worker
-    folder: Path
     time_limit_s: float
-    progress: Progress
 
     @property
     def name(self) -> str:
@@ -463,7 +460,8 @@ def provoke(
     """Make the library fail; the value says so too when it does not."""
     recipe = _RECIPES[kind]
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
-        return recipe(LoggedLibrary(soc, used, Path(folder), time_limit_s, progress or no_progress))
+        say = progress or no_progress
+        return recipe(LoggedLibrary(soc, used, Path(folder), time_limit_s, progress=say))
 
 
 _RECIPES: dict[FailureKind, Callable[[LoggedLibrary], Provoked]] = {

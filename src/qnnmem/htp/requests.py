@@ -1,4 +1,4 @@
-"""Requests to the QNN library and their replies: what a worker and its child program agree on.
+"""Requests to the QNN library and their replies: messages between a worker and its child.
 
 The same requests go to a worker on another machine. There a path is the SHA-256 of the content of
 a file that was sent, and in a reply it is the name of a file that comes back.
@@ -73,7 +73,7 @@ class CompileReply(WireMessage, frozen=True):
 
 
 class ListenReply(WireMessage, frozen=True):
-    """What ONNX Runtime composes, and the nodes that it keeps for itself."""
+    """The graphs that ONNX Runtime composes, and the nodes that it leaves on the CPU."""
 
     graphs: list[ComposedGraph]
     shared: list[ComposedTensor]
@@ -268,7 +268,7 @@ class RetrieveCall(Struct, frozen=True, tag="retrieve", tag_field="call"):
 
 
 class CallTensor(Struct, frozen=True):
-    """What a tensor is given: a handle, shared memory, or bytes of its own."""
+    """The memory of a tensor: a handle, shared memory, or bytes of its own."""
 
     mem_type: int
     says: int = 0  # the size that the library is told
@@ -320,7 +320,7 @@ OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """What became of a request."""
+    """The outcome of a request."""
 
     kind: OutcomeKind
     reply: Reply | None = None

@@ -62,14 +62,14 @@ SweepPoint = Mapping[str, SettingValue]  # one value for each name that is varie
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is varied: `precision`, `vtcm_mb`, `opt_level`, or a free dimension by its name."""
+    """A varied setting: `precision`, `vtcm_mb`, `opt_level`, or a free dimension by its name."""
 
     name: str
     values: Sequence[SettingValue]  # a range, for the search of the largest, is not written out
 
 
 class SweepOutcome(CompileNumbers, frozen=True):
-    """What became of one compile; its reason still names settings as data."""
+    """The outcome of one compile; its reason names settings as data."""
 
     state: SweepState
     reason: Words = ""
@@ -82,7 +82,7 @@ class SweepOutcome(CompileNumbers, frozen=True):
 
 
 class Question(Enum):
-    """What the largest value is asked for."""
+    """The condition that the largest value must meet."""
 
     FITS = "fits"
     COMPILES = "compiles"
@@ -231,7 +231,7 @@ _CONFIRMED = 4  # compiles that may follow predictions before the search halves 
 
 
 class SearchPlace(NamedTuple):
-    """Where the search ended."""
+    """The end of the search."""
 
     place: int  # of the last value that meets the question, -1 for none
     predicted: int | None  # place of the first prediction
@@ -319,7 +319,7 @@ class PointCompiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What results depend on besides the point."""
+    """The model, SoC, library and fixed settings: with the point, the key of a result."""
 
     digest: str  # of the model
     soc: int
@@ -491,7 +491,7 @@ class LibraryCompiler:
 
 
 def _error_words(exc: QnnMemError) -> Words:
-    """What an error says, its settings still as data."""
+    """Return the text of an error, with settings as data."""
     where = f"{exc.where}: " if exc.where else ""
     return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
 
@@ -518,7 +518,7 @@ def _compiled(made: MeasuredModel) -> SweepOutcome:
 
 
 def result_of(fit: Fit) -> SweepOutcome:
-    """What a sweep keeps of an answer for one SoC."""
+    """Return the outcome of a compile from its answer for one SoC."""
     ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
     needs = {pool: need.high.value for pool, need in ranges.items()}
     return SweepOutcome(

@@ -74,7 +74,7 @@ class GraphSection:
 
 @dataclass(frozen=True, slots=True)
 class HtpToolConfig:
-    """What the files say about making a binary."""
+    """The settings in both files that affect the binary."""
 
     soc_id: int | None = None
     arch: int | None = None

@@ -1,4 +1,4 @@
-"""The HTP library in a child process: requests, and what became of each.
+"""The HTP library in a child process: requests and their outcomes.
 
 The process is one of this machine, or a worker that a command starts wherever the library is.
 """
@@ -64,7 +64,7 @@ def _forget(_chunk: bytes) -> None:
 
 @dataclass(slots=True)
 class _Record:
-    """What was read for one request."""
+    """The log lines of one request."""
 
     end: bytes = b""
     stop_at: bytes | None = None
@@ -190,7 +190,7 @@ def _matching(text: bytes) -> list[bytes]:
     return [text[start : text.find(b"\n", start)] for start in sorted(starts)]
 
 
-# --- What became of a request: done, refused, crashed, out of time or of memory -------------------
+# --- Outcomes: done, refused, crashed, out of time or of memory -----------------------------------
 
 
 TAIL_LINES = 40
@@ -314,7 +314,7 @@ class LibraryProcess(ChildProcess):
         return self._process.poll() is None
 
     def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
-        """What the child sends at the end of a request; None if it did not live to send it."""
+        """Return the last frame of a request; None if the child died before sending it."""
         try:
             write_frame(self._process.stdin, served)  # type: ignore[arg-type]  # IO[bytes] of Popen
             while self._wait(watch):
@@ -478,7 +478,7 @@ def default_memory_limit() -> int:
 
 @contextmanager
 def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Where the whole log goes: a file or nowhere."""
+    """Yield a function that writes the whole log to a file, or drops it."""
     if path is None:
         yield lambda _chunk: None
         return
@@ -503,7 +503,7 @@ _MOST_TRIES = 3  # of one task: then the task is at fault
 
 
 class Closable(Protocol):
-    """What a slot holds."""
+    """A worker that can be closed."""
 
     def close(self) -> None:
         """Give back what it holds."""

@@ -19,32 +19,9 @@ class LintOptions(Options, frozen=True, kw_only=True):
     ] = False
 
 
-class ConfigOptions(Options, frozen=True, kw_only=True):
-    """What a pair of config files says, and where it goes."""
+class ExecuteSettings(Options, frozen=True):
+    """`lpai_graph.execute` of a config file: what a run is told."""
 
-    # There is one choice; scripts that name it stay readable when there are more.
-    backend: Annotated[str, Opt("--backend", "The backend to configure.", choices=("lpai",))] = (
-        "lpai"
-    )
-    mem_type: Annotated[
-        str,
-        Opt(
-            "--mem-type",
-            "Memory of inputs, outputs and the model binary; tcm needs adsp and v6 or later.",
-            choices=("ddr", "tcm"),
-        ),
-    ] = "ddr"
-    target_env: Annotated[
-        str,
-        Opt(
-            "--target-env",
-            "Where the model runs; adsp is direct mode.",
-            choices=("adsp", "arm", "x86"),
-        ),
-    ] = "adsp"
-    hw_ver: Annotated[
-        str, Opt("--hw-ver", "LPAI hardware version.", choices=shared.HW_VERSIONS)
-    ] = "v6"
     fps: Annotated[int, Opt("--fps", "Inferences wanted each second.", ge=0, le=_UINT32)] = 1
     ftrt_ratio: Annotated[
         int,
@@ -75,6 +52,34 @@ class ConfigOptions(Options, frozen=True, kw_only=True):
             le=_UINT32,
         ),
     ] = 0
+    mem_type: Annotated[
+        str,
+        Opt(
+            "--mem-type",
+            "Memory of inputs, outputs and the model binary; tcm needs adsp and v6 or later.",
+            choices=("ddr", "tcm"),
+        ),
+    ] = "ddr"
+
+
+class ConfigOptions(ExecuteSettings, frozen=True, kw_only=True):
+    """What a pair of config files says, and where it goes."""
+
+    # There is one choice; scripts that name it stay readable when there are more.
+    backend: Annotated[str, Opt("--backend", "The backend to configure.", choices=("lpai",))] = (
+        "lpai"
+    )
+    target_env: Annotated[
+        str,
+        Opt(
+            "--target-env",
+            "Where the model runs; adsp is direct mode.",
+            choices=("adsp", "arm", "x86"),
+        ),
+    ] = "adsp"
+    hw_ver: Annotated[
+        str, Opt("--hw-ver", "LPAI hardware version.", choices=shared.HW_VERSIONS)
+    ] = "v6"
     exclude_io: Annotated[
         bool, Opt("--exclude-io", "Prepare without inputs and outputs inside scratch.")
     ] = False

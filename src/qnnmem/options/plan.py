@@ -168,7 +168,6 @@ class BackendOptions(ModelOptions, frozen=True, kw_only=True):
     precision: Annotated[str | None, shared.PRECISION.but(default="fp16", backend="htp")] = None
     vtcm_mb: Annotated[int | None, shared.VTCM_MB.but(backend="htp", is_advanced=True)] = None
     opt_level: Annotated[int | None, shared.OPT_LEVEL.but(backend="htp", is_advanced=True)] = None
-    seed: Annotated[int, shared.SEED.but("Of the random calibration data.")] = 0
 
     @property
     def is_htp(self) -> bool:

@@ -34,6 +34,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
+    seed: Annotated[int, shared.SEED.but("Of the random calibration data.")] = 0
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from qnnmem.flags import flag_word
 from qnnmem.gate.checked import (
@@ -22,7 +23,8 @@ from qnnmem.gate.checked import (
     grown_words,
 )
 from qnnmem.gate.keys import LPAI, TOTAL
-from qnnmem.planner.planned_file import PlannedFile
+from qnnmem.planner import MemoryPlan
+from qnnmem.planner.planned_file import plan_map
 from qnnmem.report.diff import signed, size
 from qnnmem.report.findings import (
     CiFinding,
@@ -35,8 +37,7 @@ from qnnmem.report.findings import (
     sarif_log,
 )
 from qnnmem.report.markdown import block, escape
-from qnnmem.report.plan import map_lines
-from qnnmem.report.plan_picture import render_svg
+from qnnmem.report.plan_picture import draw, map_lines, svg_of
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import Column, markdown_table, text_table
 from qnnmem.results.check import PoolCheck
@@ -328,9 +329,9 @@ def render_markdown(run: BudgetRun, maps: Mapping[str, str] | None = None) -> st
     lines += markdown_table(_COLUMNS, rows)
     if len(run.models) > _MODELS:
         lines += ["", f"{len(run.models) - _MODELS:,} more models are not shown here."]
-    bad = [model for model in run.models if model.exit_code and model.plan is not None]
-    for model in bad[:_MAPS]:
-        lines += ["", *_map(model, (maps or {}).get(model.name, ""))]
+    bad = [(model, model.plan) for model in run.models if model.exit_code and model.plan]
+    for model, plan in bad[:_MAPS]:
+        lines += ["", *_map(model, plan, (maps or {}).get(model.name, ""))]
     return "\n".join(lines) + "\n"
 
 
@@ -349,22 +350,15 @@ def _markdown_rows(model: CheckedModel) -> Iterator[Sequence[str]]:
         yield "" if number else name, row.pool, *sizes, f"{words}{what}"
 
 
-def _map(model: CheckedModel, drawing: str) -> Iterator[str]:
+def _map(model: CheckedModel, plan: MemoryPlan, drawing: str) -> Iterator[str]:
     yield f"<details><summary>{escape(shorten(model.name, _LINE))}: what sets the peak</summary>"
     yield ""
     yield from (f"- {escape(one)}" for one in model.reasons)
     yield ""
-    yield from block(map_lines(_planned_file(model)))
+    yield from block(map_lines(plan_map(plan)))
     if drawing:
         yield from ("", f"As a drawing: `{escape(drawing)}` among the files of this run.")
     yield from ("", "</details>")
-
-
-def _planned_file(model: CheckedModel) -> PlannedFile:
-    """The plan of a model as renderers of plans take it."""
-    if model.plan is None:
-        raise ValueError(f"{model.name} was not planned")
-    return PlannedFile(model.plan, model.file, model.seconds)
 
 
 def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
@@ -375,7 +369,8 @@ def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
         if model.plan is not None:
             name = _file(model.name, taken)
             taken.add(name)
-            found[model.name] = name, render_svg(_planned_file(model).result)
+            drawn = draw(plan_map(model.plan), PurePath(model.file).name)
+            found[model.name] = name, svg_of(drawn)
     return found
 
 

@@ -8,42 +8,47 @@ from collections.abc import Iterable, Iterator, Sequence
 from qnnmem.htp.fit import TITLES
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.table import ANSWERS, table_lines
+from qnnmem.report.table import ANSWERS, Column, table_lines, text_table
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fit import FitCheck, FitResult, FitSuggestion, SocFit
 from qnnmem.text import counted, shorten
 
 _WIDE = 400
-HEADING = f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  limit origin"
+_LIMITS = (
+    Column("limit", "<", 16),
+    *(Column(title, width=16, gap=0) for title in ("needed", "limit")),
+    Column("to spare", width=17, gap=0),
+    Column("limit origin", "<"),
+)
 
 
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
     """A table of limits; what does not decide has nothing to spare either."""
-    yield HEADING
-    for check in checks:
-        yield from _check_lines(check, verbose, decides)
+    rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
+    return text_table(_LIMITS, rows)
 
 
-def _check_lines(check: FitCheck, verbose: bool, decides: bool) -> Iterator[str]:
+def _limit_rows(check: FitCheck, verbose: bool, decides: bool) -> Iterator[Sequence[str]]:
     title = TITLES[check.pool]
     if check.need is None or check.need.is_exact:
-        yield _line(title, check, None if check.need is None else check.need.high.value, decides)
+        need = None if check.need is None else check.need.high.value
+        yield _limit_row(title, check, need, decides)
         return
     bounds = {"at least": check.need.low, "at most": check.need.high}
     if not verbose and check.fits is not None:
         del bounds["at least" if check.fits else "at most"]  # the other one decides
     for words, bound in bounds.items():
         short = {"process domain": "PD"}.get(title, title)
-        yield _line(f"{short} {words}", check, bound.value, decides)
+        yield _limit_row(f"{short} {words}", check, bound.value, decides)
 
 
-def _line(title: str, check: FitCheck, need: int | None, decides: bool) -> str:
+def _limit_row(title: str, check: FitCheck, need: int | None, decides: bool) -> Sequence[str]:
     limit = None if check.limit is None else check.limit.value
     origin = "" if check.limit is None else check.limit.origin.value
     spare = known(None if need is None or limit is None else limit - need) if decides else "-"
-    return f"{title:<16}{known(need):>16}{known(limit):>16}{spare:>17}  {origin}".rstrip()
+    return title, known(need), known(limit), spare, origin
 
 
 def known(value: int | None) -> str:
@@ -61,6 +66,14 @@ def source_lines(checks: Iterable[FitCheck]) -> Iterator[str]:
                 yield f"{title:<16}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
+_SOCS = (
+    Column("SoC", "<", 12),
+    Column("answer", "<", 14, gap=0),
+    Column("tightest limit", "<", 19, gap=0),
+    Column("to spare", width=15, gap=0),
+    Column("of limit", width=10, gap=0),
+    Column("", "<"),
+)
 _NO_FP16 = "no FP16 there; --precision int8 quantizes the model, which was not tried"
 _NAMED = 4  # SoCs that share a reason
 _FILES = 3  # files that the verdict names
@@ -218,17 +231,18 @@ def answer_word(fit: SocFit) -> str:
 
 
 def _table(fits: Sequence[SocFit]) -> Iterator[str]:
-    yield f"{'SoC':<12}{'answer':<14}{'tightest limit':<19}{'to spare':>15}{'of limit':>10}"
-    for fit in fits:
-        tightest = None if fit.fits is None or fit.wrong_arch else fit.tightest
-        title = "-" if tightest is None else TITLES[tightest.pool]
-        spare, share = "-", "-"
-        if tightest is not None and tightest.spare is not None and tightest.limit is not None:
-            spare = f"{tightest.spare:,}"
-            share = f"{tightest.spare / max(1, tightest.limit.value):.1%}"
-        same = f"  (as {fit.same_as})" if fit.same_as else ""
-        cells = f"{answer_word(fit):<14}{title:<19}{spare:>15}{share:>10}"
-        yield f"{fit.soc:<12}{cells}{same}".rstrip()
+    return text_table(_SOCS, map(_soc_cells, fits))
+
+
+def _soc_cells(fit: SocFit) -> Sequence[str]:
+    tightest = None if fit.fits is None or fit.wrong_arch else fit.tightest
+    title = "-" if tightest is None else TITLES[tightest.pool]
+    spare, share = "-", "-"
+    if tightest is not None and tightest.spare is not None and tightest.limit is not None:
+        spare = f"{tightest.spare:,}"
+        share = f"{tightest.spare / max(1, tightest.limit.value):.1%}"
+    same = f"(as {fit.same_as})" if fit.same_as else ""
+    return fit.soc, answer_word(fit), title, spare, share, same
 
 
 def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:

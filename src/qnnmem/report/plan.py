@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from qnnmem.flags import flag, flag_word, with_flags
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
-from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.planner import Io, Pool
 from qnnmem.planner.model_plan import alike, pool_sizes
-from qnnmem.planner.planned_file import PlannedFile, PlanRow, Remedy, op_at_peak
+from qnnmem.planner.planned_file import PlannedFile, PlanRow, Remedy
 from qnnmem.planner.pools import TCM
 from qnnmem.planner.tcm import too_many
+from qnnmem.report.plan_picture import SHOWN_AT_PEAK, letter_map, peak_lines, percent
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, table_lines
 from qnnmem.report.tcm import fatal_lines
@@ -24,15 +24,10 @@ from qnnmem.results.proof import ProofScope
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
-# Beyond this a picture of letters says nothing.
-LARGEST_MAP = 20_000
-SHOWN_AT_PEAK = 8
 # Notes of the short answer; -v has all.
 SHOWN_NOTES = 3
 _TCM_NAMES = {BINARY: "constants"}  # of a plan, which has no binary yet
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
-FREE, OTHER = "·", "▒"
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LONGER = 60  # seconds to search at least, when told to search longer
 _LONGEST = 86_400
 _OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
@@ -216,18 +211,14 @@ def _parts(title: str, pool: str, parts: Sequence[tuple[str, int]], need: int) -
     total = sum(size for _name, size in parts)
     yield f"{title} ({len(parts)} in {pool}, {_bytes(total)}{_share(total, need)}):"
     for name, size in parts[:SHOWN_AT_PEAK]:
-        yield f"  {size:>13,} {_percent(size, need):>7}  {shorten(name)}"
+        yield f"  {size:>13,} {percent(size, need):>7}  {shorten(name)}"
     rest = [size for _name, size in parts[SHOWN_AT_PEAK:]]
     if rest:
-        yield f"  {sum(rest):>13,} {_percent(sum(rest), need):>7}  {len(rest):,} more"
+        yield f"  {sum(rest):>13,} {percent(sum(rest), need):>7}  {len(rest):,} more"
 
 
 def _share(part: int, whole: int) -> str:
-    return "" if part == whole else f", {_percent(part, whole)} of {whole:,}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.1f} %"
+    return "" if part == whole else f", {percent(part, whole)} of {whole:,}"
 
 
 def _reorder(planned: PlannedFile) -> Iterator[str]:
@@ -250,32 +241,7 @@ def _reorder(planned: PlannedFile) -> Iterator[str]:
 
 
 def _peak(planned: PlannedFile) -> Iterator[str]:
-    peak = planned.plan.peak
-    if peak is None:
-        return
-    op = op_at_peak(planned.plan)
-    where = f", {shorten(op)}" if op else ""
-    held = counted(len(peak.live), "buffer")
-    yield f"peak at step {peak.step}{where}: {_bytes(peak.size)} alive in {held}"
-    letters = _letters(planned)
-    for buffer in peak.live[:SHOWN_AT_PEAK]:
-        share = _percent(buffer.size, peak.size)
-        yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>7}  {shorten(buffer.name)}"
-    rest = peak.live[SHOWN_AT_PEAK:]
-    if rest:
-        total = sum(buffer.size for buffer in rest)
-        yield f"  {OTHER} {total:>13,} {_percent(total, peak.size):>7}  {len(rest)} more"
-
-
-def map_lines(planned: PlannedFile) -> Iterator[str]:
-    """What sets the peak, and the map with its letters."""
-    yield from (*_peak(planned), "", *_map(planned))
-
-
-def _letters(planned: PlannedFile) -> dict[str, str]:
-    live = planned.plan.peak.live if planned.plan.peak else ()
-    names = [buffer.name for buffer in live[:SHOWN_AT_PEAK]]
-    return dict(zip(names, LETTERS, strict=False))
+    return peak_lines(planned.result.map)
 
 
 def _tcm(planned: PlannedFile) -> Iterator[str]:
@@ -293,10 +259,7 @@ def _tcm(planned: PlannedFile) -> Iterator[str]:
 
 
 def _map(planned: PlannedFile) -> Iterator[str]:
-    plan = planned.plan
-    scratch = [b for b in plan.buffers if b.pool is Pool.SCRATCH]
-    if len(scratch) <= LARGEST_MAP:
-        yield from draw_map(scratch, plan.scratch_bytes, _letters(planned))
+    return letter_map(planned.result.map)
 
 
 def _notes(planned: PlannedFile) -> Iterator[str]:
@@ -325,68 +288,6 @@ def _in_this_order(planned: PlannedFile, pool: Pool) -> str:
 
 def _bytes(size: int) -> str:
     return counted(size, "byte")
-
-
-def draw_map(
-    buffers: Sequence[PlacedBuffer],
-    peak_bytes: int,
-    letters: dict[str, str],
-    width: int = 64,
-    height: int = 12,
-) -> list[str]:
-    """Lines of the map; a column shows the fullest step of its stretch of time."""
-    if not buffers or peak_bytes == 0:
-        return []
-    steps = _fullest_steps(buffers, width)
-    cells = [[FREE] * len(steps) for _ in range(height)]
-    for buffer in buffers:
-        mark = letters.get(buffer.name, OTHER)
-        first = bisect_left(steps, buffer.live.lower)
-        last = bisect_left(steps, buffer.live.upper)
-        bottom, top = _map_rows(buffer, peak_bytes, height)
-        for row in cells[bottom:top]:
-            row[first:last] = mark * (last - first)
-    labels = {height - 1: format_size(peak_bytes), 0: "0 B"}
-    pad = max(map(len, labels.values()))
-    lines = [
-        f"{labels.get(row, ''):>{pad}} │{''.join(cells[row])}" for row in reversed(range(height))
-    ]
-    begin = min(b.live.lower for b in buffers)
-    end = max(b.live.upper for b in buffers) - 1
-    axis = f"step {begin}"
-    lines.append(f"{'':>{pad}} └{'─' * len(steps)}")
-    lines.append(
-        f"{'':>{pad}}  {axis}{str(end).rjust(max(len(steps) - len(axis), 2 + len(str(end))))}"
-    )
-    return lines
-
-
-def _map_rows(buffer: PlacedBuffer, peak_bytes: int, height: int) -> tuple[int, int]:
-    """Rows whose middle lies inside the buffer."""
-
-    def row(address: int) -> int:
-        return -(-(2 * address * height - peak_bytes) // (2 * peak_bytes))
-
-    return max(row(buffer.offset), 0), row(buffer.offset + buffer.size)
-
-
-def _fullest_steps(buffers: Sequence[PlacedBuffer], width: int) -> list[int]:
-    """The fullest step of each of at most `width` equal stretches of time."""
-    change: dict[int, int] = {}
-    for buffer in buffers:
-        change[buffer.live.lower] = change.get(buffer.live.lower, 0) + buffer.size
-        change[buffer.live.upper] = change.get(buffer.live.upper, 0) - buffer.size
-    begin, end = min(change), max(change)
-    columns = min(width, end - begin)
-    edges = [begin + column * (end - begin) // columns for column in range(columns)]
-    fullest = [(-1, begin)] * columns
-    load = 0
-    for step in sorted({*change, *edges} - {end}):
-        load += change.get(step, 0)
-        column = bisect_right(edges, step) - 1
-        if load > fullest[column][0]:
-            fullest[column] = (load, step)
-    return [step for _, step in fullest]
 
 
 def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The memory map of a plan as a picture: boxes, lines and words, written as SVG or PNG.
+"""The memory map of a plan as a picture: SVG, PNG, or letters in a text.
 
 Time goes right, address goes up, one rectangle is one buffer. Persistent memory stands above
 scratch on the same scale. SVG follows a reader's light or dark; PNG, drawn by Pillow, is light.
@@ -6,7 +6,8 @@ scratch on the same scale. SVG follows a reader's light or dark; PNG, drawn by P
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -18,12 +19,17 @@ from qnnmem.errors import UsageError
 from qnnmem.installation import command_for
 from qnnmem.results.plan import PlanBuffer, PlanMap, PlanResult
 from qnnmem.text import counted, shorten
+from qnnmem.units import format_size
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 104, 24, 92
 _SCRATCH_HEIGHT, _GAP = 360, 44
 _TALLER = 3  # persistent memory than scratch, at most
 _LEGEND_COLUMNS = 2
 _LETTERS = "ABCDEFGH"
+SHOWN_AT_PEAK = len(_LETTERS)
+# Of the map in letters.
+_LARGEST_MAP = 20_000  # buffers: beyond this it says nothing
+FREE, OTHER = "·", "▒"
 _NAME_LENGTH = 52
 _STYLE = """
 .paper { fill: #ffffff } .ink { fill: #1f2328 } .faint { fill: #59636e }
@@ -394,3 +400,104 @@ def _font(size: int) -> Any:
 
 def _at(units: float) -> int:
     return round(units * _SCALE)
+
+
+# --- In letters ----------------------------------------------------------------------------------
+
+
+def map_lines(plan: PlanMap) -> Iterator[str]:
+    """What sets the peak, and the map with its letters."""
+    yield from (*peak_lines(plan), "", *letter_map(plan))
+
+
+def peak_lines(plan: PlanMap) -> Iterator[str]:
+    """The fullest step and what is alive then, the largest first."""
+    peak = plan.peak
+    if peak is None:
+        return
+    where = f", {shorten(peak.op)}" if peak.op else ""
+    held = counted(len(peak.live), "buffer")
+    alive = counted(peak.bytes, "byte")
+    yield f"peak at step {peak.step}{where}: {alive} alive in {held}"
+    letters = _letters(plan)
+    for buffer in peak.live[:SHOWN_AT_PEAK]:
+        share = percent(buffer.bytes, peak.bytes)
+        yield f"  {letters[buffer.name]} {buffer.bytes:>13,} {share:>7}  {shorten(buffer.name)}"
+    rest = peak.live[SHOWN_AT_PEAK:]
+    if rest:
+        total = sum(buffer.bytes for buffer in rest)
+        yield f"  {OTHER} {total:>13,} {percent(total, peak.bytes):>7}  {len(rest)} more"
+
+
+def percent(part: int, whole: int) -> str:
+    """A part of a whole."""
+    return f"{100 * part / max(whole, 1):.1f} %"
+
+
+def letter_map(plan: PlanMap) -> Iterator[str]:
+    """The map of scratch in letters; nothing where there are too many buffers for one."""
+    scratch = [one for one in plan.buffers if one.pool == "scratch"]
+    if len(scratch) <= _LARGEST_MAP:
+        yield from draw_map(scratch, plan.scratch_bytes, _letters(plan))
+
+
+def draw_map(
+    buffers: Sequence[PlanBuffer],
+    peak_bytes: int,
+    letters: dict[str, str],
+    width: int = 64,
+    height: int = 12,
+) -> list[str]:
+    """Lines of the map; a column shows the fullest step of its stretch of time."""
+    if not buffers or peak_bytes == 0:
+        return []
+    steps = _fullest_steps(buffers, width)
+    cells = [[FREE] * len(steps) for _ in range(height)]
+    for buffer in buffers:
+        mark = letters.get(buffer.name, OTHER)
+        first = bisect_left(steps, buffer.lower)
+        last = bisect_left(steps, buffer.upper)
+        bottom, top = _map_rows(buffer, peak_bytes, height)
+        for row in cells[bottom:top]:
+            row[first:last] = mark * (last - first)
+    labels = {height - 1: format_size(peak_bytes), 0: "0 B"}
+    pad = max(map(len, labels.values()))
+    lines = [
+        f"{labels.get(row, ''):>{pad}} │{''.join(cells[row])}" for row in reversed(range(height))
+    ]
+    begin = min(b.lower for b in buffers)
+    end = max(b.upper for b in buffers) - 1
+    axis = f"step {begin}"
+    lines.append(f"{'':>{pad}} └{'─' * len(steps)}")
+    lines.append(
+        f"{'':>{pad}}  {axis}{str(end).rjust(max(len(steps) - len(axis), 2 + len(str(end))))}"
+    )
+    return lines
+
+
+def _map_rows(buffer: PlanBuffer, peak_bytes: int, height: int) -> tuple[int, int]:
+    """Rows whose middle lies inside the buffer."""
+
+    def row(address: int) -> int:
+        return -(-(2 * address * height - peak_bytes) // (2 * peak_bytes))
+
+    return max(row(buffer.offset_bytes), 0), row(buffer.offset_bytes + buffer.size_bytes)
+
+
+def _fullest_steps(buffers: Sequence[PlanBuffer], width: int) -> list[int]:
+    """The fullest step of each of at most `width` equal stretches of time."""
+    change: dict[int, int] = {}
+    for buffer in buffers:
+        change[buffer.lower] = change.get(buffer.lower, 0) + buffer.size_bytes
+        change[buffer.upper] = change.get(buffer.upper, 0) - buffer.size_bytes
+    begin, end = min(change), max(change)
+    columns = min(width, end - begin)
+    edges = [begin + column * (end - begin) // columns for column in range(columns)]
+    fullest = [(-1, begin)] * columns
+    load = 0
+    for step in sorted({*change, *edges} - {end}):
+        load += change.get(step, 0)
+        column = bisect_right(edges, step) - 1
+        if load > fullest[column][0]:
+            fullest[column] = (load, step)
+    return [step for _, step in fullest]

@@ -10,11 +10,19 @@ from qnnmem.flags import with_flags
 from qnnmem.htp.worker import signal_name
 from qnnmem.provenance import Sourced
 from qnnmem.report.shell import file_word, next_line, output_words
+from qnnmem.report.table import Column, text_table
 from qnnmem.results.qmem import CopyTime, MisuseAnswer, QmemResult, QmemRow, QmemRun, RanRow
 from qnnmem.text import shorten
 
 _WIDE = 200
-
+_ROWS = (
+    *(Column(title, "<", 10, gap=0) for title in ("prepared", "executed")),
+    Column("at load", width=13, gap=0),
+    Column("1st inference", width=14, gap=0),
+    Column("copied each", width=13, gap=0),
+    Column("PD left", width=14, gap=0),
+    Column("", "<"),
+)
 
 # The options of this run that another verb takes, too, for a command to paste.
 Given = Callable[[str], Sequence[str]]
@@ -60,22 +68,15 @@ def _head(qmem: QmemResult) -> Iterator[str]:
 
 def _table(qmem: QmemResult) -> Iterator[str]:
     yield "bytes of internal IO memory, bytes copied, and what the process domain (PD) has left:"
-    yield (
-        f"{'prepared':<10}{'executed':<10}{'at load':>13}{'1st inference':>14}"
-        f"{'copied each':>13}{'PD left':>14}"
-    )
-    for row in qmem.rows:
-        yield _row(row, row is qmem.best)
+    yield from text_table(_ROWS, (_cells(row, row is qmem.best) for row in qmem.rows))
     yield "note: the IO layer is emulated; the library for x86 registers no memory"
 
 
-def _row(row: QmemRow, best: bool) -> str:
+def _cells(row: QmemRow, best: bool) -> Sequence[str]:
     left = "not known" if row.process_domain_left is None else f"{row.process_domain_left.value:,}"
-    at_first = row.reserved_at_first_inference.value
-    return (
-        f"{row.prepared.value:<10}{row.executed.value:<10}{row.reserved_at_load.value:>13,}"
-        f"{at_first:>14,}{row.copied:>13,}{left:>14}{'  best' if best else ''}"
-    )
+    reserved = row.reserved_at_load.value, row.reserved_at_first_inference.value
+    sizes = (f"{size:,}" for size in (*reserved, row.copied))
+    return row.prepared.value, row.executed.value, *sizes, left, "best" if best else ""
 
 
 def duration(nanoseconds: int) -> str:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from qnnmem.report.table import Column, text_table
 from qnnmem.results.socs import Soc
 from qnnmem.units import format_size
+
+_COLUMNS = (
+    Column("name", "<", 13),
+    Column("id", width=4, gap=0),
+    Column("arch", "<", 5),
+    Column("VTCM", width=10, gap=0),
+    Column("compile limit", width=15, gap=0),
+    Column("fp16", "<", 5),
+    Column("known as", "<", gap=0),
+)
 
 
 def render_text(chosen: Sequence[Soc]) -> str:
@@ -20,15 +31,16 @@ def _table(chosen: Sequence[Soc]) -> Iterator[str]:
     ids = len({soc.model_id for soc in chosen if soc.has_htp})
     names = f"{targets} names of SoCs" if ids < targets else f"{targets} SoCs"
     yield f"{names} with HTP{f', {ids} ids' if ids < targets else ''}{others}"
-    facts = f"{'id':>4}  {'arch':<5}{'VTCM':>10}{'compile limit':>15}  {'fp16':<5}"
-    yield f"{'name':<13}{facts}known as"
-    for soc in chosen:
-        limit = "-" if soc.compile_limit is None else format_size(soc.compile_limit.value)
-        facts = f"{soc.model_id:>4}  {_arch(soc):<5}{_vtcm(soc):>10}{limit:>15}  {_fp16(soc):<5}"
-        yield f"{soc.name:<13}{facts}{soc.marketing_name}".rstrip()
+    yield from text_table(_COLUMNS, map(_cells, chosen))
     sources = dict.fromkeys(s.vtcm_size.source for s in chosen if s.vtcm_size is not None)
     for source in sources:
         yield f"measured: {source}; `qnnmem socs NAME` has the rest"
+
+
+def _cells(soc: Soc) -> Sequence[str]:
+    limit = "-" if soc.compile_limit is None else format_size(soc.compile_limit.value)
+    facts = str(soc.model_id), _arch(soc), _vtcm(soc), limit, _fp16(soc)
+    return soc.name, *facts, soc.marketing_name
 
 
 def _one(soc: Soc) -> Iterator[str]:

@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from qnnmem.errors import Words
 from qnnmem.flags import with_flags
 from qnnmem.htp.sweep import Largest, SweepRow, show
+from qnnmem.report.table import Column, text_table
 from qnnmem.text import shorten
 
 _REASONS = 5
 _MEETS = {"fits": "fits", "compiles": "compiles for"}
 _LONGEST = 3000  # characters of a reason: it may end with a command to paste
+_COLUMNS = (
+    Column("answer", "<", 14, gap=0),
+    *(Column(title, width=16, gap=0) for title in ("compile need", "PD need")),
+    Column("spill/fill", width=14, gap=0),
+)
+_DETAILS = (
+    *(Column(title, width=14, gap=0) for title in ("DDR read", "DDR written")),
+    Column("seconds", width=9, gap=0),
+)
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
 
 
@@ -81,24 +91,19 @@ def _way(one: Largest) -> str:
 
 def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.point))
-    head = "".join(f"{shorten(name, 20):<{_width(name)}}" for name in names)
-    details = f"{'DDR read':>14}{'DDR written':>14}{'seconds':>9}" if verbose else ""
-    yield f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}{details}"
-    for row in rows:
-        result = row.result
-        cells = "".join(f"{row.point[name]!s:<{_width(name)}}" for name in names)
-        numbers = (
-            f"{_number(result.compile_need):>16}{_number(result.pd_need):>16}"
-            f"{_number(result.spill_fill):>14}"
-        )
-        seconds = "kept" if row.from_cache else f"{result.seconds:.1f}"
-        moved = f"{_number(result.ddr_read):>14}{_number(result.ddr_written):>14}"
-        details = f"{moved}{seconds:>9}" if verbose else ""
-        yield f"{cells}{_STATE[result.state]:<14}{numbers}{details}"
+    varied = (Column(shorten(name, 20), "<", max(10, min(len(name), 20) + 2), 0) for name in names)
+    columns = (*varied, *_COLUMNS, *(_DETAILS if verbose else ()))
+    cells = ((*(str(row.point[name]) for name in names), *_cells(row, verbose)) for row in rows)
+    return text_table(columns, cells)
 
 
-def _width(name: str) -> int:
-    return max(10, min(len(name), 20) + 2)
+def _cells(row: SweepRow, verbose: bool) -> Iterator[str]:
+    result = row.result
+    yield _STATE[result.state]
+    yield from map(_number, (result.compile_need, result.pd_need, result.spill_fill))
+    if verbose:
+        yield from map(_number, (result.ddr_read, result.ddr_written))
+        yield "kept" if row.from_cache else f"{result.seconds:.1f}"
 
 
 def _number(value: int | None) -> str:

@@ -362,10 +362,12 @@ def fixed_for_htp(
 ) -> HtpFixResult:
     """The result of a search, or of a recipe."""
     from qnnmem.fix.from_log import ordered
-    from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, operator_remedy, repeat_for_htp
+    from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
+    from qnnmem.fix.library.trials import LibraryTrials
     from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.htp.fit import check_pools
+    from qnnmem.htp.worker import Worker
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.verbs.compiler import need_compiler
 
@@ -375,20 +377,18 @@ def fixed_for_htp(
         raise UsageError("a pool has two budgets; give one")
     check_pools(limits)
     need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
-    target = FixTarget(
-        soc,
-        work.folder,
-        limits,
-        tuple(map(Path, options.beside)),
-        work.memory,
-        progress=work.call.listener.say,
-    )
-    if recipe is None:
-        remedies = ordered(REMEDIES, work.first)
-        return fix_for_htp(case, target, watch=work.watch, remedies=remedies)
-    said, path = recipe
-    known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
-    return repeat_for_htp(case, target, lambda own: apply_recipe(own, said.steps, path, known))
+    beside = tuple(map(Path, options.beside))
+    say = work.call.listener.say
+    with Worker(warm=True) as worker:
+        trials = LibraryTrials(soc, worker, work.folder, limits, work.memory, progress=say)
+        if recipe is None:
+            remedies = ordered(REMEDIES, work.first)
+            return fix_for_htp(case, trials, beside=beside, watch=work.watch, remedies=remedies)
+        said, path = recipe
+        known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
+        return repeat_for_htp(
+            case, trials, lambda own: apply_recipe(own, said.steps, path, known), beside
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _FEW = 3  # words that the name of a file may have
 
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
-    """The files that are meant, in order, and what was found in folders besides."""
+    """The files that arguments name, in order, and notes on files that were left out."""
 
     files: tuple[str, ...]
     left_out: tuple[str, ...] = ()  # sentences
@@ -44,7 +44,7 @@ class NamedFiles:
 def named_files(
     words: Sequence[str], is_wanted: Callable[[Path], bool], kind: str, *, each_once: bool = True
 ) -> NamedFiles:
-    """Files by name, by pattern and by folder; those of a folder if they are wanted."""
+    """Return files by name, by pattern and by folder; `is_wanted` filters those of folders."""
     found: list[str] = []
     left_out: list[str] = []
     for word in words:
@@ -79,7 +79,7 @@ def _matches(word: str) -> Sequence[str]:
 
 
 def _check_walk(pattern: str) -> None:
-    """Refuses a pattern that would walk through most of a machine."""
+    """Refuse a pattern that would walk through most of a machine."""
     from glob import has_magic
 
     from qnnmem.doctor.folder import files_in
@@ -93,7 +93,7 @@ def _check_walk(pattern: str) -> None:
 
 
 def _bounded(found: Iterable[_T], folder: str) -> Iterator[_T]:
-    """What a walk finds, as long as it is no walk through a whole machine."""
+    """Yield what a walk finds; LoadError when it finds too many files."""
     for number, item in enumerate(found):
         if number >= _MOST:
             what = f"holds more than {_MOST:,} files; name the folder or the files that are meant"
@@ -130,7 +130,7 @@ def _are_no(number: int, kind: str) -> str:
 
 @contextmanager
 def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
-    """The path of a file; for `-` a copy of standard input that is gone afterwards.
+    """Yield the path of a file; for `-` a temporary copy of standard input.
 
     What is wrong with the copy is said of standard input.
     """
@@ -149,7 +149,7 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 
 
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
-    """One of several files, for which there is a sentence in place of an answer."""
+    """Return the row of a file without an answer: the error in one sentence."""
     from qnnmem.flags import flag
     from qnnmem.results.files import RefusedFile
 
@@ -159,7 +159,7 @@ def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
 
 
 def input_lines() -> list[str]:
-    """The lines of standard input that are not empty."""
+    """Return the lines of standard input that are not empty."""
     with opened(STDIN, _TEXT) as path:
         text = path.read_bytes().decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -184,7 +184,7 @@ def _copy(stdin: IO[str] | None, path: Path, limit: int) -> None:
 
 
 def _about_input(exc: QnnMemError, path: Path) -> QnnMemError:
-    """The same error, speaking of standard input where it spoke of the copy."""
+    """Return the same error with standard input in place of the temporary copy."""
 
     def renamed(text: str) -> str:
         return text.replace(str(path), _STDIN_WORDS)

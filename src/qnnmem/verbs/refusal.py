@@ -45,11 +45,11 @@ def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fi
     reading = reading_of(fit.evidence) if fit.evidence else ""
     why = own_words(fit.why, flags, Asked(path, fit.soc, options))
     near = {one.setting: Asked(path, one.soc, one.options) for one in nearby(fit, options)}
-    tried = tuple(
+    found = tuple(
         replace(one, reason=own_words(one.reason, flags, near.get(one.setting)))
-        for one in fit.tried
+        for one in fit.nearby
     )
-    return replace(fit, why=why, reading=reading, tried=tried)
+    return replace(fit, why=why, reading=reading, nearby=found)
 
 
 def explained_row(

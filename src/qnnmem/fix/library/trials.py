@@ -37,15 +37,13 @@ from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
     HtpPrecision,
-    Progress,
+    LibraryBench,
     compile_model,
-    no_progress,
 )
 from qnnmem.htp.fit import POOLS, TITLES, Fit, fit_failure, fit_measured, why_not
 from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.measure import load_binaries, measure
 from qnnmem.htp.place import Resident, plan_residency
-from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.chain import Chain, ChainBinary, HtpChain
 from qnnmem.results.fit import FitCheck
@@ -142,15 +140,11 @@ class HtpSource:
 
 
 @dataclass(frozen=True)
-class LibraryTrials:
+class LibraryTrials(LibraryBench):
     """Trials with one worker of the library; binaries that fit stay in the folder."""
 
-    soc: Soc
-    worker: Worker
-    folder: Path
     budgets: Mapping[str, Sourced] = field(default_factory=dict)
     memory: ResultCache | None = None
-    progress: Progress = no_progress
     known: dict[str, LibraryTrial] = field(default_factory=dict)
 
     def trial(self, source: HtpSource, options: CompileOptions) -> LibraryTrial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -230,6 +230,16 @@ def given_or_own(given: Worker | None) -> Iterator[Worker]:
         yield own
 
 
+@dataclass(frozen=True)
+class LibraryBench:
+    """A worker that compiles for one SoC; models and binaries lie in the folder."""
+
+    soc: Soc
+    worker: Worker
+    folder: Path
+    progress: Progress = field(default=no_progress, kw_only=True)
+
+
 def quantize_request(
     options: CompileOptions, source: ModelSource, scratch: Path, target: Path
 ) -> QuantizeRequest:
@@ -258,7 +268,7 @@ class _Done:
 
     @property
     def reply(self) -> CompileReply:
-        """What the library says of it."""
+        """The library's reply."""
         return self.outcome.result(CompileReply)
 
 

@@ -1,4 +1,4 @@
-"""What a compile is given, and what becomes of it: a context binary or a failure."""
+"""Options and results of a compile: a context binary or a failure."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def no_progress(_text: str) -> None:
 
 
 class HtpPrecision(Enum):
-    """What floating-point values of the model become."""
+    """The data type of the model's floating-point values on HTP."""
 
     FP16 = "fp16"  # as HTP computes floats; a quantized model stays as it is
     INT8 = "int8"  # activations and weights of 8 bits

@@ -1,4 +1,4 @@
-"""What is known before a compile: what goes wrong or takes minutes, sizes without a compiler."""
+"""Checks before a compile: models that fail late or take minutes; sizes without a compiler."""
 
 from __future__ import annotations
 
@@ -420,7 +420,7 @@ def _known_sizes(path: Path, options: CompileOptions) -> Facts:
 
 
 def _check_readable(path: Path, options: CompileOptions) -> None:
-    """What a compile does before the library is asked."""
+    """Read the model the way a compile does before it calls the library."""
     with tempfile.TemporaryDirectory(".qnnmem") as folder:
         is_float = options.precision is HtpPrecision.FP16
         (model_source if is_float else fixed_source)(path, options, Path(folder))

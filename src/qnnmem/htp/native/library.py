@@ -178,7 +178,7 @@ def system_info(folder: Path, request: SystemInfoRequest) -> SystemInfoReply:
 
 @contextmanager
 def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
-    """What libQnnSystem says of a binary in memory; it belongs to a handle that is freed then."""
+    """Yield libQnnSystem's description of a binary in memory; it is freed afterwards."""
     library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)

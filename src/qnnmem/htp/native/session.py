@@ -230,7 +230,7 @@ _FINALIZE = (19, (c_void_p, c_void_p, c_void_p))
 
 
 def listen(folder: Path, request: ListenRequest) -> ListenReply:
-    """What ONNX Runtime composes of a model, and the nodes that it keeps for itself.
+    """Return the graphs that ONNX Runtime composes, and the nodes that it leaves on the CPU.
 
     With an `output`, the bytes of constants are written there.
     """
@@ -346,7 +346,7 @@ def _check_float(model: onnx.ModelProto) -> None:
 
 
 class _Samples:
-    """What ONNX Runtime calls a calibration data reader."""
+    """A calibration data reader of ONNX Runtime."""
 
     def __init__(self, model: Path, request: QuantizeRequest) -> None:
         self.count = 0

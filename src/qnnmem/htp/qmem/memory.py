@@ -139,7 +139,7 @@ def packed_offsets(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 class MemRegistry:
-    """What one context has registered; `room` is what its process domain has left, if known.
+    """The registered memory of one context; `room` is the free process domain, if known.
 
     `siblings` are the registries of all contexts of a backend, this one among them.
     """

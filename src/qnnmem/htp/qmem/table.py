@@ -202,7 +202,7 @@ _FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (
 
 
 def memhandle_flags() -> tuple[QmemFlag, ...]:
-    """What to write where, for each tool."""
+    """Return the option of each tool that selects memhandle."""
     return tuple(QmemFlag(tool, step, with_flags(text)) for tool, step, text in _FLAGS)
 
 
@@ -324,7 +324,7 @@ def _client_memory(
     registry: MemRegistry,
     made: ExitStack,
 ) -> dict[str, Any]:
-    """What an application would hold: plain buffers, or one shared buffer with all tensors."""
+    """Return the memory of an application: plain buffers, or one shared buffer for all tensors."""
     if executed is IoMode.RAW:
         raw = {tensor.name: bytearray(tensor.nbytes) for tensor in graph.tensors}
         for name, blob in inputs.items():
@@ -482,7 +482,7 @@ def _misuses(
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
-    """What stands against carrying out the rows of a binary, as far as that is seen before."""
+    """Return why the rows of a binary cannot be carried out, as far as known beforehand."""
     if path.suffix.lower() == ".onnx":
         return _OF_BINARY
     if why := obstacle(context.graphs):

@@ -137,7 +137,7 @@ class Connection(PipeEnd):
         return not self._frames.empty()
 
     def lost(self, what: str = "") -> WorkerLost:
-        """What became of the worker, in one sentence."""
+        """Return the error for a worker that is gone, with the reason."""
         if not (what or self._why):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GOODBYE_S)
@@ -473,7 +473,7 @@ def _refusal(connection: Connection, message: WorkerRefusal) -> WorkerError:
 
 
 class _Answer:
-    """What comes back for one request; none of it is trusted."""
+    """The answer to one request; nothing in it is trusted."""
 
     def __init__(
         self,

@@ -343,12 +343,12 @@ class RequestFolder:
 
     @property
     def out(self) -> Path:
-        """Where results go."""
+        """The folder of results."""
         return self.root / "out"
 
     @property
     def shared(self) -> Path:
-        """Where shared memory is, in files with its numbers."""
+        """The folder of shared memory, one file for each number."""
         return self.root / "shared"
 
     def make(self) -> None:

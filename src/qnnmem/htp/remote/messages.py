@@ -1,4 +1,4 @@
-"""What both ends of a pipe to a remote worker agree on: how it begins, its messages and limits.
+"""The protocol of the pipe to a remote worker: greeting, messages, limits, beats.
 
 Each end greets with a line of its own, so that whatever a login prints before can be told from it.
 Then comes a `Hello` with its versions, which is JSON in every version so that any two ends can read
@@ -153,7 +153,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """What became of a request; the worker's folders are given so that texts can name others."""
+    """The outcome of a request; texts in it name the worker's folders `out` and `root`."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # of results

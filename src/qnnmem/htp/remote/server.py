@@ -70,7 +70,7 @@ class _ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What a client may take at most."""
+    """Limits of one request of a client."""
 
     time_limit_s: float
     memory_limit: int  # bytes of address space of one request

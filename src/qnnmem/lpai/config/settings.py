@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from qnnmem.errors import Damaged, LoadError, Setting, UsageError
 from qnnmem.lpai.config.check import check_value, classify, is_htp_library, locate, several_cores
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, read_strictly
 from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key, tcm_works_on
+from qnnmem.options.config import ExecuteSettings
 from qnnmem.text import quote
 
 EXTENSION = "libQnnLpaiNetRunExtensions.so"
@@ -35,18 +37,6 @@ class PrepareSettings:
     enable_channel_align: bool = False
     enable_pad_split: bool = False
     enable_per_layer: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ExecuteSettings:
-    """`lpai_graph.execute`: what a run is told."""
-
-    fps: int = 1
-    ftrt_ratio: int = 10  # tenths
-    client_type: str = "real_time"  # or "non_real_time"
-    affinity: str = "soft"  # or "hard"
-    core_selection: int = 0  # a bit for each core; 0 is any core
-    mem_type: str = "ddr"  # "tcm", or whatever the file says
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +180,8 @@ def _graph(document: Document, entry: JsonNode) -> GraphSettings:
 
 
 def _settings(document: Document, section: str, form: type[_T]) -> _T:
-    """Fills a dataclass whose fields are named as the keys of a section."""
-    names = [each.name for each in fields(form)]  # type: ignore[arg-type] # always a dataclass
+    """Return settings whose fields have the names of the keys of a section."""
+    names = signature(form).parameters
     values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
     return form(**values)
 
