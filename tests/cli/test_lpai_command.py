@@ -11,7 +11,7 @@ from qnnmem.cli.screen import shown
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.contract.rules import rules
 from qnnmem.errors import UsageError
-from qnnmem.lpai.choices import choices
+from qnnmem.lpai.profiles import choices
 from qnnmem.report.lpai import with_options
 from qnnmem.results.schema import load_schema
 

@@ -7,7 +7,7 @@ import pytest
 
 from qnnmem.contract.rules import LPAI, PROGRAM, QMEM, finding, rules
 from qnnmem.contract.rules import every_rule as every_rule_of_all
-from qnnmem.lpai.choices import choices
+from qnnmem.lpai.profiles import choices
 from qnnmem.qnn.codes import UNKNOWN, code_name
 from qnnmem.results.lpai import Rule
 

@@ -10,7 +10,6 @@ import pytest
 
 from qnnmem import lpai
 from qnnmem.errors import QnnError
-from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Arena, Client, Tenant, address_of
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import GraphOption, MemType
@@ -170,14 +169,6 @@ def test_a_graph_that_is_gone_holds_nothing() -> None:
     other = Client("plain").give(SCRATCH, memory).finalize()
     other.run()
     assert other.rules == []
-
-
-def test_graphs_may_share_scratch_where_the_profile_says_so() -> None:
-    """Otherwise each of them is told."""
-    for platform, wanted in ((profile(shared_scratch=True), []), (None, ["X8"])):
-        client = Client("plain", profile=platform).ready()
-        client.on("outside").give(SCRATCH, client.scratch).finalize()
-        assert client.rules == wanted
 
 
 # --- Inputs and outputs ----------------------------------------------------------------------

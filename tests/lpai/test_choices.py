@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from qnnmem.contract.rules import rules
-from qnnmem.lpai.choices import choices
 from qnnmem.lpai.prepare_options import PrepareOptions
-from qnnmem.lpai.profiles import ALIGNMENTS, Profile
+from qnnmem.lpai.profiles import ALIGNMENTS, Profile, choices
 from qnnmem.lpai.runtime.heap import Heap, TcmPool
 from qnnmem.qnn.codes import codes
 from qnnmem.report.lpai import with_options

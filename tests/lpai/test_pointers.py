@@ -389,15 +389,6 @@ def test_io_is_asked_for_as_well() -> None:
     assert late.rules == ["R1", "R1"]
 
 
-def test_a_block_for_two_backends_is_asked_for_once() -> None:
-    """Memory that was right for the first is right for the second."""
-    first = Client("plain").ready()
-    second = Client("plain")
-    first.context.free()
-    second.give(SCRATCH, first.scratch).finalize()
-    assert second.rules == []
-
-
 @pytest.mark.parametrize("unit", [64, 128, 4096])
 def test_memory_of_exactly_the_size_asked_for_is_good(unit: int) -> None:
     """Though the binary was planned for another alignment than the platform has."""

@@ -30,7 +30,7 @@ def choices_command(output: Output) -> None:
 
     Exit codes: 0 listed, 2 bad usage.
     """
-    from qnnmem.lpai.choices import choices
+    from qnnmem.lpai.profiles import choices
     from qnnmem.report.lpai import choices_text, with_options
     from qnnmem.results.lpai import ChoicesResult
     from qnnmem.results.schema import encode

@@ -162,8 +162,8 @@ def _print(found: Sequence[Finding], what: str) -> None:
         print(f"qnnmem: {len(found):,} {what}", *lines, sep="\n  ", file=sys.stderr)
 
 
-def _text(one: Finding) -> str:
+def _text(leak: Finding) -> str:
     """Rule and sentence, and the line where the sentence does not name it."""
-    place = one.line.partition(": ")[0]
-    line = f" ({one.line})" if place and place not in one.sentence else ""
-    return f"[{one.rule}] {one.sentence}{line}"
+    place = leak.line.partition(": ")[0]
+    line = f" ({leak.line})" if place and place not in leak.sentence else ""
+    return f"[{leak.rule}] {leak.sentence}{line}"

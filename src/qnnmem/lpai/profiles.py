@@ -1,15 +1,25 @@
-"""What the simulated platform is like: mode, hardware version, alignment, and what it allows."""
+"""What the simulated platform is like: mode, hardware version, alignment, and what it allows.
+
+`choices` are what the runtime does where public material about LPAI says nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeVar
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qnnmem.errors import UsageError
 from qnnmem.qnn.enums import HwVersion, MemRegisterType, MemType, Target
 from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from qnnmem.results.lpai import Choice
 
 # Start and size alignment by name. The values a device reports are not public; see `choices.toml`.
 ALIGNMENTS = {"default": (64, 64), "conservative": (256, 64), "v4-era": (16, 16)}
@@ -195,3 +205,13 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "async_blocks": _flag,
     "shared_scratch": _flag,
 }
+
+
+@cache
+def choices() -> Mapping[str, Choice]:
+    """Every choice by its id, in the order of sections."""
+    # A profile needs no results, and msgspec takes longer to import than the rest of it.
+    from qnnmem.results.lpai import Choice
+
+    table = tomllib.loads(files(__package__).joinpath("choices.toml").read_text("utf-8"))
+    return MappingProxyType({key: Choice(id=key, **row) for key, row in table.items()})

@@ -527,5 +527,5 @@ def _identity(path: Path) -> Path:
         return path
 
 
-def _same(one: Path, other: Path) -> bool:
-    return _identity(one) == _identity(other)
+def _same(path: Path, other: Path) -> bool:
+    return _identity(path) == _identity(other)

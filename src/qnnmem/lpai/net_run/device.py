@@ -23,7 +23,6 @@ from msgspec import Struct
 
 from qnnmem.bounded_file import read_head
 from qnnmem.child import limit_memory, open_replies
-from qnnmem.contract.rules import finding
 from qnnmem.errors import LoadError, QnnError, QnnMemError, TcmFatal
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import MAGIC, map_file, unpack
@@ -294,8 +293,7 @@ class Device:
             with self._times.timed("QnnContext_free"):
                 context.free()
             if self._settings.sanitize:
-                for zone in self._extensions.broken_guards():
-                    self._backend.note(finding("X2", f"bytes {zone} were overwritten"))
+                self._extensions.note_overruns()
         for buffers in self._buffers.values():
             for io in buffers:
                 io.close()
@@ -428,7 +426,7 @@ class _Server:
 
     def answer(self, request: DeviceCall, payload: bytes) -> None:
         """Make a call and send what came of it."""
-        arguments = [one for one in (request.graph, request.number) if one is not None]
+        arguments = [value for value in (request.graph, request.number) if value is not None]
         inputs = [] if request.sizes is None else [list(cut(payload, request.sizes))]
         result = failure = None
         try:

@@ -428,12 +428,12 @@ def make_inputs(
     stems = file_stems(graph.name for graph in graphs)
     contents: dict[Path, Callable[[], bytes]] = {}
     lists: list[InputList | None] = []
-    for one in made:
-        if one is None:
+    for inputs in made:
+        if inputs is None:
             lists.append(None)
             continue
-        folder = tree.folder / stems[one.graph.name] if len(graphs) > 1 else tree.folder
-        listed, files = one.files(folder)
+        folder = tree.folder / stems[inputs.graph.name] if len(graphs) > 1 else tree.folder
+        listed, files = inputs.files(folder)
         contents |= files
         lists.append(listed)
     return MadeInputs(tuple(lists), _write(contents, tree.folder, force=force))

@@ -406,8 +406,8 @@ class Graph:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
         self._check_kept("QnnGraph_execute")  # another thread may have freed something meanwhile
         self._io.check_kept((*given_in.items(), *given_out.items()))
-        inputs_lent = {f"input {name[:80]!r}": one.owner for name, one in given_in.items()}
-        outputs_lent = {f"output {name[:80]!r}": one.owner for name, one in given_out.items()}
+        inputs_lent = {f"input {name[:80]!r}": buffer.owner for name, buffer in given_in.items()}
+        outputs_lent = {f"output {name[:80]!r}": buffer.owner for name, buffer in given_out.items()}
         return self._account(outcome, inputs_lent | outputs_lent)
 
     def _account(self, outcome: ExecutionOutcome, lent: Pools) -> int:

@@ -438,10 +438,12 @@ class Extensions:
             views[tensor.name] = buffer.array[:size]
         return views
 
-    def broken_guards(self) -> list[str]:
-        """Return the buffers with broken guard zones."""
-        buffers = (*self._ddr.live, *self._tcm.buffers)
-        return [f"{side} {b.name[:80]!r}" for b in buffers for side in b.guards_broken()]
+    def note_overruns(self) -> None:
+        """Report the buffers with broken guard zones."""
+        for buffer in (*self._ddr.live, *self._tcm.buffers):
+            for side in buffer.guards_broken():
+                sentence = f"bytes {side} {buffer.name[:80]!r} were overwritten"
+                self._backend.note(finding("X2", sentence))
 
     def free_tcm(self) -> None:
         """Free what this run has of the TCM pool, which the process shares."""

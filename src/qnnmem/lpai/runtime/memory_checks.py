@@ -137,9 +137,9 @@ def _whole(*values: object) -> bool:
 
 def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
     """Fail finalize if the plan puts a tensor on another that is still needed."""
-    found = [describe(one) for one in islice(collisions(compiled), MAX_FINDINGS)]
-    for one in found[1:]:
-        backend.note(one)
+    found = [describe(collision) for collision in islice(collisions(compiled), MAX_FINDINGS)]
+    for later in found[1:]:
+        backend.note(later)
     if found:
         backend.fail(6022, found[0])
 

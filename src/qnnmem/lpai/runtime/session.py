@@ -104,7 +104,7 @@ class Session:
         self._context = Context.create_from_binary(
             self.backend, self._binary, configs, sanitize=sanitize, trusted=trusted
         )
-        names = [one.name for one in self._context.compiled.graphs]
+        names = [compiled.name for compiled in self._context.compiled.graphs]
         if graph is None and len(names) > 1:
             shown = ", ".join(map(quote, names[:8]))
             raise UsageError(f"the binary has several graphs, choose one of {shown}")
@@ -228,8 +228,7 @@ class Session:
         with self._closing:
             if self._context is not None and not self._context.is_freed:
                 self._context.free()
-                for zone in self._extensions.broken_guards():
-                    self.backend.note(finding("X2", f"bytes {zone} were overwritten"))
+                self._extensions.note_overruns()
             if not self.backend.is_freed:
                 self.backend.free()
                 self._buffers.clear()

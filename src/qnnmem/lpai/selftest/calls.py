@@ -377,9 +377,9 @@ def _outside_the_fd(t: Trial) -> None:
 def _left(t: Trial, *wanted: str) -> None:
     """What is not freed now, each with the line that made it."""
     found = leaks()
-    rules = [one.rule for one in found]
+    rules = [leak.rule for leak in found]
     t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
-    t.check(all(" at " in one.sentence for one in found), "a line is missing")
+    t.check(all(" at " in leak.sentence for leak in found), "a line is missing")
 
 
 def _freed_in_order(t: Trial) -> None:

@@ -66,7 +66,7 @@ def binary(hw_version: str = "v6") -> bytes:
 
 def graph(name: str) -> CompiledGraph:
     """One graph by its name."""
-    return next(one for one in context().graphs if one.name == name)
+    return next(graph for graph in context().graphs if graph.name == name)
 
 
 def _op(kind: str, inputs: str, outputs: str) -> Op:
