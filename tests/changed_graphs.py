@@ -27,7 +27,7 @@ from qnnmem.fix.graph.fusion import LEVELS, keep_order
 from qnnmem.fix.graph.rematerialise import Recomputation, SteppedGraph, recomputed
 from qnnmem.fix.graph.rework_program import inline, optimise
 from qnnmem.fix.proof.program import difference, is_same
-from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.passes.shape import write_typed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
-from qnnmem.fix.run import FixResult
+from qnnmem.fix.remedy_search import FixResult
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.planner import PoolOptions
 

@@ -20,8 +20,8 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.fix.tiling.bands import Bander, TileRegion
-from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.remedy import rewrite
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
+from qnnmem.fix.tiling.tiling_remedy import rewrite
 from qnnmem.loader.onnx.graph import OnnxGraph, copied_without
 from qnnmem.loader.onnx.passes.resolve import ResolvedModel
 from qnnmem.loader.onnx.passes.shape import ShapedModel, write_typed

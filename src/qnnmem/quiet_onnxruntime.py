@@ -7,7 +7,9 @@ call can forbid it. Only the environment variable comes early enough.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -23,11 +25,14 @@ def import_onnxruntime(part: str = "") -> Any:
     return import_module(f"onnxruntime.{part}") if part else module
 
 
-def exact_session(model: bytes | str, **settings: Any) -> Any:
+def exact_session(
+    model: bytes | str, *, folder: Path | None = None, without: Sequence[str] = (), **settings: Any
+) -> Any:
     """Return a deterministic session on a serialised model or a path.
 
     It uses one thread and no optimisations, so that scheduling never changes the last bit, and
-    no memory arena, as the process is limited. `settings` are attributes of session options.
+    no memory arena, as the process is limited. `folder` holds external data of a serialised model,
+    `without` names optimisers to leave out, and `settings` are attributes of session options.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
@@ -38,4 +43,9 @@ def exact_session(model: bytes | str, **settings: Any) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for name, value in settings.items():
         setattr(options, name, value)
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    if folder is not None:
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, str(folder))
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=[*without]
+    )

@@ -14,7 +14,7 @@ from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
 from qnnmem.cli.progress import ProgressBar
-from qnnmem.fix.tiling.search import RegionSearch
+from qnnmem.fix.tiling.region_search import RegionSearch
 from qnnmem.options.fix import FixOptions
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import FixedModel, RemedyTrial

@@ -364,8 +364,9 @@ def fail_each_values(name: str = "t") -> dict[str, Any]:
 def dlc_values(name: str = "t") -> dict[str, Any]:
     """A DLC as `inspect` describes it."""
     kind = {"type": "QNN_TENSOR_TYPE_APP_WRITE", "data_type": "QNN_DATATYPE_FLOAT_32"}
-    tensor = {"name": name, **kind, "dimensions": [1, 4], "bytes": 16, "stored_bytes": 0}
-    ops = [{"name": name, "type": "Conv2d"}] * 3
+    tensor = {"id": 1, "name": name, **kind, "dimensions": [1, 4], "bytes": 16, "stored_bytes": 0}
+    held: dict[str, Any] = {"inputs": [1], "outputs": [], "scalars": {}, "arrays": {}}
+    ops = [{"name": name, "package": "qti.aisw", "type": "Conv2d", **held}] * 3
     graph = {"name": name, "tensors": [tensor], "ops": ops}
     return {"schema": "qnnmem.inspect-dlc/1", "file": name, "graphs": [graph] * 60}
 

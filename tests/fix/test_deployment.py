@@ -17,7 +17,7 @@ from qnnmem.fix.lpai import deployed
 from qnnmem.fix.parts.deployment import Arrangement, Deployment, PartNeed, chosen, deployments
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import plan_part
-from qnnmem.fix.parts.remedy import parts_at
+from qnnmem.fix.parts.parts_remedy import parts_at
 from qnnmem.planner import PoolOptions
 
 ROOT = Path(__file__).parents[2]

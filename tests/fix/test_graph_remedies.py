@@ -24,7 +24,7 @@ from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.proof.prove import prove
 from qnnmem.fix.recipe import apply_recipe, recipe_of
 from qnnmem.fix.remedy import FixCase, ModelRemedy, self_contained
-from qnnmem.fix.run import FixResult
+from qnnmem.fix.remedy_search import FixResult
 from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.planner import PoolOptions
 from qnnmem.results.schema import encode

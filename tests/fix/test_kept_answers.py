@@ -16,9 +16,9 @@ from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
-from qnnmem.fix.run import FixResult, cost_of
-from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.search import RegionSearch, RememberedCovers
+from qnnmem.fix.remedy_search import FixResult, cost_of
+from qnnmem.fix.tiling.region_search import RegionSearch, RememberedCovers
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.planner import PoolOptions
 

@@ -25,7 +25,7 @@ from qnnmem.fix.library.trials import (
 from qnnmem.fix.parts.chain import MANIFEST, SCHEMA, prove_partition, read_chain
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import NoPartition
-from qnnmem.fix.parts.remedy import parts_at
+from qnnmem.fix.parts.parts_remedy import parts_at
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.installed import INSTALL

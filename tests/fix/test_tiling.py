@@ -18,9 +18,9 @@ from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.tiling.bands import Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.remedy import TilingRemedy, rewrite
-from qnnmem.fix.tiling.search import RegionSearch
+from qnnmem.fix.tiling.region_search import RegionSearch
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
+from qnnmem.fix.tiling.tiling_remedy import TilingRemedy, rewrite
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.loader.onnx.passes.build import build

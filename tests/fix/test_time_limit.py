@@ -10,7 +10,7 @@ import pytest
 from fix_samples import wide_picture
 
 from qnnmem.deadline import ask_deadline
-from qnnmem.fix import run
+from qnnmem.fix import remedy_search
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.loader.onnx import read_shaped
@@ -37,7 +37,7 @@ class LongWalks:
 
 def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known by then is the result, with a note."""
-    monkeypatch.setattr(run, "_LAST_STEP_S", 0.2)
+    monkeypatch.setattr(remedy_search, "_LAST_STEP_S", 0.2)
     path = wide_picture(tmp_path / "m.onnx")
     model = read_shaped(path, dims={"batch": 1})
     case = FixCase(path, model, PoolOptions(), ends_at=time.monotonic())

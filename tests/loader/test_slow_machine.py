@@ -10,7 +10,7 @@ import pytest
 
 from qnnmem.errors import FreeDimensions
 from qnnmem.loader.onnx import read_shaped
-from qnnmem.loader.onnx.sizes import search
+from qnnmem.loader.onnx.sizes import size_search
 from qnnmem.loader.onnx.trial import TrialChild
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -28,7 +28,7 @@ def test_time_for_trying_begins_when_the_model_is_open(
         passed[0] += 3600
 
     monkeypatch.setattr(TrialChild, "open", slowly)
-    monkeypatch.setattr(f"{search.__name__}.time.monotonic", lambda: passed[0])
+    monkeypatch.setattr(f"{size_search.__name__}.time.monotonic", lambda: passed[0])
     onnx.save(onnx.parser.parse_model(MODEL), path)
     with pytest.raises(FreeDimensions) as caught:
         read_shaped(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from time import monotonic
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed
 from qnnmem.fix.proof import LEVELS, SAMPLES
-from qnnmem.fix.proof.prove import LevelGap, Proof, Prover
+from qnnmem.fix.proof.program import LevelGaps
+from qnnmem.fix.proof.prove import Proof, Prover
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -27,6 +28,7 @@ from qnnmem.fix.remedy import (
     has_floats,
     self_contained,
 )
+from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.version import __version__
 
 if TYPE_CHECKING:
@@ -74,11 +76,11 @@ class CaseBench:
         """Compare the results of a change with those of the original model."""
         parts = _models(change)
         question = {**self._question(parts), "lossy": change.is_lossy}
-        kept = _kept_proof(self.remembered(question))
+        kept = from_kept(Proof, self.remembered(question))
         if kept is not None:
             return kept
         proof = self._own_prover().compare(*parts, lossy=change.is_lossy)
-        self.remember(question, proof.as_json)
+        self.remember(question, to_kept(proof))
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
@@ -87,14 +89,14 @@ class CaseBench:
             return judged
         parts = _models(judged.change)
         question = {**self._question(parts), "levels": list(LEVELS)}
-        levels = _kept_levels(self.remembered(question))
-        if levels is None:
+        gaps = from_kept(LevelGaps, self.remembered(question))
+        if gaps is None or tuple(gap.level for gap in gaps.levels) != LEVELS:
             try:
-                levels = self._own_prover().levels(*parts)
+                gaps = LevelGaps(self._own_prover().levels(*parts))
             except ChildFailed:  # onnxruntime cannot optimise one of them
                 return judged
-            self.remember(question, {"levels": [astuple(one) for one in levels]})
-        return replace(judged, proof=replace(judged.proof, levels=levels))
+            self.remember(question, to_kept(gaps))
+        return replace(judged, proof=replace(judged.proof, levels=gaps.levels))
 
     def _own_prover(self) -> Prover:
         if self._prover is None:
@@ -143,26 +145,6 @@ class CaseBench:
     def _key(self, what: Mapping[str, Any]) -> str:
         facts = {"model": self._digest, "version": _version(), "what": dict(what)}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _kept_proof(values: Mapping[str, Any] | None) -> Proof | None:
-    """Return a kept proof; None if the file is not valid."""
-    if values is None or not isinstance(values.get("differing"), list):
-        return None
-    try:
-        return Proof.from_json(values)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-
-
-def _kept_levels(values: Mapping[str, Any] | None) -> tuple[LevelGap, ...] | None:
-    """Return kept levels; None if the file is not valid."""
-    try:
-        rows = (values or {})["levels"]
-        found = tuple(LevelGap(str(a), bool(b), float(c), float(d)) for a, b, c, d in rows)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return found if tuple(one.level for one in found) == LEVELS else None
 
 
 def _models(change: Change) -> tuple[onnx.ModelProto, ...]:

@@ -15,7 +15,7 @@ from qnnmem.fix.parts.chain import MANIFEST, describe_chain
 from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.remedy import JudgedChange, self_contained
-from qnnmem.fix.run import FixResult
+from qnnmem.fix.remedy_search import FixResult
 from qnnmem.loader.onnx import mark_backend
 from qnnmem.planner.planned_file import plan_map
 from qnnmem.results.files import RefusedFile

@@ -9,7 +9,7 @@ from typing import Any
 
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
-from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, HtpBench, htp_bench
+from qnnmem.fix.library.compile_judge import MODEL, TOGETHER, CompileJudge, HtpBench, htp_bench
 from qnnmem.fix.library.resident_contexts import PlacementRemedy, read_resident_contexts
 from qnnmem.fix.library.trials import (
     HtpParts,
@@ -19,9 +19,9 @@ from qnnmem.fix.library.trials import (
     loaded_parts,
 )
 from qnnmem.fix.lossy.remedies import judged_steps, with_lossy
-from qnnmem.fix.parts.remedy import HtpPartsRemedy
+from qnnmem.fix.parts.parts_remedy import HtpPartsRemedy
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy, Step
-from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
+from qnnmem.fix.remedy_search import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.place import place
 from qnnmem.targets.socs import MIB, Soc

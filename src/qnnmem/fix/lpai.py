@@ -22,13 +22,13 @@ from qnnmem.fix.parts.deployment import (
     state_names,
 )
 from qnnmem.fix.parts.partition import Partition, plan_part
-from qnnmem.fix.parts.remedy import PlannedPartsRemedy
+from qnnmem.fix.parts.parts_remedy import PlannedPartsRemedy
 from qnnmem.fix.recipe import add_proven
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy, Need, has_floats
-from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies, with_levels
-from qnnmem.fix.tiling.graph import TiledGraph
-from qnnmem.fix.tiling.remedy import TilingRemedy
-from qnnmem.fix.tiling.search import RegionSearch
+from qnnmem.fix.remedy_search import FixResult, Watcher, best_of, try_remedies, with_levels
+from qnnmem.fix.tiling.region_search import RegionSearch
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
+from qnnmem.fix.tiling.tiling_remedy import TilingRemedy
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.planner.model_plan import constant_bytes, plan_model
 from qnnmem.planner.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits

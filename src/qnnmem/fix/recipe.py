@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ import msgspec
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy, Step
-from qnnmem.fix.run import FixResult, best_of, cost_of
+from qnnmem.fix.remedy_search import FixResult, best_of, cost_of
+from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.results.fix import FixRecipe
 from qnnmem.text import quote
 
@@ -98,6 +98,13 @@ class _Proven:
     steps: tuple[Step, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _ProvenChanges:
+    """Proven changes as earlier runs kept them."""
+
+    changes: tuple[_Proven, ...]
+
+
 def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
@@ -158,26 +165,16 @@ def _question(bench: FixBench) -> dict[str, Any]:
 def _values(found: Sequence[_Proven]) -> dict[str, Any]:
     """Return the changes that no other beats in both bytes and cost, for JSON."""
     best: list[_Proven] = []
-    for one in sorted(found, key=lambda one: (one.scratch, one.cost)):
-        if not best or one.cost < best[-1].cost:
-            best.append(one)
-    rows = (
-        [one.scratch, list(one.cost), one.what, [dict(step) for step in one.steps]] for one in best
-    )
-    return {"changes": list(islice(rows, _MOST))}
+    for proven in sorted(found, key=lambda one: (one.scratch, one.cost)):
+        if not best or proven.cost < best[-1].cost:
+            best.append(proven)
+    return to_kept(_ProvenChanges(tuple(best[:_MOST])))
 
 
-def _read(values: Mapping[str, Any] | None) -> list[_Proven]:
+def _read(values: Mapping[str, Any] | None) -> tuple[_Proven, ...]:
     """Return kept changes; an invalid file counts as missing."""
-    try:
-        return [_row(*row) for row in (values or {"changes": []})["changes"]]
-    except (KeyError, TypeError, ValueError):
-        return []
-
-
-def _row(scratch: object, cost: Any, what: object, steps: Any) -> _Proven:
-    if type(scratch) is not int or not isinstance(what, str) or not isinstance(steps, list):
-        raise ValueError(scratch)
-    if not all(isinstance(step, dict) and isinstance(step.get("remedy"), str) for step in steps):
-        raise ValueError(steps)
-    return _Proven(scratch, tuple(float(number) for number in cost), what, tuple(steps))
+    kept = from_kept(_ProvenChanges, values)
+    if kept is None:
+        return ()
+    steps = (step for proven in kept.changes for step in proven.steps)
+    return kept.changes if all(isinstance(step.get("remedy"), str) for step in steps) else ()

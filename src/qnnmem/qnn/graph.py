@@ -141,6 +141,8 @@ def whole_graphs(
 Fail = Callable[[int, str, str], NoReturn]  # a code, a sentence, the call
 
 _CREATE, _ADD = "QnnTensor_createGraphTensor", "QnnGraph_addNode"
+_CREATE_GRAPH, _FINALIZE, _BINARY = "QnnGraph_create", "QnnGraph_finalize", "QnnContext_getBinary"
+_NOT_FINALIZED, _INVALID_NAME, _NO_NODE = 5003, 6003, 6022
 _EXISTS, _BAD_TENSOR = 7003, 7004
 _INVALID_TENSOR, _BAD_OP, _FINALIZED = 6004, 6005, 6024
 _LARGEST = 0xFFFFFFFF
@@ -236,6 +238,12 @@ class GraphDraft:
         self.calls.append(made)
         return made
 
+    def check_complete(self) -> None:
+        """Refuse to finalize a graph twice, or one without nodes."""
+        self._check_open(_FINALIZE)
+        if not self._nodes:
+            self._fail(_NO_NODE, f"graph {quote(self.name)} has no node", _FINALIZE)
+
     def _check_operator(self, package: str, type: str) -> None:
         """Refuse an operator; a library says so itself."""
 
@@ -292,6 +300,22 @@ class GraphDraft:
         while f"{type}_{number}" in self._nodes:
             number += 1
         return f"{type}_{number}"
+
+
+def check_graph_name(name: object, drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
+    """Refuse a new graph of a context unless it has a name of its own."""
+    known = isinstance(name, str) and name in drafts
+    if not isinstance(name, str) or not name or known:
+        why = f"there is a graph {quote(name)}" if known else "a graph has a name"
+        fail(_INVALID_NAME, why, _CREATE_GRAPH)
+
+
+def check_finalized(drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
+    """Refuse the binary of a context that has no graph, or one that is not finalized."""
+    waits = [name for name, draft in drafts.items() if not draft.is_finalized]
+    if waits or not drafts:
+        why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"
+        fail(_NOT_FINALIZED, why, _BINARY)
 
 
 def _enums(values: Sequence[Any], kinds: Sequence[Any]) -> list[Any]:

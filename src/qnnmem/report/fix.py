@@ -11,12 +11,12 @@ from pathlib import Path
 from qnnmem.errors import join_words
 from qnnmem.fix.fixed_model import FixRow
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.library.judge import MODEL, NOUNS
+from qnnmem.fix.library.compile_judge import MODEL, NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
 from qnnmem.fix.parts.deployment import Arrangement
 from qnnmem.fix.parts.op_sequence import Stretch
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
-from qnnmem.fix.run import FixResult
+from qnnmem.fix.remedy_search import FixResult
 from qnnmem.flags import with_flags
 from qnnmem.report.markdown import block, code, code_table, escape
 from qnnmem.report.shell import file_word, next_line, output_words, shell_line

@@ -13,7 +13,7 @@ from qnnmem.report.page.markup import Html, lines, size, table, tag, text
 from qnnmem.text import counted
 
 if TYPE_CHECKING:
-    from qnnmem.fix.run import FixResult
+    from qnnmem.fix.remedy_search import FixResult
     from qnnmem.planner import MemoryPlan
     from qnnmem.results.footprint import Bill
     from qnnmem.results.incident import Incident

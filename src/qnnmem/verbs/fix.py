@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qnnmem.calibration import Sample
     from qnnmem.fix.htp import HtpFixResult
     from qnnmem.fix.remedy import FixCase, JudgedChange
-    from qnnmem.fix.run import FixResult, Watcher
+    from qnnmem.fix.remedy_search import FixResult, Watcher
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix import Command
@@ -178,7 +178,7 @@ def _repeated(
     from qnnmem.fix.lpai import REMEDIES, REQUIRED, PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
-    from qnnmem.fix.run import FixResult
+    from qnnmem.fix.remedy_search import FixResult
 
     change = apply_recipe(case, recipe.steps, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:

@@ -33,7 +33,7 @@ from qnnmem.fix.remedy import (
     read_again,
     self_contained,
 )
-from qnnmem.fix.tiling.remedy import count
+from qnnmem.fix.tiling.tiling_remedy import count
 from qnnmem.loader.onnx.graph import reads
 from qnnmem.text import counted, quote
 from qnnmem.wire import Done, WireMessage

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import UsageError
 from qnnmem.fix.graph.fusion import ROUNDING, allowed_to_round, flagged, inlined
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, attribute, is_op
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.tensor import OnnxType
@@ -309,7 +309,7 @@ def count_kinds(model: ShapedModel) -> dict[str, int]:
 
 
 def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
-    """Return the operators that the standard defines by others."""
+    """Return the operators that ONNX defines as functions of others."""
     found = set()
     for node in model.scope.graph.node:
         ours = node.op_type in kinds and node.domain in ONNX_DOMAINS
@@ -319,7 +319,7 @@ def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
 
 
 def has_definition(model: ShapedModel, kind: str) -> bool:
-    """True if the model's version of the standard defines an operator by others."""
+    """True if the model's operator set defines an operator as a function of others."""
     import onnx
 
     head = model.resolved.head
@@ -341,5 +341,6 @@ def about_operators(model: ShapedModel) -> str:
     more = len(found) - _NAMED
     rest = f" and {counted(more, 'other')}" if more > 0 else ""
     known = sorted(replaceable(model, found))
-    cure = f"; the standard says {', '.join(known[:_NAMED])} by others" if known else ""
+    listed = ", ".join(known[:_NAMED])
+    cure = f"; ONNX defines {listed} as functions of other ops" if known else ""
     return f"public material about LPAI does not name {named}{rest}{cure}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.passes.build import build
 from qnnmem.planner.model_plan import plan_model
 

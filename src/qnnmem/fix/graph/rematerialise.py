@@ -22,9 +22,9 @@ from qnnmem.fix.graph.plan_settings import flag
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.bands import Bander
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.needed_rows import NodeFacts, multiply_adds, rows_of
-from qnnmem.fix.tiling.remedy import count
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
+from qnnmem.fix.tiling.tiling_remedy import count
 from qnnmem.ir import Model, Op
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
 from qnnmem.child import serve
-from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
@@ -44,23 +44,20 @@ def optimise(without: list[str], blob: bytes) -> bytes:
 
 
 def _optimised(without: list[str], blob: bytes) -> bytes:
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
     with TemporaryDirectory() as folder:
         target = Path(folder, "optimised.onnx")
-        options.optimized_model_filepath = str(target)
-        onnxruntime.InferenceSession(
-            blob, options, providers=["CPUExecutionProvider"], disabled_optimizers=without
+        exact_session(
+            blob,
+            without=without,
+            graph_optimization_level=level,
+            optimized_model_filepath=str(target),
         )
         return target.read_bytes()
 
 
 def inline(kinds: list[str], blob: bytes) -> bytes:
-    """Return the model with what the standard says in the place of some of its operators."""
+    """Return the model with operators of some kinds replaced by their ONNX definition."""
     import onnx
     import onnx.shape_inference
     from onnx.inliner import inline_selected_functions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell, LoadError, NotCompiled
-from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge, htp_bench
+from qnnmem.fix.library.compile_judge import MODEL, TOGETHER, CompileJudge, htp_bench
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Rounds, Step
 from qnnmem.htp.bill import last_estimate
 from qnnmem.htp.measure import load_binaries, stored_bill

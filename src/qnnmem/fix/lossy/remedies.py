@@ -38,7 +38,7 @@ from qnnmem.fix.remedy import (
     ModelRemedy,
     Step,
 )
-from qnnmem.fix.run import best_of
+from qnnmem.fix.remedy_search import best_of
 from qnnmem.planner.pools import PoolOptions
 
 LOSSY_REMEDIES: tuple[ModelRemedy, ...] = (BatchRemedy(), PrecisionRemedy(), ResolutionRemedy())
@@ -50,8 +50,8 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLimitedRemedy:
-    """Wrapper that gives a remedy half of the remaining time."""
+class _WrappedRemedy:
+    """A remedy under its own name, whose steps repeat as its own."""
 
     first: ModelRemedy
 
@@ -60,26 +60,25 @@ class TimeLimitedRemedy:
         """Name of the wrapped remedy."""
         return self.first.name
 
-    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the changes found in half of the time."""
-        return self.first.changes(TimeLimitedBench(bench, bench.case.seconds_left / 2), base)
-
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """Repeat a step as the wrapped remedy does."""
         return self.first.again(case, base, step)
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedRemedy:
+class TimeLimitedRemedy(_WrappedRemedy):
+    """Wrapper that gives a remedy half of the remaining time."""
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Yield the changes found in half of the time."""
+        return self.first.changes(TimeLimitedBench(bench, bench.case.seconds_left / 2), base)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRemedy(_WrappedRemedy):
     """A lossy remedy, with lossless remedies tried after each of its changes."""
 
-    first: ModelRemedy
     then: tuple[ModelRemedy, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of the lossy remedy."""
-        return self.first.name
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """Yield each lossy change, then lossless changes on top; making it takes no search time."""
@@ -106,10 +105,6 @@ class FollowedRemedy:
                 yield one
                 if one.is_enough:
                     return
-
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat a step as the lossy remedy does."""
-        return self.first.again(case, base, step)
 
 
 def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRemedy, ...]:

@@ -23,7 +23,7 @@ from qnnmem.fix.lossy.precision import repeated_precision
 from qnnmem.fix.parts.chain import TIME_LIMIT_S, ChainChild, packed
 from qnnmem.fix.parts.chain_program import PartStep, RunChain
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, read_again, with_data
-from qnnmem.fix.tiling.remedy import count
+from qnnmem.fix.tiling.tiling_remedy import count
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.text import quote

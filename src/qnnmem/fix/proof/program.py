@@ -21,7 +21,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -194,26 +194,6 @@ class Proof:
     def decibels(self) -> float | None:
         """Signal-to-noise ratio of the worst output in dB; None if undefined."""
         return min((one.decibels for one in self.each if one.decibels is not None), default=None)
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Proof:
-        """Return the proof that `as_json` wrote."""
-        return cls(
-            int(found["samples"]),
-            int(found["outputs"]),
-            tuple(map(str, found["differing"])),
-            float(found["largest"]),
-            float(found["relative"]),
-            tuple(OutputGap(*one) for one in found["each"]),
-            tuple(map(str, found["unmeasured"])),
-            str(found["digest"]),
-        )
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        """The proof as JSON values."""
-        each = [[one.name, one.largest, one.relative, one.decibels] for one in self.each]
-        return {**asdict(self), "each": each, "levels": []}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.needed_rows import (
     BandStep,
     NodeFacts,
@@ -26,6 +25,7 @@ from qnnmem.fix.tiling.needed_rows import (
     share,
     sums_alike,
 )
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.graph import bodies
 
 # Rows that the exits of a region may be cut into.

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qnnmem.fix.tiling.bands import WHOLE, BandedRegion, Cut, NodeRun, Part, schedule
-from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.needed_rows import Rows, rows_of
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.ir import Effect
 from qnnmem.ir.lifetime import Lifetime, lifetimes, stored_bytes
 from qnnmem.loader.onnx.graph import is_quant, reads

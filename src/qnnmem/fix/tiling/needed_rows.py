@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from qnnmem.fix.tiling.graph import TiledGraph
+    from qnnmem.fix.tiling.tiled_graph import TiledGraph
 
 
 class Rows(NamedTuple):

@@ -342,7 +342,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
         return
     from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model
-    from qnnmem.loader.onnx.sizes.search import shape_model
+    from qnnmem.loader.onnx.sizes.size_search import shape_model
     from qnnmem.loader.onnx.trial import TrialChild
 
     # Few files state the length of a sequence inside; shape inference finds it.

@@ -59,7 +59,13 @@ from qnnmem.htp.requests import ComposeRequest, HtpSettings, RequestOutcome
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.graph import CallFile, ComposedOp, GraphDraft, recorded_calls
+from qnnmem.qnn.graph import (
+    CallFile,
+    GraphDraft,
+    check_finalized,
+    check_graph_name,
+    recorded_calls,
+)
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
@@ -337,7 +343,7 @@ class HtpClientGraph:
 
 
 _FINALIZE, _CREATE_GRAPH, _BINARY = "QnnGraph_finalize", "QnnGraph_create", "QnnContext_getBinary"
-_NOT_FINALIZED, _GRAPH_NOT_FINALIZED, _INVALID_NAME, _FAILED = 5003, 6023, 6003, 6022
+_GRAPH_NOT_FINALIZED = 6023
 _SOURCE = "QNN headers; graphs are composed in libQnnHtp for x86"
 
 
@@ -377,20 +383,14 @@ class HtpComposedContext(HtpClientContext):
     def create_graph(self, name: str) -> HtpComposedGraph:
         """`QnnGraph_create`."""
         self._check_alive(_CREATE_GRAPH)
-        if not isinstance(name, str) or not name or name in self._drafts:
-            known = isinstance(name, str) and name in self._drafts
-            why = f"there is a graph {quote(name)}" if known else "a graph has a name"
-            self.refuse(_INVALID_NAME, why, _CREATE_GRAPH)
+        check_graph_name(name, self._drafts, self.refuse)
         self._drafts[name] = HtpComposedGraph(self, name)
         return self._drafts[name]
 
     def get_binary(self) -> bytes:
         """`QnnContext_getBinary`: the context binary of all graphs, which are finalized."""
         self._check_alive(_BINARY)
-        waits = [name for name, draft in self._drafts.items() if not draft.is_finalized]
-        if waits or not self._drafts:
-            why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"
-            self.refuse(_NOT_FINALIZED, why, _BINARY)
+        check_finalized(self._drafts, self.refuse)
         return self.path.read_bytes()
 
     def free(self) -> None:
@@ -442,9 +442,7 @@ class HtpComposedGraph(GraphDraft):
 
     def finalize(self) -> None:
         """`QnnGraph_finalize`: the real library compiles the graph."""
-        self._check_open(_FINALIZE)
-        if not any(isinstance(one, ComposedOp) for one in self.calls):
-            self.context.refuse(_FAILED, f"graph {quote(self.name)} has no node", _FINALIZE)
+        self.check_complete()
         self._ready = self.context.finalize(self)
         self.is_finalized = True
 

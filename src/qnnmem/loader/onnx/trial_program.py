@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from qnnmem.child import serve
-from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote, sentence
 from qnnmem.wire import Done, Frame, WireMessage
 
@@ -27,6 +27,7 @@ RUNS = ("random", "other", "zeros")
 
 _KEPT: dict[str, Any] = {}  # the session between requests
 _LONGEST_FAILURE = 4000  # characters
+_THREADS = 2  # where only shapes matter, and the last bits of results may differ
 
 TYPE_NAMES = {
     "tensor(float)": "float32",
@@ -158,7 +159,12 @@ def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
     # Basic folding removes whatever a shape does not really depend on, but rarely breaks a graph.
     for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
         try:
-            session = _session(payload, request.folder, level)
+            session = exact_session(
+                payload,
+                folder=request.folder,
+                graph_optimization_level=level,
+                intra_op_num_threads=_THREADS,
+            )
             runs = _runs(session, request)
         except MemoryError:
             raise
@@ -174,8 +180,7 @@ def fold(request: Fold, payload: bytes) -> Frame[Done]:
     """Return the values of constants without optimisation; inputs are zero."""
     import numpy
 
-    level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = _session(payload, request.folder, level, threads=1)
+    session = exact_session(payload, folder=request.folder)
     feeds = {item.name: numpy.zeros(item.shape, item.dtype) for item in request.inputs}
     return Done(), _packed(session.run(request.fetch, feeds), request.most)
 
@@ -187,17 +192,22 @@ def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
     level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "optimised.onnx")
-        _session(payload, request.folder, level, save=str(target))
+        exact_session(
+            payload,
+            folder=request.folder,
+            graph_optimization_level=level,
+            optimized_model_filepath=str(target),
+        )
         return Done(), target.read_bytes()
 
 
 def open_session(request: Open, payload: bytes) -> Done:
     """Keep a model open for `attempt`."""
-    onnxruntime = import_onnxruntime()
-    level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # Shapes are asked as soon as a tensor is there, so that none lives longer for it.
-    order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    _KEPT["session"] = _session(payload, request.folder, level, order=order)
+    order = import_onnxruntime().ExecutionOrder.PRIORITY_BASED
+    _KEPT["session"] = exact_session(
+        payload, folder=request.folder, execution_order=order, intra_op_num_threads=_THREADS
+    )
     return Done()
 
 
@@ -246,17 +256,12 @@ def order(request: Order, payload: bytes) -> NodeOrder:
 
     from onnx import helper
 
-    onnxruntime = import_onnxruntime()
     with tempfile.TemporaryDirectory() as folder:
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 4
-        settings.intra_op_num_threads = settings.inter_op_num_threads = 1
-        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        settings.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-        settings.enable_profiling = True
-        settings.profile_file_prefix = str(Path(folder, "order"))
-        session = onnxruntime.InferenceSession(
-            payload, settings, providers=["CPUExecutionProvider"]
+        session = exact_session(
+            payload,
+            execution_order=import_onnxruntime().ExecutionOrder.PRIORITY_BASED,
+            enable_profiling=True,
+            profile_file_prefix=str(Path(folder, "order")),
         )
         inputs = [
             TrialInput(name, helper.tensor_dtype_to_np_dtype(element).name, shape)
@@ -290,34 +295,6 @@ def _runs(session: Any, request: Run) -> list[list[Any]]:
     if not runs and failure is not None:
         raise failure
     return runs
-
-
-def _session(
-    payload: bytes,
-    folder: Path | None,
-    level: Any,
-    threads: int = 2,
-    order: Any = None,
-    save: str = "",
-) -> Any:
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Arenas keep freed memory; the process has a limit to live within.
-    options.enable_cpu_mem_arena = False
-    options.enable_mem_pattern = False
-    options.graph_optimization_level = level
-    if order is not None:
-        options.execution_order = order
-    if save:
-        options.optimized_model_filepath = save
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path",
-        "" if folder is None else str(folder),
-    )
-    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
 
 def _feed(kind: str, item: TrialInput) -> numpy.ndarray[Any, Any]:

@@ -11,9 +11,9 @@ from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
 from qnnmem.loader.model_checks import check_model
 from qnnmem.loader.tflite.file import TfliteFile, shape_pattern
-from qnnmem.loader.tflite.graph import read_graph
 from qnnmem.loader.tflite.schema import RawGraph, RawTensor, decode
 from qnnmem.loader.tflite.shapes import written
+from qnnmem.loader.tflite.subgraph import read_graph
 from qnnmem.text import quote
 
 IDENTIFIER = b"TFL3"  # at byte 4

@@ -21,7 +21,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.preparation import prepare_composed
 from qnnmem.lpai.prepare_options import PrepareOptions, as_prepare_options
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.qnn.graph import PACKAGE, ComposedOp, GraphDraft
+from qnnmem.qnn.graph import PACKAGE, GraphDraft, check_finalized, check_graph_name
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CREATE, _ADD, _FINALIZE = "QnnGraph_create", "QnnGraph_addNode", "QnnGraph_finalize"
 _BINARY, _FREE = "QnnContext_getBinary", "QnnContext_free"
-_INVALID_HANDLE, _NOT_FINALIZED, _INVALID_NAME = 5002, 5003, 6003
+_INVALID_HANDLE = 5002
 _BAD_OP, _FAILED = 6005, 6022
 _SOURCE = "QNN headers"
 
@@ -56,20 +56,14 @@ class ComposedContext:
     def create_graph(self, name: str) -> ComposedLpaiGraph:
         """`QnnGraph_create`."""
         self.check_alive(_CREATE)
-        if not isinstance(name, str) or not name or name in self._drafts:
-            known = isinstance(name, str) and name in self._drafts
-            why = f"there is a graph {quote(name)}" if known else "a graph has a name"
-            self.refuse(_INVALID_NAME, why, _CREATE)
+        check_graph_name(name, self._drafts, self.refuse)
         self._drafts[name] = ComposedLpaiGraph(self, name)
         return self._drafts[name]
 
     def get_binary(self) -> bytes:
         """`QnnContext_getBinary`: the context binary of all graphs, which are finalized."""
         self.check_alive(_BINARY)
-        waits = [name for name, draft in self._drafts.items() if not draft.is_finalized]
-        if waits or not self._drafts:
-            why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"
-            self.refuse(_NOT_FINALIZED, why, _BINARY)
+        check_finalized(self._drafts, self.refuse)
         return b"".join(pack(self.prepare(tuple(self._drafts.values())).context))
 
     def prepare(self, drafts: Sequence[ComposedLpaiGraph]) -> Prepared:
@@ -111,9 +105,7 @@ class ComposedLpaiGraph(GraphDraft):
     def finalize(self) -> None:
         """`QnnGraph_finalize`: the graph is planned, and its program tried once."""
         self.context.check_alive(_FINALIZE)
-        self._check_open(_FINALIZE)
-        if not any(isinstance(call, ComposedOp) for call in self.calls):
-            self.context.refuse(_FAILED, f"graph {quote(self.name)} has no node", _FINALIZE)
+        self.check_complete()
         try:
             self.prepared = self.context.prepare((self,))
         except QnnMemError as exc:  # what it says of files is about this graph

@@ -26,7 +26,7 @@ from qnnmem.loader.onnx.inputs import Fixed, dims_of, settings_of
 from qnnmem.loader.onnx.passes.resolve import OpenModel
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.sizes.free_dimensions import OpenInputs, OpenSize, Switch, find_open_inputs
-from qnnmem.loader.onnx.sizes.search import (
+from qnnmem.loader.onnx.sizes.size_search import (
     Attempts,
     OpenChoice,
     RunFailure,

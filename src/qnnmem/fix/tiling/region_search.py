@@ -20,8 +20,9 @@ from typing import Any
 from qnnmem.fix.remedy import Change, FixBench
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
-from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.needed_rows import rows_of
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
+from qnnmem.htp.kept import from_kept
 from qnnmem.planner.pools import PoolOptions
 
 BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -49,7 +50,11 @@ class TileCover:
         return sum(one.extra_macs for one in self.regions), nodes
 
 
-Regions = tuple[TileRegion, ...]
+@dataclass(frozen=True, slots=True)
+class KeptCover:
+    """Regions that an earlier search found; None if there are none."""
+
+    regions: tuple[tuple[int, int, int, int], ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +65,9 @@ class RememberedCovers:
     base: Change
     options: PoolOptions
 
-    def find(self, limit: int, banned: Collection[TileRegion]) -> tuple[Regions | None] | None:
-        """Return the kept regions, (None,) if there are none, or None if never searched.
-
-        A kept file is untrusted: one that holds something else counts as missing.
-        """
-        kept = self.bench.remembered(self._question(limit, banned))
-        if kept is None or set(kept) != {"regions"}:
-            return None
-        rows = kept["regions"]
-        if rows is None:
-            return (None,)
-        if not isinstance(rows, list) or not all(map(_is_region, rows)):
-            return None
-        return (tuple(TileRegion(*row) for row in rows),)
+    def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
+        """Return a kept cover; None if there was no search, or its file is invalid."""
+        return from_kept(KeptCover, self.bench.remembered(self._question(limit, banned)))
 
     def keep(
         self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
@@ -89,10 +83,6 @@ class RememberedCovers:
             "options": {name: str(value) for name, value in asdict(self.options).items()},
             "banned": sorted(map(astuple, banned)),
         }
-
-
-def _is_region(value: object) -> bool:
-    return isinstance(value, list) and [type(number) for number in value] == [int] * 4
 
 
 class RegionSearch:
@@ -151,9 +141,9 @@ class RegionSearch:
         """Return regions that bring the model within a limit; None if none are found."""
         known = None if self._kept is None else self._kept.find(limit, self.banned)
         if known is not None:
-            (regions_before,) = known
-            again = None if regions_before is None else self._again(regions_before)
-            if regions_before is None or (again is not None and again.peak <= limit):
+            rows = known.regions
+            again = None if rows is None else self._again([TileRegion(*row) for row in rows])
+            if rows is None or (again is not None and again.peak <= limit):
                 return again
         regions = self._from(0, limit, set(), _MOST_REGIONS)
         if self._kept is not None and not self.cut_by_clock:

@@ -24,9 +24,9 @@ from qnnmem.fix.tiling.bands import (
     TileRegion,
     schedule,
 )
-from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.needed_rows import Rows
-from qnnmem.fix.tiling.search import RegionSearch, RememberedCovers, TileCover
+from qnnmem.fix.tiling.region_search import RegionSearch, RememberedCovers, TileCover
+from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.graph import all_names
 from qnnmem.loader.onnx.tensor import OnnxType
 from qnnmem.planner.pools import PoolOptions

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from qnnmem.errors import CannotTell, UsageError, Words, join_words
-from qnnmem.fix.library.judge import NOUNS, TOGETHER, HtpBench, htp_bench
+from qnnmem.fix.library.compile_judge import NOUNS, TOGETHER, HtpBench, htp_bench
 from qnnmem.fix.library.resident_contexts import read_rounds
 from qnnmem.fix.library.trials import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.parts.deployment import Arrangement, Deployment

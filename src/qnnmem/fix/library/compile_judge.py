@@ -219,8 +219,8 @@ def _said_here(why: Words, allowed: frozenset[str]) -> Words:
     if at is None:
         return why
     if "operators" in allowed:
-        return (*parts[:at], "the standard does not define it by others")
-    rest = " says by others those operators that the standard defines so"
+        return (*parts[:at], "ONNX does not define it as a function of other ops")
+    rest = " expands operators that ONNX defines as functions of others"
     return (*parts[:at], Setting("allow", "operators"), rest)
 
 
