@@ -212,15 +212,23 @@ def test_words_alone_are_never_sure(tmp_path: Path) -> None:
     assert one.confidence in ("medium", "high")
 
 
-def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
-    """They are supposed, not known."""
+def test_the_model_names_a_cause_and_similar_entries_are_shown(tmp_path: Path) -> None:
+    """No entry knows the line; what is supposed of it is never sure."""
     (one,) = diagnosed(
         tmp_path / "a.log",
         "E QnnDsp : spill fill arena gone wrong, sadly failed to group contexts\n",
     )
-    assert (one.verdict, one.is_memory) == ("undecided", "unknown")
+    assert (one.verdict, one.cause, one.is_memory) == ("cause", "mem_spill_fill", True)
+    assert one.confidence != "high"
+    assert one.candidates[0].cause == one.cause
     assert one.similar
-    assert sum(candidate.score for candidate in one.candidates) < 0.5
+
+
+def test_the_model_adds_no_verdict_to_a_bare_code(tmp_path: Path) -> None:
+    """Its candidates are shown, the answer stays open."""
+    (one,) = diagnosed(tmp_path / "a.log", "execute returned error 1002\n")
+    assert (one.verdict, one.is_memory) == ("undecided", "unknown")
+    assert one.candidates
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
-from qnnmem.doctor.kb.entry import CAUSES, COUNTED, is_memory
+from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
-from qnnmem.doctor.logs.memory_words import says_otherwise
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
@@ -33,7 +33,8 @@ _OF_FILES = "version_mismatch"  # a cause about which sizes say nothing
 _GUESSED = 0.45
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
-_MAX_UNKNOWN = 8  # lines whose words are asked for a side
+_FEW_WORDS = 4  # that say too little
+_GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
 _REMEMBERED = 1024
 
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
@@ -76,7 +77,7 @@ class IncidentBuilder:
         if judgement.healthy:
             return None
         if _is_open(self._knowledge, judged, seen):
-            judged = _by_words(self._knowledge, judged, seen)
+            judged = _by_model(self._knowledge, judged, seen)
         verdict = judged.conclusion.verdict
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         return _incident(self._knowledge, self._names, session, seen, judged, parts)
@@ -111,23 +112,61 @@ def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> boo
     return judgement.deciding < 0 or seen[judgement.deciding][0] in knowledge.read
 
 
-def _by_words(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _Judged:
-    """The same with the side that the words of the unknown lines speak for, if they do."""
-    from qnnmem.doctor.kb.sides import first_side
+def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _Judged:
+    """The same with what the cause model makes of lines that no entry knows, where it is sure."""
+    from qnnmem.doctor.cause_model import guess, threshold, words_of
 
-    texts = [_text(one.text) for number, one in seen if number in knowledge.read][:_MAX_UNKNOWN]
-    side = first_side(texts)
-    if side is None or (side.is_memory and any(says_otherwise(text.lower()) for text in texts)):
-        return judged
-    cause = "mem_unknown" if side.is_memory else "unknown"
-    said = {
-        "verdict": "memory",
-        "cause": cause,
-        "cause_meaning": CAUSES[cause],
-        "is_memory": side.is_memory,
-    }
+    text = "\n".join(dict.fromkeys(_text(one.text) for _, one in seen))
+    made = guess(text)
+    if made.outcomes["failing"] < threshold("failing") or len(words_of(text)) < _FEW_WORDS:
+        return judged  # it may be a good run, or of another program: nothing is added
+    # A bare code decides nothing, however often one cause was behind it.
+    coded = any(number in knowledge.codes for number, _ in seen)
+    entry = _entry_named(knowledge, made.cause)
+    if entry is not None and made.odds >= threshold("cause_medium" if coded else "cause_low"):
+        said: dict[str, Any] = {
+            "verdict": "cause",
+            "cause": entry.cause,
+            "cause_meaning": entry.meaning or CAUSES[entry.cause],
+            "is_memory": entry.is_memory,
+            "confidence": "medium" if made.odds >= threshold("cause_medium") else "low",
+            "entry": entry.id,
+            "title": entry.title,
+            "remedies": entry.remedies,
+            "collect_next": entry.collect,
+        }
+    elif not coded and max(made.memory, 1 - made.memory) >= threshold("side"):
+        memory = made.memory >= threshold("side")
+        cause = "mem_unknown" if memory else "unknown"
+        said = {
+            "verdict": "memory",
+            "cause": cause,
+            "cause_meaning": CAUSES[cause],
+            "is_memory": memory,
+        }
+    else:
+        said = {}
+    said["candidates"] = _with_guesses(judged.conclusion.candidates, made.causes)
     conclusion = msgspec.structs.replace(judged.conclusion, **said)
     return judged._replace(conclusion=conclusion, fields={**judged.fields, **said})
+
+
+def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
+    """Candidates of entries and of the model, the likeliest first."""
+    scores = {one.cause: one.score for one in known}
+    for cause, odds in islice(causes.items(), _GUESSES):
+        scores[cause] = max(scores.get(cause, 0.0), round(odds, 3))
+    order = sorted(scores, key=lambda cause: (-scores[cause], cause))
+    return tuple(Candidate(cause, scores[cause]) for cause in order if scores[cause] >= _LEAST)
+
+
+def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
+    """The entry that explains a cause whose line no template knows."""
+    number = knowledge.reads.get(f"names {cause}")
+    if number is None:
+        return None
+    entries = (knowledge.entries[one] for one in knowledge.by_sign[knowledge.signs[number]])
+    return next((entry for entry in entries if entry.cause == cause), None)
 
 
 def _doubt(

@@ -73,6 +73,10 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
+        # Lines that are read, with a code in them.
+        self.codes = frozenset(
+            number for name, number in packed.reads.items() if name.endswith("code")
+        )
         # Errors of which the base has no line; a cause in words may stand in a line that is known.
         self.strange = frozenset(
             number
