@@ -12,8 +12,7 @@ from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
 from qnnmem.loader import as_dims, as_shapes
 from qnnmem.loader.onnx.inputs import Fixed, InputValue, settings_of
-from qnnmem.planner import Io
-from qnnmem.planner.pools import as_io, as_states
+from qnnmem.planner.pools import LayoutChoices
 from qnnmem.text import quote
 from qnnmem.units import Size, as_align
 
@@ -23,18 +22,14 @@ _WORDS = {"int8": 8, "int16": 16}
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareOptions:
+class PrepareOptions(LayoutChoices):
     """How models become a binary; the defaults are those of the LPAI documentation."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, InputValue] = field(default_factory=dict)
-    states: tuple[tuple[str, str], ...] = ()
     rnn_state: bool = False
-    io: Io = Io.INSIDE
     align: Size = 64
-    inplace: bool = False
-    reorder: bool = False
     quantize: Literal[8, 16] | None = None  # or the words of the command line, int8 and int16
     weight_bits: Literal[8, 16] = 8
     calibration: Path | str | None = None
@@ -47,11 +42,10 @@ class PrepareOptions:
     time_limit_s: float | None = None
 
     def __post_init__(self) -> None:
+        LayoutChoices.__post_init__(self)  # `super()` misses classes with slots
         object.__setattr__(self, "dims", as_dims(self.dims))
         object.__setattr__(self, "shapes", as_shapes(self.shapes))
         expect_mapping(self.values, "values are a mapping from inputs to what they are")
-        object.__setattr__(self, "states", as_states(self.states))
-        object.__setattr__(self, "io", as_io(self.io))
         as_align(self.align)
         if isinstance(self.quantize, str):  # as the command line has it
             object.__setattr__(self, "quantize", _WORDS.get(self.quantize, self.quantize))
@@ -59,7 +53,7 @@ class PrepareOptions:
             known = type(bits) is int and bits in _BITS
             if not known and not (bits is None and name == "quantize"):
                 raise UsageError((Setting(name), f" is 8 or 16, not {quote(bits)}"))
-        for name in ("rnn_state", "inplace", "reorder", "allow_float", "trust"):
+        for name in ("rnn_state", "allow_float", "trust"):
             expect(getattr(self, name), bool, f"{name} is True or False")
         expect(self.calibration, (Path, str, NoneType), "calibration is the path of data")
         expect(self.seed, int, "a seed is a whole number")

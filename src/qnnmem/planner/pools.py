@@ -131,20 +131,31 @@ class Io(Enum):
     OUTSIDE = "outside"  # in buffers the application brings (`exclude_io`)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class PoolOptions:
-    """How a model is laid out in pools; the defaults are those of the LPAI documentation.
+@dataclass(frozen=True, slots=True)
+class LayoutChoices:
+    """What planning and preparation both choose; the defaults are those of LPAI's documentation.
 
-    `io` may be written as a word, `align` as a number or as text such as `4K`, `states` as pairs or
-    as a mapping from inputs to outputs.
+    `io` may be written as a word, `states` as pairs or as a mapping from inputs to outputs.
     """
 
-    io: Io
-    align: Align | None  # of start and size; None: 64, for a buffer CSV as the file says
-    bits: Literal[8, 16, 32] | None  # width of floating-point elements; None: as in the model
-    states: tuple[StatePair, ...]
-    inplace: bool
-    reorder: bool
+    io: Io = Io.INSIDE
+    states: tuple[StatePair, ...] = ()
+    inplace: bool = False
+    reorder: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "io", as_io(self.io))
+        object.__setattr__(self, "states", as_states(self.states))
+        for name in ("inplace", "reorder"):
+            expect(getattr(self, name), bool, f"{name} is True or False")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PoolOptions(LayoutChoices):
+    """How a model is laid out in pools; `align` may be a number or text such as `4K`."""
+
+    align: Align | None = None  # of start and size; None: 64, for a buffer CSV as the file says
+    bits: Literal[8, 16, 32] | None = None  # of floating-point elements; None: as in the model
 
     def __init__(
         self,
@@ -157,14 +168,9 @@ class PoolOptions:
     ) -> None:
         if bits is not None and (type(bits) is not int or bits not in _BITS):
             raise UsageError((Setting("bits"), f" is 8, 16 or 32, not {quote(bits)}"))
-        for name, flag in (("inplace", inplace), ("reorder", reorder)):
-            expect(flag, bool, f"{name} is True or False")
-        object.__setattr__(self, "io", as_io(io))
+        LayoutChoices.__init__(self, as_io(io), as_states(states), inplace, reorder)
         object.__setattr__(self, "align", None if align is None else as_align(align))
         object.__setattr__(self, "bits", bits)
-        object.__setattr__(self, "states", as_states(states))
-        object.__setattr__(self, "inplace", inplace)
-        object.__setattr__(self, "reorder", reorder)
 
 
 def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
