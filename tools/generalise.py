@@ -361,9 +361,9 @@ def page(
         "well it carries over; the reported logs are the rows to look at.\n"
         "- Sources are few and some classes small: one log more or less is several percent.\n"
         "- The noise is our generator's. Real noise holds surprises that no generator has.\n"
-        "- The cause model was trained on all of these logs, so what it adds here is kinder than on a "
-        "new one; `python tools/train_doctor.py --evaluate` leaves whole repositories out of its "
-        "training.\n"
+        "- The cause model was trained on all of these logs, so what it adds here is kinder than "
+        "on a new one; `python tools/train_doctor.py --evaluate` leaves whole repositories out of "
+        "its training.\n"
         "- Labels are those of the people who reported the failures, and may be wrong themselves.\n"
     )
 
