@@ -298,7 +298,7 @@ def test_no_scratch_folder_is_one_sentence(
 def test_a_scratch_folder_that_stays_hides_nothing() -> None:
     """The result of the work counts, and the folder has our name."""
     with temporary_folder() as name:
-        assert Path(name).name.startswith("qnnmem-")
+        assert Path(name).name.startswith("qnnmem~")
         Path(name).rmdir()
         Path(name).write_text("in the way")
     Path(name).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from qnnmem.atomic_file import shown
 from qnnmem.errors import OutputError
 
-_PREFIX = "qnnmem-temporary-"
+_PREFIX = "qnnmem~"  # short: the names of sockets in it have 107 bytes at most
 _HIDDEN_PREFIX = ".qnnmem-"
 _DRAWN = "[a-z0-9_]{8}"  # what tempfile adds to a prefix
 _NAME = re.compile(f"(?:{re.escape(_PREFIX)}|{re.escape(_HIDDEN_PREFIX)}){_DRAWN}")

@@ -77,7 +77,7 @@ def test_abandoned_scratch_folders_are_removed(
 ) -> None:
     """Those that nobody holds, after a while; not those in use, and no folder of the user's."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    dead, held, new = (f"qnnmem-temporary-{end}" for end in ("dead0000", "held0000", "new00000"))
+    dead, held, new = (f"qnnmem~{end}" for end in ("dead0000", "held0000", "new00000"))
     users = {"other-dead", "qnnmem-notes", "qnnmem-results1", f"{dead}-kept"}
     for name in (dead, held, *users):
         (tmp_path / name).mkdir()
