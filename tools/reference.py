@@ -39,7 +39,7 @@ from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import option_fields
 from qnnmem.options.plan import PlanOptions
 from qnnmem.qnn.codes import codes
-from qnnmem.results.read import document_type, result_types
+from qnnmem.results.read import document_type, result_type, result_types
 from qnnmem.results.schema import schema_file, schema_name, schema_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -301,6 +301,27 @@ def _schemas() -> str:
     return "\n".join(_table(("schema", "file in the package"), rows))
 
 
+def _keys(name: str) -> str:
+    """The keys of a result; those of an object or of the objects in a list follow its own."""
+    schema = schema_of(result_type(name))
+    return "\n".join(_table(("key", "meaning"), list(_key_rows(schema, "", schema["$defs"]))))
+
+
+def _key_rows(
+    part: dict[str, Any], before: str, types: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    for key, field in part.get("properties", {}).items():
+        written = json.dumps(field)
+        kinds = [types[kind] for kind in re.findall(r"#/\$defs/(\w+)", written)]
+        values = [value for part in (field, *kinds) for value in part.get("enum", ())]
+        values += [field["const"]] if "const" in field else []
+        choices = f"{_list([f'`{value}`' for value in values])}. " if values else ""
+        yield f"`{before}{key}`", choices + field.get("description", "")
+        inner = "[]." if '"items"' in written else "."
+        for kind in kinds:
+            yield from _key_rows(kind, f"{before}{key}{inner}", types)
+
+
 def _public_names() -> str:
     """The names that `qnnmem.__all__` promises."""
     return ", ".join(f"`{name}`" for name in sorted(qnnmem.__all__, key=str.lower))
@@ -360,6 +381,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "qnn-codes": _qnn_codes,
     "socs": _socs,
     "schemas": _schemas,
+    "keys": _keys,
     "public-names": _public_names,
     "c-functions": _c_functions,
     "c-structs": _c_structs,

@@ -78,7 +78,7 @@ def verdict_of(
 ) -> str:
     """Worse, better, mixed or neither, and by what; the largest change first."""
     if not (appeared or vanished or any(subject.is_changed for subject in subjects)):
-        return "unchanged: no number and no verdict differs"
+        return "unchanged: the compared numbers and verdicts are equal"
     losses = [f"{shorten(name)} is new and does not fit" for name in failing]
     losses += _losses(subjects)
     gains = list(_gains(subjects))

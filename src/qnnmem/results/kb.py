@@ -90,8 +90,8 @@ class CodeMeaning(Struct, frozen=True):
 class NearCode(Struct, frozen=True):
     """A code beside one that no table has."""
 
-    code: int
-    name: str
+    code: Annotated[int, describe("The number.")]
+    name: Annotated[str, describe("Name of the constant.")]
 
 
 class Explanation(Struct, frozen=True):

@@ -44,7 +44,9 @@ class CheckedFile(Struct, frozen=True):
     kind: Annotated[
         str,
         Meta(pattern="^(tool file|LPAI file|HTP backend file|unknown)$"),
-        describe("What the content says the file is."),
+        describe(
+            "What the content says the file is: tool file, LPAI file, HTP backend file or unknown."
+        ),
     ]
     named_by: Annotated[
         str | None, describe("Tool file that points to it; null if the user named it.")
@@ -59,11 +61,14 @@ class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
 
     passes: Annotated[bool, describe("Whether every file could be read and nothing is wrong.")]
     strict: Annotated[bool, describe("Whether warnings count as errors.")]
-    errors: Annotated[Count, describe("Findings that make a run fail or a setting have no effect.")]
-    warnings: Annotated[Count, describe("Findings that are probably not what was meant.")]
+    errors: Annotated[
+        Count,
+        describe("Number of findings that make a run fail or a setting have no effect."),
+    ]
+    warnings: Annotated[Count, describe("Number of findings that are probably not what was meant.")]
     notes: Annotated[
         Count,
-        describe("What cannot be checked on this machine; notes never change the exit code."),
+        describe("Number of checks not possible on this machine; they never change the exit code."),
     ]
     files: Annotated[tuple[CheckedFile, ...], describe("Files that were looked at, each once.")]
     findings: Annotated[

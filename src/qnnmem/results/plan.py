@@ -306,8 +306,9 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     holds_for: Annotated[
         tuple[str, ...],
         describe(
-            "What an input must have in common with the one that was planned: a given value, a "
-            "stated or a measured shape. Empty where the plan holds for every input."
+            "What an input must have in common with the one that was planned, with the node: a "
+            "given value, a stated, stored or measured shape. Empty where the plan holds for every "
+            "input."
         ),
     ] = ()
     notes: Annotated[

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
+from functools import cache
 from typing import Any
 
+from msgspec.structs import fields
+
 from qnnmem.errors import UsageError
+from qnnmem.provenance import Sourced
 from qnnmem.report.page import budgets, contents, doctor, fix, htp, lpai, plan, programs
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import lines, tag
+from qnnmem.report.page.markup import Cell, Html, details, lines, size, table, tag, text
 from qnnmem.results.files import SeveralFiles
 from qnnmem.results.read import read_document, read_result, schema_in
-from qnnmem.results.schema import schema_name
+from qnnmem.results.result import SchemaDocument
+from qnnmem.results.schema import schema_name, schema_of
 from qnnmem.text import quote
 
 _SECTIONS: Mapping[str, Callable[..., PageSection]] = {
@@ -45,7 +52,7 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
     found = read_result(result, where) if schema_in(result) in _SEVERAL else None
     if not isinstance(found, SeveralFiles):
         return [section_of(result, where)]
-    sections = [_SECTIONS[schema_name(type(one))](one) for one in found.each]
+    sections = [_with_values(_SECTIONS[schema_name(type(each))](each), each) for each in found.each]
     if found.refused:
         said = lines(tag("p", file.sentence) for file in found.refused)
         sections.append(PageSection("Without an answer", said))
@@ -59,9 +66,46 @@ def section_of(result: Any, where: str) -> PageSection:
         known = ", ".join(SHOWN)
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     render = _SECTIONS[name]
-    read = read_document if render in _WITH_VENDOR else read_result
-    found = read(result, where)
+    ours = read_result(result, where)
+    found = read_document(result, where) if render in _WITH_VENDOR else ours
     try:
-        return render(found, where) if render in _UNNAMED else render(found)
+        section = render(found, where) if render in _UNNAMED else render(found)
     except (IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc
+    return _with_values(section, ours)
+
+
+def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:
+    """Return the section with a folded table at its end: every number, text and yes or no.
+
+    A new field of a result type is in it without a line of code.
+    """
+    listed = details("All values", table(("name", "value", "meaning"), _values(result)))
+    return replace(section, body=lines([section.body, listed]))
+
+
+def _values(result: SchemaDocument) -> Iterator[tuple[Cell, ...]]:
+    about = _descriptions(type(result))
+    for field in fields(result):
+        name, value = field.encode_name, getattr(result, field.name)
+        if value is None or isinstance(value, str | int | float | Enum | Sourced):
+            yield tag("code", name), _shown(name, value), about.get(name, "")
+
+
+def _shown(name: str, value: str | float | Enum | Sourced | None) -> Cell:
+    if isinstance(value, Sourced):
+        return Html(f"{size(value.value)}, {text(value.origin.value)}")
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        # As text: a column with a number is aligned right, and most values here are words.
+        return size(value) if name.endswith("_bytes") else f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+@cache
+def _descriptions(kind: type[SchemaDocument]) -> Mapping[str, str]:
+    named = schema_of(kind)["properties"]
+    return {name: field.get("description", "") for name, field in named.items()}

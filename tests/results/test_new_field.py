@@ -1,0 +1,63 @@
+"""A field of a result is said once: one line of one type, shown wherever the result is."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import pytest
+import reference
+
+from qnnmem.report.page.sections import section_of
+from qnnmem.results import plan
+from qnnmem.results.read import read_result
+from qnnmem.results.result import Count, describe
+from qnnmem.results.schema import encode, schema_of
+from qnnmem.workbench.show import fragment
+
+
+class WithNewField(plan.PlanResult, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
+    """A plan, and a number that was just added."""
+
+    rounds: Annotated[Count, describe("Rounds of the <search>.")] = 0
+
+
+VALUES: dict[str, Any] = {
+    **{"schema": "qnnmem.plan/1", "tool": "qnnmem", "input": "a.onnx", "scratch_bytes": 4096},
+    **{"persistent_bytes": 0, "io_bytes": 0, "constant_bytes": 64, "lower_bound_bytes": 4096},
+    **{"optimal": True, "align_bytes": 64, "io": "inside", "buffers": []},
+}
+ROW = "<td><code>rounds</code></td><td>{}</td><td>Rounds of the &lt;search&gt;.</td>"
+
+
+@pytest.fixture(autouse=True)
+def _new_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "PlanResult", WithNewField)
+
+
+def test_a_new_field_is_in_json_schema_and_reference() -> None:
+    """With its description; results of older versions, which lack it, are read all the same."""
+    assert '"rounds": 0' in encode(read_result(VALUES, "it"))
+    schema = schema_of(WithNewField)
+    assert schema["properties"]["rounds"]["description"] == "Rounds of the <search>."
+    assert "rounds" in schema["required"]
+    assert "| `rounds` | Rounds of the <search>. |" in reference.PARTS["keys"]("qnnmem.plan/1")
+
+
+def test_a_new_field_is_on_the_page_and_in_the_workbench() -> None:
+    """In the folded part at the end, with its description."""
+    values = {**VALUES, "rounds": 1234}
+    assert ROW.format("1,234") in section_of(values, "it").body
+    assert ROW.format("1,234") in fragment(values, "it")
+    assert ROW.format("0") in section_of(VALUES, "it").body
+
+
+def test_the_page_lists_every_scalar_and_no_list() -> None:
+    """Sizes with a rounded form, yes and no as words, names of files as text."""
+    body = section_of({**VALUES, "input": "<b>.onnx", "seconds": 0.25}, "it").body
+    folded = body.split("<summary>All values</summary>")[1]
+    rows = dict(re.findall(r"<td><code>(\w+)</code></td><td[^>]*>(.*?)</td>", folded))
+    assert rows["scratch_bytes"].startswith("4,096 <span")
+    assert (rows["optimal"], rows["seconds"], rows["bits"]) == ("yes", "0.25", "-")
+    assert (rows["input"], rows["io"]) == ("&lt;b&gt;.onnx", "inside")
+    assert not {"buffers", "ops", "origins"} & set(rows)
