@@ -20,6 +20,7 @@ class WithNewField(plan.PlanResult, frozen=True, kw_only=True, tag="qnnmem.plan/
     """A plan, and a number that was just added."""
 
     rounds: Annotated[Count, describe("Rounds of the <search>.")] = 0
+    unbounded_bytes: int = 0
 
 
 VALUES: dict[str, Any] = {
@@ -27,7 +28,7 @@ VALUES: dict[str, Any] = {
     **{"persistent_bytes": 0, "io_bytes": 0, "constant_bytes": 64, "lower_bound_bytes": 4096},
     **{"optimal": True, "align_bytes": 64, "io": "inside", "buffers": []},
 }
-ROW = "<td><code>rounds</code></td><td>{}</td><td>Rounds of the &lt;search&gt;.</td>"
+ROW = '<code class="result-key">rounds</code></td><td>{}</td><td>Rounds of the &lt;search&gt;.</td>'
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +54,18 @@ def test_a_new_field_is_on_the_page_and_in_the_workbench() -> None:
 
 
 def test_the_page_lists_every_scalar_and_no_list() -> None:
-    """Sizes with a rounded form, yes and no as words, names of files as text."""
+    """Sizes with a rounded form, true, false and null as in JSON, names of files as text."""
     body = section_of({**VALUES, "input": "<b>.onnx", "seconds": 0.25}, "it").body
     folded = body.split("<summary>All values</summary>")[1]
-    rows = dict(re.findall(r"<td><code>(\w+)</code></td><td[^>]*>(.*?)</td>", folded))
+    rows = dict(re.findall(r'<td><code class="result-key">(\w+)</code></td><td>(.*?)</td>', folded))
     assert rows["scratch_bytes"].startswith("4,096 <span")
-    assert (rows["optimal"], rows["seconds"], rows["bits"]) == ("yes", "0.25", "-")
+    assert (rows["optimal"], rows["seconds"], rows["bits"]) == ("true", "0.25", "null")
     assert (rows["input"], rows["io"]) == ("&lt;b&gt;.onnx", "inside")
     assert not {"buffers", "ops", "origins"} & set(rows)
+
+
+def test_a_number_of_any_length_is_shown() -> None:
+    """Shortened, where the type of a result sets no bound."""
+    body = section_of({**VALUES, "unbounded_bytes": 10**4000}, "it").body
+    assert "<td>10,000,000," in body
+    assert len(body) < 20_000

@@ -154,7 +154,9 @@ class PlanMap(Struct, frozen=True, kw_only=True):
         Count, describe("Proven bound in bytes: no plan of these buffers has less scratch.")
     ]
     optimal: Annotated[bool, describe("Whether scratch_bytes equals lower_bound_bytes.")]
-    proof: Annotated[ProofScope | UnsetType, describe("What scratch_bytes is minimal for.")] = UNSET
+    proof: Annotated[ProofScope | UnsetType, describe("What is proven about scratch_bytes.")] = (
+        UNSET
+    )
     io: Annotated[
         Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
     ]
@@ -212,7 +214,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     proof: Annotated[
         ProofScope | UnsetType,
         describe(
-            "What scratch_bytes is minimal for. Estimate before quantization: the ops of a float "
+            "What is proven about scratch_bytes. Estimate before quantization: the ops of a float "
             "model were planned with `bits`, and quantizing fuses some and adds others. Upper "
             "bound: branch and loop bodies are planned separately, the total may be above the "
             "true minimum."

@@ -83,7 +83,7 @@ class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]
-    proof: Annotated[ProofScope, describe("What scratch_bytes is minimal for.")]
+    proof: Annotated[ProofScope, describe("What is proven about scratch_bytes.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
     io_bytes: Annotated[Count, describe("Bytes of inputs and outputs.")]
     executable: Annotated[bool, describe("Whether it has a program, not only a layout.")]

@@ -17,7 +17,7 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Cell, Html, details, lines, size, table, tag, text
 from qnnmem.results.files import SeveralFiles
 from qnnmem.results.read import read_document, read_result, schema_in
-from qnnmem.results.result import SchemaDocument
+from qnnmem.results.result import MAX_COUNT, SchemaDocument
 from qnnmem.results.schema import schema_name, schema_of
 from qnnmem.text import quote
 
@@ -70,13 +70,13 @@ def section_of(result: Any, where: str) -> PageSection:
     found = read_document(result, where) if render in _WITH_VENDOR else ours
     try:
         section = render(found, where) if render in _UNNAMED else render(found)
+        return _with_values(section, ours)
     except (IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc
-    return _with_values(section, ours)
 
 
 def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:
-    """Return the section with a folded table at its end: every number, text and yes or no.
+    """Return the section with a folded table at its end: every number, text, true and false.
 
     A new field of a result type is in it without a line of code.
     """
@@ -89,7 +89,7 @@ def _values(result: SchemaDocument) -> Iterator[tuple[Cell, ...]]:
     for field in fields(result):
         name, value = field.encode_name, getattr(result, field.name)
         if value is None or isinstance(value, str | int | float | Enum | Sourced):
-            yield tag("code", name), _shown(name, value), about.get(name, "")
+            yield tag("code", name, class_="result-key"), _shown(name, value), about.get(name, "")
 
 
 def _shown(name: str, value: str | float | Enum | Sourced | None) -> Cell:
@@ -97,11 +97,13 @@ def _shown(name: str, value: str | float | Enum | Sourced | None) -> Cell:
         return Html(f"{size(value.value)}, {text(value.origin.value)}")
     if isinstance(value, Enum):
         return str(value.value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]  # as the meaning calls them
     if isinstance(value, int):
+        # Not every type bounds its numbers, and a number beyond all floats cannot be rounded.
+        is_size = name.endswith("_bytes") and abs(value) <= MAX_COUNT
         # As text: a column with a number is aligned right, and most values here are words.
-        return size(value) if name.endswith("_bytes") else f"{value:,}"
+        return size(value) if is_size else f"{value:,}"
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
