@@ -8,12 +8,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
-from qnnmem.planner import Progress
 from qnnmem.text import printable
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+
+    from qnnmem.planner import Progress
 
 
 class ProgressBar:

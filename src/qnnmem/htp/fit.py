@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -34,7 +33,6 @@ from qnnmem.htp.measure import (
     no_soc_named,
     stored_bill,
 )
-from qnnmem.htp.remote.cluster import ClusterModel, not_understood
 from qnnmem.htp.worker import Worker
 from qnnmem.ir import Tensor
 from qnnmem.provenance import Origin, Sourced
@@ -50,6 +48,9 @@ from qnnmem.results.fit import (
 from qnnmem.results.footprint import Bill, BillItem, SizeRange
 from qnnmem.targets.socs import Soc, find_soc, pd_budget, soc_by_id, socs
 from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 # Pools that have a limit, and what they are called.
 TITLES = {
@@ -660,6 +661,8 @@ class FitCluster:
         executor: Executor,
         answers: Callable[[], bool],
     ) -> None:
+        from qnnmem.htp.remote.cluster import ClusterModel
+
         self._model, self._budgets = ClusterModel(path, executor, answers), budgets
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
@@ -667,6 +670,8 @@ class FitCluster:
         wish = (soc.name, for_a_cluster(options), dict(self._budgets))
         found = self._model.ask(JudgedModel, judge_there, *wish)
         if found.fit.soc != soc:
+            from qnnmem.htp.remote.cluster import not_understood
+
             raise not_understood()
         return found
 

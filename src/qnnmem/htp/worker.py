@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -26,8 +26,6 @@ from qnnmem.errors import UsageError, WorkerError
 from qnnmem.htp.installed import Library
 from qnnmem.htp.library import find_library
 from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
-from qnnmem.htp.remote.client import RemoteLibrary
-from qnnmem.htp.remote.files import with_shared
 from qnnmem.htp.requests import (
     END_MARK,
     MAX_FRAME,
@@ -46,6 +44,9 @@ from qnnmem.htp.requests import (
 )
 from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.wire import Frame, decode, read_frame, write_frame
+
+if TYPE_CHECKING:
+    from qnnmem.htp.remote.client import RemoteLibrary
 
 # --- The log of a child, read while it is written -------------------------------------------------
 
@@ -370,7 +371,11 @@ class Worker:
         self._warm, self._count = warm, 0
         self._lock = threading.Lock()
         self._child: LibraryProcess | None = None
-        self._remote = RemoteLibrary(self.library) if self.library.command else None
+        self._remote: RemoteLibrary | None = None
+        if self.library.command:
+            from qnnmem.htp.remote.client import RemoteLibrary
+
+            self._remote = RemoteLibrary(self.library)
         if warm and self._remote is None:  # it imports while the caller reads a model
             self._child = LibraryProcess(warm)
 
@@ -458,6 +463,7 @@ class Worker:
 
 def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest:
     """A request for a child of this machine: shared memory is a file of this process."""
+    from qnnmem.htp.remote.files import with_shared
 
     def file(tensor: CallTensor, place: MappedBytes) -> CallTensor:
         path = Path(f"/proc/{os.getpid()}/fd/{place.fd}")

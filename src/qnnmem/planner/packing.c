@@ -1,6 +1,6 @@
 /* The inner loops of the planner: greedy placement, elimination and the exact search.
 
-   Python calls these through plan/compiled_packing.py. plan/plain_packing.py holds the same
+   Python calls these through planner/packing.py. planner/plain_packing.py holds the same
    algorithms in Python, as the fallback and as the oracle of the tests: both give the same offsets,
    and a search counts the same work.
 
@@ -67,7 +67,7 @@ static int always_fits(const Buffers *b, const Census *c, i64 u, i64 limit) {
 }
 
 /* The number of buffers that fit wherever the others are, written to `order` as they may be set
-   aside; -1 without memory. plan/plain_packing.py has the argument. */
+   aside; -1 without memory. planner/plain_packing.py has the argument. */
 API i64 packing_eliminate(const Buffers *b, const i64 *limit, i64 most_looks, i64 *order) {
     i64 *trees = zeros(4 * (b->sections + 1), sizeof(i64)), removed = -1;
     u8 *gone = zeros(b->count, 1);
@@ -242,7 +242,7 @@ API i64 packing_place(const Buffers *b, const i64 *order, i64 length, i64 *offse
     return turn;
 }
 
-/* ---- The exact search; plan/plain_packing.py has the idea and why it is complete ---- */
+/* ---- The exact search; planner/plain_packing.py has the idea and why it is complete ---- */
 
 typedef struct {
     Buffers buffers;

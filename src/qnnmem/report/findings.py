@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from xml.sax.saxutils import escape, quoteattr
 
 from qnnmem.text import printable, shorten
 from qnnmem.version import __version__
@@ -212,6 +211,8 @@ def junit_xml(suites: Sequence[JunitSuite], name: str = "") -> str:
 
 
 def _junit_suite(suite: JunitSuite) -> Iterator[str]:
+    from xml.sax.saxutils import escape  # imports HTTP and TLS, for one function
+
     name = _quoted(suite.name)
     yield f'<testsuite name={name} {_junit_counts(suite.cases, suite.seconds)} skipped="0">'
     for case in suite.cases:
@@ -234,6 +235,8 @@ def _junit_counts(cases: Sequence[JunitCase], seconds: float | None) -> str:
 
 
 def _quoted(text: str) -> str:
+    from xml.sax.saxutils import quoteattr
+
     return quoteattr(_xml(text))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from qnnmem.htp.binary.context import HTP_BACKEND, HtpContext, HtpGraph
 from qnnmem.qnn.tensor import Quantization, TensorInfo
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import size_words
@@ -22,6 +21,9 @@ from qnnmem.results.inspect import (
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from qnnmem.htp.binary.context import HtpContext, HtpGraph
 
 SHOWN = 20  # operators, and tensors of one kind; --json has them all
 _WIDE = 200  # for paths and notes
@@ -187,6 +189,8 @@ def render_htp(context: HtpContext, path: str) -> str:
 
 
 def _htp_lines(context: HtpContext, path: str) -> Iterator[str]:
+    from qnnmem.htp.binary.context import HTP_BACKEND
+
     soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     graphs = counted(len(context.graphs), "graph")

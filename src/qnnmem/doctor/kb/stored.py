@@ -10,30 +10,26 @@ import msgspec
 DECIDABLE = ("cause", "memory_only", "no")
 
 
-class StoredFailure(msgspec.Struct, frozen=True):
-    """A real failure: what it was, and what its lines alone support."""
+class StoredLog(msgspec.Struct, frozen=True):
+    """Lines of one run, and where they come from."""
 
     id: str
     source: str
+    how: str  # `reported` in public, `provoked` with the real library or our runtime, or `run`
+    lines: tuple[str, ...]
+
+
+class StoredFailure(StoredLog, frozen=True, kw_only=True):
+    """A real failure: what it was, and what its lines alone support."""
+
     framework: str
-    how: str  # `reported` in public, or `provoked` with the real library or our LPAI runtime
     stage: str
     cause: str
     is_memory: bool
     decidable: str  # `cause`, `memory_only` or `no`: how far the lines decide
     entry: str | None  # the entry that must speak, where that is settled
-    lines: tuple[str, ...]
     needed_bytes: int | None = None
     limit_bytes: int | None = None
-
-
-class HealthyLog(msgspec.Struct, frozen=True):
-    """Lines of a run that ended well, those that look bad among them."""
-
-    id: str
-    source: str
-    how: str  # `reported` in public, or a `run` of ours
-    lines: tuple[str, ...]
 
 
 @cache
@@ -43,9 +39,9 @@ def cases() -> tuple[StoredFailure, ...]:
 
 
 @cache
-def healthy() -> tuple[HealthyLog, ...]:
-    """Every stored log of a healthy run."""
-    return tuple(msgspec.json.decode(row, type=HealthyLog) for row in _rows("healthy.jsonl"))
+def healthy() -> tuple[StoredLog, ...]:
+    """Every stored log of a run that ended well, with the lines that look bad."""
+    return tuple(msgspec.json.decode(row, type=StoredLog) for row in _rows("healthy.jsonl"))
 
 
 def _rows(name: str) -> list[str]:

@@ -11,7 +11,7 @@ from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
 from qnnmem.loader.model_checks import check_model
 from qnnmem.loader.tflite.file import TfliteFile, shape_pattern
-from qnnmem.loader.tflite.schema import RawGraph, RawTensor, decode
+from qnnmem.loader.tflite.flatbuffer import RawGraph, RawTensor, decode
 from qnnmem.loader.tflite.shapes import written
 from qnnmem.loader.tflite.subgraph import read_graph
 from qnnmem.text import quote

@@ -7,7 +7,7 @@ from typing import Any
 
 from qnnmem.errors import Damaged, UsageError
 from qnnmem.loader.tflite.file import TfliteFile
-from qnnmem.loader.tflite.schema import RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.flatbuffer import RawGraph, RawOp, RawTensor
 from qnnmem.loader.tflite.shapes import (
     Call,
     Operand,
