@@ -110,7 +110,7 @@ def test_a_model_is_prepared_and_written_as_plainly_as_it_is_opened(
     assert (tmp_path / "a.bin").read_bytes() == binary.read_bytes()
     with pytest.raises(UsageError, match="two files have the same name"):
         lpai.prepare([model, str(model)])
-    with pytest.raises(UsageError, match="there is no option 'bits'; options are dims, shapes"):
+    with pytest.raises(UsageError, match="there is no option 'bits'; options are io, states"):
         lpai.prepare(model, {"bits": 8})
     with pytest.raises(UsageError, match="quantize is 8 or 16, not 'int4'"):
         lpai.prepare(model, {"quantize": "int4"})
