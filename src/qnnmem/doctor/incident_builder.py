@@ -19,6 +19,7 @@ from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
+    from qnnmem.doctor.cause_model import Guess
     from qnnmem.doctor.kb.similar import Ranker, SimilarEntry
 
 # The number of a line template, and where a session shows it.
@@ -34,6 +35,7 @@ _GUESSED = 0.45
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
 _FEW_WORDS = 4  # that say too little
+_DECIDES = 0.5  # probability that lines name a cause, for a word on the side
 _GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
 _REMEMBERED = 1024
 
@@ -135,7 +137,7 @@ def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _J
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
-    elif not coded and max(made.memory, 1 - made.memory) >= threshold("side"):
+    elif not coded and _tells_side(made, threshold("side")):
         memory = made.memory >= threshold("side")
         cause = "mem_unknown" if memory else "unknown"
         said = {
@@ -149,6 +151,15 @@ def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _J
     said["candidates"] = _with_guesses(judged.conclusion.candidates, made.causes)
     conclusion = msgspec.structs.replace(judged.conclusion, **said)
     return judged._replace(conclusion=conclusion, fields={**judged.fields, **said})
+
+
+def _tells_side(made: Guess, least: float) -> bool:
+    """Whether the text itself says memory or not.
+
+    A line that only names a failed call leaves the cause open. Most such calls fail for other
+    reasons than memory, which ranks causes and says nothing about this one.
+    """
+    return made.memory >= least or (1 - made.memory >= least and made.decides["cause"] >= _DECIDES)
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
