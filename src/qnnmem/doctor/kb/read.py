@@ -212,7 +212,8 @@ def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
         for row in rows
     )
     if not good:
-        raise UsageError(f"{name}: candidates are written [[cause, score from 0 to 1], ...], each with words of its own if need be")
+        shape = "[[cause, score from 0 to 1], ...], each with words of its own if need be"
+        raise UsageError(f"{name}: candidates are written {shape}")
     assert isinstance(rows, list)  # noqa: S101 - for the type checker
     return tuple((row[0], float(row[1])) for row in rows)
 
