@@ -82,7 +82,7 @@ def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
     assert told(page).startswith("1 of 3 tensors")
     page.keyboard.press("Enter")
     assert told(page).startswith(NAME)
-    seen = []
+    seen: list[str] = []
     while "CANVAS" not in seen and len(seen) < 20:  # by way of all tools
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.tagName"))
