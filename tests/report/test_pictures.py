@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import exit_code, run
@@ -182,7 +182,12 @@ def test_bars_that_stand_together_are_in_proportion(
     tmp_path: Path, real_models: Path, open_page: OpensPages
 ) -> None:
     """In every group of bars a byte has one length, of all kinds of results."""
-    names = ("footprint-real", "fit-all-socs", "place-better-order", "inspect-lpai-two-graphs")
+    names: tuple[str, ...] = (
+        "footprint-real",
+        "fit-all-socs",
+        "place-better-order",
+        "inspect-lpai-two-graphs",
+    )
     names += ("footprint-two-graphs", "doctor-incident", "plan-budget-too-small")
     found = [section_of(recorded(f"{name}.json"), name) for name in names]
     every = tmp_path / "every.html"
@@ -310,7 +315,7 @@ def test_the_view_is_saved_as_a_picture(real_models: Path, open_page: OpensPages
         with page.expect_download() as download:
             page.locator(f"figure.map [data-save={form}]").first.click()
         assert download.value.suggested_filename == f"memory-map.{form}"
-        saved[form] = cast("Path", download.value.path()).read_bytes()
+        saved[form] = download.value.path().read_bytes()
     assert saved["png"].startswith(b"\x89PNG")
     tree = Xml.fromstring(saved["svg"])  # noqa: S314 - our own file
     rects, words = (list(tree.iter(f"{{{SVG}}}{name}")) for name in ("rect", "text"))
@@ -336,7 +341,7 @@ def test_hostile_names_stay_text_in_a_saved_picture(tmp_path: Path, open_page: O
     page = painted(open_page(target, width=1440))
     with page.expect_download() as download:
         page.locator("[data-save=svg]").click()
-    tree = Xml.parse(cast("Path", download.value.path()))  # noqa: S314 - our own file
+    tree = Xml.parse(download.value.path())  # noqa: S314 - our own file
     assert "script" not in {one.tag.rpartition("}")[2] for one in tree.iter()}
     assert any("</text><script>" in (one.text or "") for one in tree.iter(f"{{{SVG}}}text"))
 
