@@ -32,6 +32,7 @@ NEW = {
     "qnnmem.inspect-dlc/1",
     *(
         "qnnmem.baseline/1",
+        "qnnmem.carrier/1",
         "qnnmem.chain/1",
         "qnnmem.check/1",
         "qnnmem.check-client/1",
