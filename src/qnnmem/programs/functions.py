@@ -82,6 +82,8 @@ _MAKERS = {
 }
 MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
 _OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
+# What a session begins with; without one of them there is none.
+BEGINS = frozenset(name for name, kind in MAKES.items() if kind in ("backend", "device", "context"))
 FREES = {
     "QnnBackend_free": "backend",
     "QnnDevice_free": "device",
