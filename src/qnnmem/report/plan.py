@@ -333,7 +333,7 @@ def _fix_words(planned: PlannedFile) -> list[str]:
 
 
 def _prepare_command(planned: PlannedFile) -> list[str]:
-    """Quantize with ranges of made-up samples, which is enough for sizes."""
+    """Quantize with ranges of random samples, which is enough for sizes."""
     kept = [word for word in planned.given if word.partition("=")[0] in _OF_PREPARE]
     target = output_words(f"{PurePath(planned.input).stem}.bin")
     width = f"--quantize=int{planned.plan.options.bits}"
