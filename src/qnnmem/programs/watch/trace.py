@@ -136,7 +136,7 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
                 wrong = shorten(str(exc), 200)
                 if number == 1:
-                    raise LoadError(path, f"it is no trace of {SCHEMA}: {wrong}") from exc
+                    raise LoadError(path, f"it is not a trace of {SCHEMA}: {wrong}") from exc
                 raise LoadError(path, f"line {number:,} is none of a trace: {wrong}") from exc
             parts += parts_of(found)
             if parts > MOST_PARTS:
