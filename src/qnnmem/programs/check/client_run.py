@@ -82,19 +82,14 @@ def check_client(
         ended_by = launch.signal_name(code)
         if over is _Over.EXECUTION:
             _note_late(session, options.limits.time_s)
-        elif code < 0:
-            if over is _Over.PROGRAM or not _has_crashed(session, pid):
-                _note_crash(session, ended_by, over is _Over.PROGRAM)
-        else:
-            _excuse(
-                session, (session.failed - {pid}) | (session.refused & {pid} if code else set())
-            )
-            _excuse(session, set(_crashed(session)))
-            _excuse(session, _unheard(session, missed))
+        elif code >= 0:
+            _excuse(session, _gave_up(session, pid, code) | _unheard(session, missed))
             for found in filter(can_be_freed, made.left()):
                 _note_at_end(session, found)
             if code == 0:
                 _note_codes(session, pid)
+        elif over is _Over.PROGRAM or not _has_crashed(session, pid):
+            _note_crash(session, ended_by, over is _Over.PROGRAM)
     everything = session.findings.all()
     kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
     profile = options.profile
@@ -186,6 +181,12 @@ def _run(
             return child.pid, code, over if killed else None
     finally:
         server.sockets.settle()
+
+
+def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
+    """Return processes that need not clean up: after a refused call, or a signal."""
+    own = session.refused & {pid} if code else set()
+    return (session.failed - {pid}) | own | set(_crashed(session))
 
 
 def _has_crashed(session: ClientSession, pid: int) -> bool:
