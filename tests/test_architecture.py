@@ -104,7 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A door for pytest, which calls the same as the command line does.
     "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,
     # The package itself gives the public names a home.
-    "__init__": {"planner", "loader", "lpai", "qnn", "ir"} | BASE,
+    "__init__": {"planner", "loader", "lpai", "htp", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
 }
 
