@@ -120,7 +120,7 @@ def _size(number: int | str | None) -> int | None:
 def _candidates(one: Incident) -> Iterator[Html]:
     """Where the lines leave it open: causes, the likeliest first."""
     if len(one.candidates) > 1:
-        rows = [(each.cause, f"{each.score:.0%}") for each in one.candidates]
+        rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in one.candidates]
         yield details("Causes that it may be", table(("cause", "likely"), rows))
 
 
