@@ -287,7 +287,7 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
     for ar in case.ar:
         one_io = rule.io_bytes(model, recipe, part, ar, context)
         spill = rule.spill_fill(model, part, ar, context, measured)
-        ddr = rule.ddr_tensors(model, part, ar)
+        ddr = rule.ddr_tensors(model, part, ar, context)
         ops = rule.op_data(model, part, ar, context, measured)
         least, most = _domain(case, own, one_io, ops, ddr, spill)
         extra += rule.file_extra(model, part, ar, context, measured)

@@ -20,6 +20,7 @@ _PER_CHANNEL = 16  # bytes of scale and offset of an output channel
 _PER_HIDDEN = 8  # bytes of norms and tables, for each element of the hidden state
 _TABLE = 40_960  # bytes beside the values of an embedding
 _LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in sizes of its output
+_SCORES_IN_DDR = 2  # copies of the scores of all heads, where those are larger than VTCM
 _SCORE_COPIES = 3  # of the attention scores that may spill: with the mask, and after softmax
 
 
@@ -144,6 +145,10 @@ def spill_fill(
     return max(scores, measured.spill_fill.get(ar, 0)) + logits
 
 
-def ddr_tensors(model: LlmModel, part: LayerSpan, ar: int) -> int:
-    """The most that a head for many rows keeps in DDR; one for the last row keeps nothing."""
-    return round(_LOGIT_COPIES * ar * model.vocab * ACTIVATION) if part.head and ar > 1 else 0
+def ddr_tensors(model: LlmModel, part: LayerSpan, ar: int, context: int) -> int:
+    """The most that stays in DDR: scores of many heads, logits of many rows."""
+    if ar == 1:
+        return 0
+    scores = _SCORES_IN_DDR * model.heads * ar * context * ACTIVATION if part.layers else 0
+    logits = round(_LOGIT_COPIES * ar * model.vocab * ACTIVATION) if part.head else 0
+    return scores + logits
