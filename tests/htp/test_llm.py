@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import struct
 from contextlib import suppress
+from math import prod
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import qnnmem
-from qnnmem.errors import QnnMemError
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.htp.library import library_there
 from qnnmem.htp.llm.config import known_models, read_model
+from qnnmem.htp.llm.layer import write_layers
 from qnnmem.htp.llm.recipe import find_recipe, recipe_names
 from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, io_bytes, kv_per_token, weights
+from qnnmem.options.htp import LlmOptions
 from qnnmem.results.llm import LlmRecipe, LlmResult
+from qnnmem.units import round_up
+from qnnmem.verbs import VerbCall
+from qnnmem.verbs.llm import plan_model
 
 CONFIG = {
     "model_type": "llama",
@@ -44,6 +52,12 @@ COMPILED_IO = [
     ("llama-3.2-1b", 1, 512, 540_672, 40_960),
     ("llama-3.2-1b", 128, 2048, 2_097_152, 1_589_248),
 ]
+
+
+SMALL = {
+    **{"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 64},
+    **{"num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1024},
+}
 
 
 def recipe(bits: int, kv: int = 8) -> LlmRecipe:
@@ -274,3 +288,48 @@ def test_a_result_survives_json() -> None:
     again = read_result(json.loads(encode(result)), "here")
     assert isinstance(again, LlmResult)
     assert again == result
+
+
+@pytest.mark.parametrize("wanted", ["w4a16", "executorch-16a4w", "w8a16"])
+def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted: str) -> None:
+    """A valid model whose tensors add up to what the rule says of its inputs and outputs."""
+    import onnx
+
+    model = read_model(config(tmp_path, **SMALL))
+    chosen, path = find_recipe(wanted, model), tmp_path / "layers.onnx"
+    write_layers(path, model, chosen, layers=2, ar=8, context=64)
+    found = onnx.load(path)
+    onnx.checker.check_model(found, full_check=True)
+    sizes = {onnx.TensorProto.UINT8: 1, onnx.TensorProto.UINT16: 2}
+    total = 0
+    for item in (*found.graph.input, *found.graph.output):
+        shape = [one.dim_value for one in item.type.tensor_type.shape.dim]
+        total += round_up(prod(shape) * sizes[item.type.tensor_type.elem_type], 8192)
+    assert total == io_bytes(model, chosen, LayerSpan(0, 2), 8, 64)
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+def test_compiled_layers_agree_with_more_of_them(tmp_path: Path) -> None:
+    """Four layers are what one and two lead to expect: IO exactly, file and weights nearly."""
+    options = LlmOptions(
+        soc="SM8650",
+        context=256,
+        ar=(8, 1),
+        recipe="w4a16",
+        check=True,
+        cache=str(tmp_path / "cache"),
+    )
+    found = plan_model(config(tmp_path, **SMALL), options, VerbCall(Mock()))
+    assert found.origin == "computed from 2 compiled layers"
+    assert {(one.ar, one.layers) for one in found.checks} == {(8, 4), (1, 4)}
+    for one in found.checks:
+        limit = {"IO": 0, "op data": 0.5}.get(one.what, 0.1)
+        assert one.expected == pytest.approx(one.measured, rel=limit)
+
+
+def test_layers_of_floats_are_not_compiled(tmp_path: Path) -> None:
+    """Refused in a sentence, before anything is compiled."""
+    options = LlmOptions(soc="SM8650", recipe="fp16", compile=True)
+    with pytest.raises(UsageError, match="planned by rule"):
+        plan_model(config(tmp_path), options, VerbCall(Mock()))

@@ -271,16 +271,18 @@ def llm(model: str, options: LlmOptions, output: Output) -> int:
 
     MODEL is a config.json, a folder that holds one, a GGUF file, of which the header is read, or a
     known name such as llama-3.2-3b. Nothing is fetched or exported. Sizes come from rules that were
-    measured with the real library, so this works anywhere.
+    measured with the real library, so this works anywhere; --compile needs the extra `htp`.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. Of a table
     one row that fits is enough for 0.
     """
+    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.llm import render_text
     from qnnmem.results.schema import encode
     from qnnmem.verbs.llm import plan_model
 
-    result = plan_model(model, options)
+    with ProgressBar("reading") as bar:
+        result = plan_model(model, options, verb_call(bar))
     text = encode(result) if output.is_json else render_text(result, verbose=output.verbose)
     output.write(text, result.summary)
     return result.exit_code

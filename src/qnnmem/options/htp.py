@@ -264,6 +264,26 @@ class LlmOptions(Options, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = ()
+    compile: Annotated[
+        bool,
+        Opt(
+            "--compile",
+            "Compile one and two layers with the real library in place of the rule.",
+            is_local=True,
+        ),
+    ] = False
+    check: Annotated[
+        bool,
+        Opt("--check", "Compile four layers, too, and show the error.", is_local=True),
+    ] = False
+    exact: Annotated[
+        bool,
+        Opt("--exact", "Compile all layers of the largest shard, too: takes long.", is_local=True),
+    ] = False
+    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds that each compile may take.")] = (
+        1800.0
+    )
+    cache: Annotated[str | None, shared.CACHE] = None
 
 
 class SocsOptions(Options, frozen=True, kw_only=True):

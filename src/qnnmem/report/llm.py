@@ -28,6 +28,7 @@ def render_text(result: LlmResult, *, verbose: bool = False) -> str:
         [verdict(result), shorten(result.why, 300)],
         list(_shards(result)),
         list(_facts(result, verbose)),
+        list(_checks(result)),
         _table("what to change", result.changes),
         _table("", result.rows),
         [f"note: {shorten(note, 300)}" for note in result.notes],
@@ -91,6 +92,24 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
         yield f"  from: {recipe.source}"
         yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
         yield f"budget of a domain: {result.budget.value:,} bytes, {result.budget.origin.value}"
+
+
+def _checks(result: LlmResult) -> Iterator[str]:
+    """More compiled layers than were needed, and the error of what those had led to expect."""
+    if result.checks:
+        head = ("compiled", "what", "expected", "measured", "error")
+        columns = [Column(title, ">" if at > 1 else "<") for at, title in enumerate(head)]
+        rows = (
+            (
+                f"AR-{one.ar}, {counted(one.layers, 'layer')}",
+                one.what,
+                f"{one.expected:,}",
+                f"{one.measured:,}",
+                f"{100 * (one.expected / one.measured - 1):+.2f} %" if one.measured else "-",
+            )
+            for one in result.checks
+        )
+        yield from text_table(columns, rows)
 
 
 def _table(title: str, rows: Sequence[LlmRow]) -> list[str]:

@@ -84,6 +84,16 @@ class LlmRow(Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class LlmCheck(Struct, frozen=True, kw_only=True):
+    """A number of compiled layers, beside what fewer layers had led to expect."""
+
+    what: str
+    ar: Positive
+    layers: Positive
+    expected: Count
+    measured: Count
+
+
 class LlmActual(Struct, frozen=True, kw_only=True):
     """A context binary that is there, beside the shard that was to be expected."""
 
@@ -125,6 +135,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     notes: Annotated[tuple[str, ...], describe("What was not judged, and what to know.")] = ()
     rows: Annotated[tuple[LlmRow, ...], describe("Other SoCs or settings.")] = ()
     changes: Annotated[tuple[LlmRow, ...], describe("What to change, each computed.")] = ()
+    checks: Annotated[tuple[LlmCheck, ...], describe("More layers, compiled to check.")] = ()
     actual: Annotated[tuple[LlmActual, ...], describe("Files that were compared.")] = ()
 
     @property

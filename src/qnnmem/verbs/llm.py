@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from qnnmem.errors import chain_words
+from qnnmem.text import counted
+
 if TYPE_CHECKING:
     from qnnmem.htp.llm.plan import LlmCase
     from qnnmem.options.htp import LlmOptions
-    from qnnmem.results.llm import LlmResult, LlmRow
+    from qnnmem.results.footprint import Bill
+    from qnnmem.results.llm import LlmCheck, LlmResult, LlmRow
+    from qnnmem.verbs import VerbCall
 
 _VARIED = ("context", "ar", "shards", "kv")
 _MOST_ROWS = 1000
+_AT_A_TIME = 2  # compiles: each takes up to 2 GB for an 8B model
 
 
-def plan_model(model: str, options: LlmOptions) -> LlmResult:
+def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
     """Return the answer for a model, with the tables that were asked for."""
     from qnnmem.errors import MissingSoc
     from qnnmem.htp.llm.plan import llm_case, plan_llm
@@ -33,6 +40,9 @@ def plan_model(model: str, options: LlmOptions) -> LlmResult:
         bits=options.bits,
         shards=options.shards,
     )
+    checks: tuple[LlmCheck, ...] = ()
+    if options.compile or options.check or options.exact:
+        case, checks = _compiled(case, options, call)
     rows: list[LlmRow] = []
     if options.all_socs:
         known = {soc.library_name: soc for soc in socs() if soc.has_htp}
@@ -41,7 +51,63 @@ def plan_model(model: str, options: LlmOptions) -> LlmResult:
     rows += [_row(case, setting) for setting in _settings(options.vary)]
     result = plan_llm(case)
     changes = () if result.fits else tuple(_changes(case, result))
-    return replace(result, rows=tuple(rows), changes=changes)
+    return replace(result, rows=tuple(rows), changes=changes, checks=checks)
+
+
+def _compiled(
+    case: LlmCase, options: LlmOptions, call: VerbCall
+) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
+    """Compile layers of each graph, two at a time; return the case with their sizes."""
+    from concurrent.futures import ThreadPoolExecutor
+    from tempfile import TemporaryDirectory
+
+    from qnnmem.htp.llm.compiled import CHECKED_AT, DEPTHS, checks, plain_case, ratios
+    from qnnmem.htp.llm.plan import plan_llm
+
+    plain, more = plain_case(case), []
+    if options.check:
+        more.append(CHECKED_AT)
+    if options.exact:
+        more.append(max(one.layers for one in plan_llm(case).shards))
+    # The longest compiles go first, so that the last worker is not alone with one.
+    wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
+    wanted.sort(key=lambda one: -one[0] * one[1])
+    with TemporaryDirectory(".qnnmem") as folder, ThreadPoolExecutor(_AT_A_TIME) as pool:
+        jobs = [
+            pool.submit(_layers_bill, plain, *one, Path(folder), options, call) for one in wanted
+        ]
+        try:
+            bills = dict(zip(wanted, (job.result() for job in jobs), strict=True))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    found = tuple(one for depth in dict.fromkeys(more) for one in checks(case, bills, depth))
+    return replace(case, measured=ratios(case, bills)), found
+
+
+def _layers_bill(
+    case: LlmCase, ar: int, layers: int, folder: Path, options: LlmOptions, call: VerbCall
+) -> Bill:
+    """The bill of a model of a few layers; CannotTell where the library refuses it."""
+    from qnnmem.errors import CannotTell
+    from qnnmem.htp.compile import CompileFailure, CompileOptions
+    from qnnmem.htp.llm.layer import write_layers
+    from qnnmem.verbs.footprint import compiled_bill
+
+    path = folder / f"ar{ar}_{counted(layers, 'layer').replace(' ', '_')}.onnx"
+    call.listener.say(f"writing {path.name}")
+    write_layers(path, case.model, case.recipe, layers=layers, ar=ar, context=case.context)
+    cache = None if options.cache is None else Path(options.cache)
+    wanted = CompileOptions(time_limit_s=options.time_limit)
+    bill, _ = compiled_bill(path, case.soc, wanted, cache, call)
+    path.unlink()
+    if isinstance(bill, CompileFailure):
+        what = (
+            f"{counted(layers, 'layer')} of AR-{ar} cannot be compiled: ",
+            *chain_words(bill.why),
+        )
+        raise CannotTell(what)
+    return bill
 
 
 def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:

@@ -152,7 +152,7 @@ class _Decoder:
         name, recipe = f"{layer}.{part}", self._recipe
         inputs, outputs, _ = matrices(self._model)[part]
         is_wide = recipe.bits == 8 or part in recipe.wide
-        block = 0 if is_wide else recipe.block
+        block = 0 if is_wide or inputs % max(1, recipe.block) else recipe.block
         bits = 8 if is_wide else 4
         count = inputs * outputs * bits // 8
         values = self._random.integers(0, 256, count, self._numpy.uint8)

@@ -18,6 +18,9 @@ from qnnmem.units import round_up
 ACTIVATION = 2  # bytes of an element
 _PER_CHANNEL = 16  # bytes of scale and offset of an output channel
 _PER_HIDDEN = 8  # bytes of norms and tables, for each element of the hidden state
+_ONCE = 80 * 1024  # bytes of a graph in the file, whatever it holds
+OPS_IN_FILE = 1.9  # bytes of op data for each byte of ops in the file
+_OPS_ONCE = 16 * 1024
 _TABLE = 40_960  # bytes beside the values of an embedding
 _LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in sizes of its output
 _SCORES_IN_DDR = 2  # copies of the scores of all heads, where those are larger than VTCM
@@ -121,19 +124,21 @@ def kv_per_token(model: LlmModel, recipe: LlmRecipe) -> int:
     return 2 * model.layers * model.kv_heads * model.head_dim * recipe.kv // 8
 
 
-def file_extra(
-    model: LlmModel, part: LayerSpan, ar: int, context: int, measured: LayerRatios
-) -> int:
-    """Bytes of a graph in the file beside the weights: ops grow with heads, tiles with context."""
+def graph_layers(model: LlmModel, part: LayerSpan, ar: int, context: int) -> float:
+    """Bytes of the layers of a graph in the file beside the weights: by heads, tiles by context."""
     per_head = 2_600 + 1.34 * context if ar == 1 else 3_100 + 2.34 * context * max(1, ar / 128)
-    layers = part.layers * model.heads * per_head * measured.file.get(ar, 1.0)
-    return round(layers) + 80 * 1024
+    return part.layers * model.heads * per_head
 
 
-def op_data(model: LlmModel, part: LayerSpan, ar: int, context: int, measured: LayerRatios) -> int:
+def file_extra(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerRatios) -> int:
+    """Bytes of a graph in the file beside the weights."""
+    return round(graph_layers(model, part, ar, context) * how.file.get(ar, 1.0)) + _ONCE
+
+
+def op_data(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerRatios) -> int:
     """Op data of a graph: about twice what the file holds of it."""
-    extra = file_extra(model, part, ar, context, LayerRatios())
-    return round(1.9 * extra * measured.op_data.get(ar, 1.0))
+    layers = graph_layers(model, part, ar, context) * how.op_data.get(ar, 1.0)
+    return round(OPS_IN_FILE * layers) + _OPS_ONCE
 
 
 def spill_fill(
