@@ -99,7 +99,7 @@ class Flights:
             return False
         self._looked[id(graph), thread] += 1
         if self._looked[id(graph), thread] > _LOOKS:
-            return graph.process.threads < 2
+            return bool(graph.process.threads < 2)
         return not has_threads(graph)
 
     def may_hold(self, graph: FlyingGraph, thread: Hashable) -> bool:
