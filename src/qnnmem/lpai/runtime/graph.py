@@ -251,9 +251,14 @@ class Graph:
         self._told_places.add(name)
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
+    @property
+    def has_io_in_scratch(self) -> bool:
+        """Whether inputs and outputs have places inside scratch."""
+        return self.compiled.io is not Io.OUTSIDE
+
     def input_places(self) -> list[NDArray[Any]]:
         """Return the bytes of each input inside scratch; none if the plan has them outside."""
-        if self.compiled.io is Io.OUTSIDE or self.scratch is None or not self.is_finalized:
+        if not self.has_io_in_scratch or self.scratch is None or not self.is_finalized:
             return []
         return [self._execution.view(name) for name in self.compiled.inputs]
 

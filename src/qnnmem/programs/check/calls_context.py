@@ -71,7 +71,7 @@ def create(call: ClientCall) -> int:
     """`QnnContext_create`: LPAI executes what was prepared offline."""
     call.handle(0, "backend", 4011)
     sentence = "LPAI composes no graph at run time: it executes a context binary prepared offline"
-    cure = "run `qnnmem prepare MODEL --backend lpai`, then call QnnContext_createFromBinary"
+    cure = "run `qnnmem prepare` on the model, then call QnnContext_createFromBinary"
     call.fail(NOT_SUPPORTED, finding("R14", sentence, call=call.name, cure=cure))
 
 

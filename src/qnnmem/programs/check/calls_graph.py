@@ -14,7 +14,6 @@ from qnnmem.errors import QnnError
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.system_context import io_tensors
-from qnnmem.planner import Io
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import questions
 from qnnmem.programs.check.calls_context import CheckedContext, note_stack
@@ -260,7 +259,7 @@ def _check_null(
     outputs: Sequence[QnnTensor] | None,
 ) -> None:
     """Report R9 for a tensor without a buffer where others have one: it was forgotten."""
-    if one.graph.compiled.io is Io.OUTSIDE:
+    if not one.graph.has_io_in_scratch:
         return  # refused anyway
     known = [
         (kind, t) for kind, ts in zip(_KINDS, (inputs, outputs), strict=True) for t in ts or ()

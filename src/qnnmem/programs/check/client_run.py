@@ -90,9 +90,8 @@ def check_client(
                 _note_codes(session, pid)
         elif over is _Over.PROGRAM or not _has_crashed(session, pid):
             _note_crash(session, ended_by, over is _Over.PROGRAM)
-    everything = session.findings.all()
+    everything, profile = session.findings.all(), options.profile
     kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
-    profile = options.profile
     result = ClientResult(
         verdict="",
         passes=bool(session.counts) and not kept and not missed,

@@ -14,15 +14,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.programs.stacks import Trace
-
-if TYPE_CHECKING:
-    from qnnmem.programs.check.calls_graph import CheckedGraph
 
 HOLD_S = 0.05
 _HOLDS = 3  # executions of each thread and graph that are held back
@@ -31,11 +28,20 @@ _LARGEST = 16 << 20  # bytes of a buffer that are compared
 Part = tuple[str, ForeignMemory]  # a name for a sentence, and the memory
 
 
+class FlyingGraph(Protocol):
+    """The part of a checked graph that is compared."""
+
+    graph: Any
+    owner: Any
+    process: Any
+    pools: dict[str, ForeignMemory]
+
+
 @dataclass(eq=False, slots=True)
 class Flight:
     """One execution between its call and its end."""
 
-    graph: CheckedGraph
+    graph: FlyingGraph
     thread: Hashable
     is_async: bool
     reads: Sequence[Part]
@@ -87,16 +93,16 @@ class Flights:
         self._looked: Counter[Hashable] = Counter()
         self._changed = Condition()
 
-    def is_alone(self, graph: CheckedGraph, thread: Hashable) -> bool:
+    def is_alone(self, graph: FlyingGraph, thread: Hashable) -> bool:
         """Return whether nothing else of the process can happen during an execution."""
         if self._now:
             return False
         self._looked[id(graph), thread] += 1
         if self._looked[id(graph), thread] > _LOOKS:
-            return graph.process.threads < 2
+            return bool(graph.process.threads < 2)
         return not has_threads(graph)
 
-    def may_hold(self, graph: CheckedGraph, thread: Hashable) -> bool:
+    def may_hold(self, graph: FlyingGraph, thread: Hashable) -> bool:
         """Return whether one more execution of the thread is held back."""
         return self._held[id(graph), thread] < _HOLDS
 
@@ -137,7 +143,7 @@ class Flights:
                 self._changed.wait(left)
 
 
-def has_threads(graph: CheckedGraph) -> bool:
+def has_threads(graph: FlyingGraph) -> bool:
     """Return whether the process has threads beside the one that calls and ours."""
     try:
         tasks = len(os.listdir(f"/proc/{graph.process.pid}/task"))  # noqa: PTH208  # quicker
@@ -149,7 +155,7 @@ def has_threads(graph: CheckedGraph) -> bool:
 def _is_beside(one: Flight, new: Flight) -> bool:
     """Return whether two executions can touch at all: a callback is inside of its own."""
     is_one_thread = one.thread == new.thread and not one.is_async
-    return one.graph.process is new.graph.process and not is_one_thread
+    return bool(one.graph.process is new.graph.process and not is_one_thread)
 
 
 def _conflict(new: Flight, old: Flight) -> Finding | None:
