@@ -502,7 +502,7 @@ def is_binary_itself(path: Path) -> bool:
 
 
 def is_model(path: Path) -> bool:
-    """Whether the table of a file needs a compile first."""
+    """Return whether the table of a file needs a compile first."""
     try:
         context_of(path)
     except NotCompiled:
