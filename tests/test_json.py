@@ -30,8 +30,10 @@ LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
 # manifest of a chain.
 NEW = {
     "qnnmem.inspect-dlc/1",
+    "qnnmem.llm/1",
     *(
         "qnnmem.baseline/1",
+        "qnnmem.carrier/1",
         "qnnmem.chain/1",
         "qnnmem.check/1",
         "qnnmem.check-client/1",

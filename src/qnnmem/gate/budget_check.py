@@ -61,9 +61,9 @@ class BudgetTask:
 
     def target(self, kind: str) -> str:
         """LPAI or HTP: what the entry says, else what the kind of the file allows."""
-        from qnnmem.loader.file_kind import kinds_for
+        from qnnmem.loader.file_kind import CARRIERS, kinds_for
 
-        if kind in ("htp", "epcontext"):
+        if kind in ("htp", "epcontext", *CARRIERS):
             found = HTP
         elif kind == LPAI:
             found = LPAI
@@ -97,7 +97,7 @@ class BudgetTask:
         for name, size in self.entry.own.get("budget", {}).items():
             pool = pool_of(name, target)
             if pool is None:
-                raise UsageError(f"{name} is no pool of {target.upper()}, where it is checked")
+                raise UsageError(f"{name} is not a pool of {target.upper()}, where it is checked")
             if pool in own:
                 raise UsageError(f"{pool} has two budgets; give one")
             own[pool] = size

@@ -217,7 +217,7 @@ class QuantizeRequest(ModelRequest, frozen=True):
     scratch: Path
     output: Path
     precision: Annotated[str, Meta(pattern="^(int8|w8a16)$")]
-    samples: int  # made-up ones
+    samples: int  # random ones
     seed: int
     calibration: Path | None = None
     here: Path | None = None  # what relative names in an input list refer to
@@ -338,7 +338,7 @@ class RequestOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Whether the request was carried out."""
+        """Return whether the request was carried out."""
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:

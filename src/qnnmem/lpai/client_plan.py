@@ -55,7 +55,7 @@ class ClientGraph:
 
     @property
     def is_inside(self) -> bool:
-        """Whether every input and output has its place in scratch."""
+        """Return whether every input and output has its place in scratch."""
         return self.has_io and all(t.offset is not None for t in (*self.inputs, *self.outputs))
 
 
@@ -154,7 +154,7 @@ def _said(exc: BaseException) -> str:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """A graph by the name that preparing the same file would give it; state is no input."""
+    """A graph by the name that preparing the same file would give it; state is not an input."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 

@@ -59,11 +59,11 @@ class Profile:
     core_count: int = 2
     inference_us: int | None = None  # what one inference takes; None: finalize does not ask
     async_blocks: bool = True  # a full queue makes execute_async wait
-    shared_scratch: bool = False  # graphs that share scratch are no finding
+    shared_scratch: bool = True  # graphs may share it if they execute one after the other
 
     @property
     def tcm_allowed(self) -> bool:
-        """Whether `mem_type: tcm` is possible: aDSP direct mode on v6 or later."""
+        """Return whether `mem_type: tcm` is possible: aDSP direct mode on v6 or later."""
         return self.mode is Mode.ADSP and self.hw_version >= HwVersion.V6
 
     @property

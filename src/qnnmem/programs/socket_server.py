@@ -48,6 +48,9 @@ class Kind(IntEnum):
     FREED = 4
     CLOSED = 5
     DONE = 6
+    CRASHED = 7
+    WROTE = 8
+    ENDED = 9
 
 
 class Action(IntEnum):
@@ -59,6 +62,7 @@ class Action(IntEnum):
     RELEASE = 3
     LOG = 4
     NOTIFY = 5
+    PROTECT = 6
 
 
 class Message(NamedTuple):
@@ -81,7 +85,7 @@ class ProgramConnection:
         """Return the next message; raise `Hangup` if there is none."""
         length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
         if not _HEAD.size <= length <= self._most or length % 8:
-            raise Hangup("the program sent what is no message")
+            raise Hangup("the program sent what is not a message")
         body = self._read(length - _HEAD.size)
         return Message(kind, function, struct.unpack(f"<{len(body) // 8}Q", body), body)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from qnnmem.lpai.tcm import TcmAccount
-from qnnmem.planner.tcm import too_many
-from qnnmem.results.plan import TcmAnswer
+from qnnmem.results.plan import TcmAnswer, too_many
 from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.tcm import TcmAccount
 
 _MAX_ROWS = 64
 _MAX_CHANGES = 6
 
 
 def verdict_words(answer: TcmAnswer) -> str:
-    """Whether it fits, by how much, and in how many allocations."""
+    """Return whether it fits, by how much, and in how many allocations."""
     spare = answer.spare
     over = f", {counted(-spare, 'byte')} over the limit" if spare < 0 else ""
     if answer.is_crowded:

@@ -40,6 +40,11 @@ class PlanPeak(Struct, frozen=True):
     live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
 
+def too_many(buffers: int, most: int) -> str:
+    """Return the clause about more allocations than the pool serves."""
+    return f"{buffers} allocations where TCM serves {most}, fatal on the device"
+
+
 class TcmAnswer(Struct, frozen=True):
     """Whether constants or a binary fit the TCM of aDSP direct mode together with IO."""
 
@@ -370,7 +375,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def has_verdict(self) -> bool:
-        """Whether there is a budget to hold, or allocations that no TCM serves."""
+        """Return whether there is a budget to hold, or allocations that no TCM serves."""
         return bool(self.budgets) or (self.tcm is not None and self.tcm.is_crowded)
 
     @property

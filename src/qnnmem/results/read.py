@@ -20,6 +20,7 @@ Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
+    "qnnmem.carrier/1": "carrier.CarrierResult",
     "qnnmem.chain/1": "chain.Chain",
     "qnnmem.check-client/1": "programs.ClientResult",
     "qnnmem.check/1": "check.CheckResult",
@@ -41,6 +42,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.kb-check/1": "kb.KbCheckResult",
     "qnnmem.kb/1": "kb.KbResult",
     "qnnmem.lint/1": "lint.LintResult",
+    "qnnmem.llm/1": "llm.LlmResult",
     "qnnmem.lpai-choices/1": "lpai.ChoicesResult",
     "qnnmem.lpai-rules/1": "lpai.RulesResult",
     "qnnmem.lpai-selftest/1": "lpai.SelftestResult",
@@ -125,6 +127,6 @@ def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decod
     try:
         return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
-        raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
+        raise UsageError(f"it is no {name}: a name in it is not a text", where=where) from exc
     except msgspec.ValidationError as exc:
         raise UsageError(f"it is no {name}: {exc}", where=where) from exc

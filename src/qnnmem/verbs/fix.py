@@ -208,7 +208,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
     from qnnmem.planner import PoolOptions
 
     if kind_of(path) != "onnx":
-        raise UsageError(f"{path} is no ONNX model; only those can be changed")
+        raise UsageError(f"{path} is not an ONNX model; only those can be changed")
     shapes = dict(wish.shapes)
     if recipe is not None and not (wish.dims or wish.shapes):
         shapes = dict(recipe.shapes)
@@ -415,7 +415,7 @@ class FixFolder:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a run was killed while it wrote here."""
+        """Return whether a run was killed while it wrote here."""
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:

@@ -111,7 +111,7 @@ def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
 
 
 def is_composed(path: Path) -> bool:
-    """Whether a file holds graphs of QNN already, which go into the library as they are."""
+    """Return whether a file holds graphs of QNN already, which go into the library as they are."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return kind_of_file(path).name == "dlc"
@@ -389,7 +389,7 @@ class _Job:
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
-        """Run a partitioned model; one that cannot run is no result."""
+        """Run a partitioned model; one that cannot run is not a result."""
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)

@@ -102,7 +102,7 @@ class Connection(PipeEnd):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take a request."""
+        """Return whether it can take a request."""
         reads = self._threads[0].is_alive()
         return reads and not self._over.is_set() and self._process.poll() is None
 
@@ -133,7 +133,7 @@ class Connection(PipeEnd):
             raise self.nonsense() from None
 
     def has_answer(self) -> bool:
-        """Whether a frame waits to be received."""
+        """Return whether a frame waits to be received."""
         return not self._frames.empty()
 
     def lost(self, what: str = "") -> WorkerLost:
@@ -244,7 +244,7 @@ class Connection(PipeEnd):
             self._frames.put(None)
 
     def _find_greeting(self, stream: BinaryIO) -> bool:
-        """Skip what a login prints; False for a program that is no worker."""
+        """Skip what a login prints; False for a program that is not a worker."""
         room = MAX_NOISE
         while room > 0 and (line := stream.readline(room)):
             room -= len(line)
@@ -256,12 +256,12 @@ class Connection(PipeEnd):
                     )
                 return not self._why
             if line.strip() == CLIENT_LINE.strip():
-                self._why = "gives back what it is sent: it is no worker"
+                self._why = "gives back what it is sent: it is not a worker"
                 return False
             self._noise = (self._noise + line)[-_TAIL:]
             self._heard = time.monotonic()
         if room <= 0:
-            self._why = "is no worker"
+            self._why = "is not a worker"
         return False
 
     def _read_errors(self) -> None:

@@ -7,7 +7,7 @@ An input list has one line for each inference:
     a first line that begins with `#`, then one that begins with `%`, are headers and do not count
     names count only if all entries of the first line have one; that line fixes the order for all
 
-Inputs that nobody has to write come from made-up numbers, or from `.npy` and `.npz` files. They lie
+Inputs that nobody has to write come from random numbers, or from `.npy` and `.npz` files. They lie
 where the results will: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
 where there are several. They are those that qnn-net-run would read, and appear all or none.
 """
@@ -193,7 +193,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
 
 
 def is_convertible(tensor: Tensor) -> bool:
-    """Whether elements can be made from float32 and back: numpy knows the type."""
+    """Return whether elements can be made from float32 and back: numpy knows the type."""
     import numpy
 
     try:
@@ -316,7 +316,7 @@ class OutputTree:
 
     @property
     def has_results(self) -> bool:
-        """Whether an earlier run left results here."""
+        """Return whether an earlier run left results here."""
         return any(True for pattern in ("Result_*", "*/Result_*") for _ in self._find(pattern))
 
     def _find(self, pattern: str) -> Iterator[Path]:

@@ -49,7 +49,7 @@ class ContextConfig:
     island: tuple[str | None, ...] = ()  # None: every graph
 
     def enables(self, graph: str) -> bool:
-        """Whether ENABLE_GRAPHS leaves a graph in."""
+        """Return whether ENABLE_GRAPHS leaves a graph in."""
         return self.enable_graphs is None or graph in self.enable_graphs
 
 
@@ -246,7 +246,7 @@ class _Check:
             self._fail(_INVALID, "R4", f"{what} is not given as memory: {exc}", what)
         if buffer.is_freed:
             rule = "R7" if what == "scratch" else "R8"
-            sentence = f"{what} was freed before it was handed over"
+            sentence = f"{what} was {buffer.loss} before it was handed over"
             self._fail(_INVALID, rule, sentence, what, buffer.address)
         return buffer
 
