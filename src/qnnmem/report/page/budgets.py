@@ -54,7 +54,8 @@ def _margin(one: ModelCheck) -> tuple[float, str, str]:
     shares = [
         (check.need_bytes / max(check.have_bytes, 1), check.pool)
         for check in one.checks
-        if check.need_bytes is not None and check.have_bytes is not None
+        if check.need_bytes is not None
+        and check.have_bytes is not None
         # A graph takes all the VTCM it is given: a limit that is just reached tells nothing.
         and not (check.pool == "vtcm" and not check.budget and check.need_bytes == check.have_bytes)
     ]
