@@ -370,3 +370,53 @@ def test_maps_that_are_compared_have_one_scale(tmp_path: Path, open_page: OpensP
     assert first["peak"] == pytest.approx(second["peak"])
     assert (first["other"], second["other"]) == (after["scratch_bytes"], before["scratch_bytes"])
     assert overlapping(page.evaluate(LABELS)) == []
+
+
+@pytest.mark.parametrize(("width", "height"), WINDOWS)
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("plan-budget-too-small", (".answer", "text=Fullest at step", ".command", ".bars")),
+        ("doctor-incident", (".answer", ".bars", "text=Missing:", ".evidence .decides")),
+        ("footprint-two-graphs", (".answer", ".command")),
+        ("fit-two-socs", (".answer", ".bars")),
+        ("lint-errors", (".answer", "table")),
+    ],
+)
+def test_the_first_screen_is_the_answer(
+    tmp_path: Path,
+    open_page: OpensPages,
+    name: str,
+    wanted: tuple[str, ...],
+    width: int,
+    height: int,
+) -> None:
+    """Verdict, number, what decides it and what to change, without a click or scrolling."""
+    target = tmp_path / "it.html"
+    target.write_text(render_page([section_of(recorded(f"{name}.json"), "it")], "it"), "utf-8")
+    page = open_page(target, width=width, height=height)
+    for what in wanted:
+        box = page.locator(what).first.bounding_box()
+        assert box is not None
+        assert box["y"] + min(box["height"], 60) <= height, what
+    order = page.evaluate(
+        "[...document.querySelectorAll('.answer, .map, details')].map((one) => one.className)"
+    )
+    assert order[0] == "answer"
+
+
+def test_what_changed_is_on_the_first_screen(tmp_path: Path, open_page: OpensPages) -> None:
+    """Of two results: the verdict, the bytes before and after, and both maps."""
+    from qnnmem.workbench.show import comparison
+
+    before = recorded("plan-csv.json")
+    after = {**before, "scratch_bytes": before["scratch_bytes"] // 2}
+    body = PageSection("it", lines([comparison(before, after, ("a", "b"))]))
+    target = tmp_path / "it.html"
+    target.write_text(render_page([body], "it"), "utf-8")
+    page = open_page(target, width=1440)
+    for what in (".answer", ".bars", "table", "canvas"):
+        box = page.locator(what).first.bounding_box()
+        assert box is not None
+        assert box["y"] + min(box["height"], 60) <= 900, what
+    assert "50" in page.inner_text(".answer")
