@@ -288,9 +288,9 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
     head = b'{"schema":"qnnmem.trace/1","tool":"x","command":["x"]}\n'
     cases = {
         b"": "empty",
-        b"\xff\xfe": "no trace",
-        b'{"schema": 3}\n': "no trace",
-        b'{"schema":"qnnmem.trace/2","tool":"x","command":["x"]}\n': "no trace",
+        b"\xff\xfe": "not a trace",
+        b'{"schema": 3}\n': "not a trace",
+        b'{"schema":"qnnmem.trace/2","tool":"x","command":["x"]}\n': "not a trace",
         head: "stops before",
         head + b'{"event":"call"}\n': "line 2",
         head + b"[" * 100_000 + b"\n": "line 2",

@@ -195,7 +195,7 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
     own = own_stack(tuple(stack))
     shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
     if len(shown) > 1:  # of one alone the place is said
-        yield details(f"How it came to {of}", tag("ol", *shown, class_="frames"))
+        yield details(f"Lines that led to {of}", tag("ol", *shown, class_="frames"))
 
 
 def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
