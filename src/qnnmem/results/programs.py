@@ -362,7 +362,8 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     ] = ()
     unmatched: Annotated[tuple[str, ...], describe("Those of them that no call matched.")] = ()
     serialised: Annotated[
-        SerialisedRun | None, describe("With --serialise: what that changed; else null.")
+        SerialisedRun | None,
+        describe("What it changed to let one call through at a time; else null."),
     ] = None
     duration_ns: Annotated[Count, describe("From start to end.")] = 0
     log_lines: Annotated[Count, describe("Lines that QNN logged.")] = 0
