@@ -30,10 +30,10 @@ def validate_model(file: str, options: ValidateOptions, call: VerbCall) -> Valid
 
     path = Path(file)
     check_kind(path, "validate", takes=("onnx",))
-    if options.results is None and options.soc is None:
-        raise MissingSoc(path)
     if options.data is not None and options.results is None:
         raise UsageError("--data is for --results: the inputs that the saved outputs belong to")
+    if options.results is None and options.soc is None:
+        raise MissingSoc(path)
     soc = None if options.soc is None else find_soc(options.soc)
     sizes = options.sizes
     model = self_contained(
