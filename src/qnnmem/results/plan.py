@@ -40,6 +40,11 @@ class PlanPeak(Struct, frozen=True):
     live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
 
+def too_many(buffers: int, most: int) -> str:
+    """Return the clause about more allocations than the pool serves."""
+    return f"{buffers} allocations where TCM serves {most}, fatal on the device"
+
+
 class TcmAnswer(Struct, frozen=True):
     """Whether constants or a binary fit the TCM of aDSP direct mode together with IO."""
 
