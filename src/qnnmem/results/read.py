@@ -41,6 +41,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.kb-check/1": "kb.KbCheckResult",
     "qnnmem.kb/1": "kb.KbResult",
     "qnnmem.lint/1": "lint.LintResult",
+    "qnnmem.llm/1": "llm.LlmResult",
     "qnnmem.lpai-choices/1": "lpai.ChoicesResult",
     "qnnmem.lpai-rules/1": "lpai.RulesResult",
     "qnnmem.lpai-selftest/1": "lpai.SelftestResult",
