@@ -61,9 +61,9 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
     words = saved(tmp_path)
     for more, said in (
         ((), "choose a SoC"),
-        (words[:2], "--data is for --results"),
-        (words[2:], "--results needs --data"),
-        (("--data", words[1], "--results", f"{words[3]}/0"), "2 samples and --results 1"),
+        (words[:2], "--data and --results go together"),
+        (words[2:], "--data and --results go together"),
+        (("--data", words[1], "--results", f"{words[3]}/0"), "2 inputs and 1 saved outputs"),
     ):
         done = run("validate", MODEL, *GIVEN, *more)
         assert exit_code(done) == 2
