@@ -36,14 +36,15 @@ ENTRIES = {one.id: one for one in read_folder(BUILT_IN)[1] if one.id in SOLUTION
 NOTE = "qnn_graph_create failed\nError code: QNN_STATUS_MEMORY_ALLOCATION_FAILED\n"
 
 
-def command(entry: str, number: int, at: int = 0, **known: object) -> list[str]:
-    """The words of a command that the doctor recommends, filled in; without the program.
+def commands(entry: str, number: int) -> list[list[str]]:
+    """The commands that the doctor recommends for a solution, without the program."""
+    text = ENTRIES[entry].remedies[number - 1]
+    return [shlex.split(found)[1:] for found in re.findall(r"`((?:qnnmem|adb) [^`]+)`", text)]
 
-    Of two verbs for one solution `at` chooses.
-    """
-    found = re.findall(r"`((?:qnnmem|adb) [^`]+)`", ENTRIES[entry].remedies[number - 1])[at]
-    words = shlex.split(found)[1:]
-    filled = [str(known.get(word, word)) for word in words]
+
+def command(entry: str, number: int, **known: object) -> list[str]:
+    """The first of them, with words in the place of MODEL and the like."""
+    filled = [str(known.get(word, word)) for word in commands(entry, number)[0]]
     return [word.replace("DIM=", f"{known['DIM']}=") if "DIM" in known else word for word in filled]
 
 
@@ -63,11 +64,11 @@ def saved(
     folder: Path,
     nodes: Sequence[onnx.NodeProto],
     shape: Sequence[int | str],
-    opset: int = 17,
     **weights: object,
 ) -> Path:
     """A model from x to y, of one shape."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    opset = weights.pop("opset", 17)
     stored = [numpy_helper.from_array(np.asarray(v, "float32"), n) for n, v in weights.items()]
     graph = helper.make_graph(list(nodes), "g", ends[:1], ends[1:], stored)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
@@ -272,8 +273,7 @@ def host(words: Sequence[str]) -> dict[str, str]:
 def test_what_the_device_itself_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reboot, pressure, releases: each command shows the problem, then that it is gone."""
     folder = phone(tmp_path, monkeypatch)
-    reboot = command("founding-device-init", 2)
-    after = command("founding-device-init", 2, 1)
+    reboot, after = commands("founding-device-init", 2)
     assert (reboot, after) == (["reboot"], ["doctor", "--host", "adb"])
     assert host(after)["state"] == "problem"
     (folder / "state").write_text("running\n")  # what a reboot does
