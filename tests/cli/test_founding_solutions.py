@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -64,7 +65,7 @@ def saved(
     folder: Path,
     nodes: Sequence[onnx.NodeProto],
     shape: Sequence[int | str],
-    **weights: object,
+    **weights: Any,
 ) -> Path:
     """A model from x to y, of one shape."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
