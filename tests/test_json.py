@@ -29,6 +29,7 @@ LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
 # Schemas that came later; `cli/test_forms.py` has what is printed by them, `fix/test_chain.py` the
 # manifest of a chain.
 NEW = {
+    "qnnmem.validate/1",
     "qnnmem.inspect-dlc/1",
     "qnnmem.llm/1",
     *(

@@ -62,7 +62,7 @@ def config(**backend: Any) -> str:
         ((*HTP, "--binary_file", "../up"), "name of a file in the folder of --output_dir"),
         (("--backend", "libQnnCpu.so", *HTP[2:], "--binary_file", "x"), "'libQnnCpu.so' is not"),
         (("--backend", "libQnnHtp.so.1", *HTP[2:], "--binary_file", "x"), "is not possible here"),
-        ((*HTP[:3], "libmodel.so", "--binary_file", "x"), "is a model library"),
+        ((*HTP[:3], "libmodel.so", "--binary_file", "x"), "libmodel.so: no such file"),
         ((*HTP[:3], "nowhere.onnx", "--binary_file", "x"), "nowhere.onnx: no such file"),
         ((*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"), "several graphs"),
         ((*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"), "--model and --dlc_path exclude"),

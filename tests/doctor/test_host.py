@@ -26,6 +26,7 @@ from qnnmem.doctor.host import look as looking
 from qnnmem.doctor.host.command import CommandAnswer, ask
 from qnnmem.doctor.host.judge import CHECKS, with_causes
 from qnnmem.doctor.host.look import Rights, ShellLook, Unseen
+from qnnmem.doctor.host.survey import RELEASES
 from qnnmem.doctor.kb.entry import CAUSES
 from qnnmem.errors import UsageError
 from qnnmem.report import host as report
@@ -208,6 +209,59 @@ def test_a_phone_without_the_skel_is_told_which_one() -> None:
     assert stands(PHONE.without("Skel"), "libraries") is PROBLEM
     assert stands(bare, "libraries") is PROBLEM
     assert "libQnnHtpV75Skel.so" in action(PHONE.without("Skel"), "libraries")
+
+
+HTP_LIBRARIES = (
+    "/vendor/lib64/libQnnHtp.so",
+    "/vendor/lib64/libQnnSystem.so",
+    "/vendor/lib64/libQnnHtpV75Stub.so",
+    "/vendor/lib/rfsa/adsp/libQnnHtpV75Skel.so",
+)
+
+
+class WithReleases(Machine):
+    """A machine whose libraries name the releases that its place says."""
+
+    def run(self, *words: str) -> str | Unseen:
+        """As ever, but for that one command."""
+        return self.place if words[:3] == ("sh", "-c", RELEASES) else super().run(*words)
+
+
+@pytest.mark.parametrize(
+    ("odd", "verdict"),
+    [(None, GOOD), ("Htp.so", PROBLEM), ("System", PROBLEM), ("Stub", PROBLEM), ("Skel", PROBLEM)],
+)
+def test_releases_that_do_not_go_together(odd: str | None, verdict: HostVerdict) -> None:
+    """Library, system library, stub and skel, by what their bytes name; one odd is enough."""
+    lines = [
+        f"= {path}\n{'v2.28.0.2410291818' if odd and odd in path else 'AISW_VERSION: 2.51.0'}"
+        for path in HTP_LIBRARIES
+    ]
+    files = {**PHONE.files, **dict.fromkeys(HTP_LIBRARIES, "")}
+    machine = WithReleases(files, PHONE.commands, PHONE.nodes, place="\n".join(lines))
+    asked = checks(machine)["releases"]
+    assert asked.verdict is verdict
+    if verdict is PROBLEM:
+        assert "2.28.0" in asked.found
+        assert "of one SDK release" in asked.action
+
+
+def test_an_unpacked_image_is_looked_at(tmp_path: Path) -> None:
+    """Its libraries and properties; a link that leads out of it is not followed."""
+    for at, release in zip(HTP_LIBRARIES, ("2.51.0", "2.51.0", "2.51.0", "2.28.0"), strict=True):
+        place = tmp_path / at.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"\x7fELF\0\xffv" + release.encode() + b".260929181845\0")
+    (tmp_path / "vendor" / "build.prop").write_text("ro.soc.model=SM8650\n")
+    (tmp_path / "odm").symlink_to("/etc")
+    done = run("doctor", "--host", f"image:{tmp_path}", "--json")
+    assert exit_code(done) == 1
+    found = {one["id"]: one for one in json.loads(done.stdout)["checks"]}
+    assert found["releases"]["verdict"] == "problem"
+    assert "the stub for v75 is of 2.51.0, the skel of 2.28.0" in found["releases"]["found"]
+    assert found["soc"]["verdict"] == "good"
+    assert found["selinux"]["verdict"] == found["group"]["verdict"] == "not_known"
+    assert exit_code(run("doctor", "--host", f"image:{tmp_path}/none")) == 2
 
 
 def test_a_skel_of_another_version_is_no_pair() -> None:
@@ -816,7 +870,10 @@ def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--host", "abd"], "--host cannot be 'abd'; it is local, adb or adb:SERIAL, and there"),
+        (
+            ["--host", "abd"],
+            "--host cannot be 'abd'; it is local, adb, adb:SERIAL or image:FOLDER, and there",
+        ),
         (["--host", "x\0y"], "--host cannot be 'x\\x00y'; it is local"),
         ([LOG, "--host", "--follow"], "--follow and --host exclude each other"),
         ([LOG, "--host", "--format", "sarif"], "--host gives text or json, not sarif"),

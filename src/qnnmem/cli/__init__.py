@@ -10,6 +10,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def main() -> None:
@@ -24,6 +25,37 @@ def main() -> None:
     # process does end: in one that goes on, garbage of before would never go.
     atexit.register(gc.freeze)
     sys.exit(code)
+
+
+def net_run() -> None:
+    """`qnn-net-run`: the SDK's own where it is on PATH, else `qnnmem net-run`."""
+    _sdk_tool("qnn-net-run")
+
+
+def context_binary_generator() -> None:
+    """`qnn-context-binary-generator`: the SDK's own where it is on PATH, else ours."""
+    _sdk_tool("qnn-context-binary-generator")
+
+
+def _sdk_tool(name: str) -> None:
+    import os
+    from pathlib import Path
+
+    for folder in os.get_exec_path():
+        path = Path(folder, name)
+        if path.is_absolute() and os.access(path, os.X_OK) and _is_native(path):
+            os.execv(path, [str(path), *sys.argv[1:]])  # noqa: S606 - the user's own PATH
+    sys.argv[1:1] = [name.removeprefix("qnn-")]
+    main()
+
+
+def _is_native(path: Path) -> bool:
+    """Return whether a file is a compiled program; scripts such as ours are none."""
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
 
 
 def _run(is_interrupted: Callable[[], bool]) -> int:

@@ -106,6 +106,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem sweep {_MODEL} --soc SM8650 --vary N=1,2,4",
         f"qnnmem sweep {_MODEL} --soc SM8650 --vary N=1..64 --max N",
     ),
+    "validate": (
+        f"qnnmem validate {_MODEL} --dim N=1 --against cpu --soc SM8650",
+        f"qnnmem validate {_MODEL} --dim N=1 --soc SM8650 --json",
+    ),
     "place": (
         f"qnnmem place {_BINARY} {_BINARY}",
         f"qnnmem place {_BINARY} {_BINARY} --budget 16M -v",

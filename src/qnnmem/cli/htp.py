@@ -20,6 +20,7 @@ from qnnmem.options.htp import (
     QmemOptions,
     SocsOptions,
     SweepOptions,
+    ValidateOptions,
     WorkerOptions,
 )
 
@@ -233,6 +234,33 @@ def sweep(model: str, options: SweepOptions, output: Output) -> int:
         raise ran.signal
     output.write(text, verdict(ran.rows, ran.largest, soc))
     return ran.exit_code
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@takes(ValidateOptions)
+@detailed("qnnmem.validate/1")
+def validate(model: str, options: ValidateOptions, output: Output) -> int:
+    """Run MODEL on the CPU and on HTP, to tell a wrong graph from a shortage of memory.
+
+    MODEL is an ONNX file. Both run once with random inputs, and every float tensor is compared in
+    the order of the graph, so that the first that differs is named. On x86 HTP is emulated by the
+    real library. With --results nothing is compiled: the CPU is compared with outputs that a device
+    saved, on the inputs of --data.
+
+    Exit codes: 0 the same, 1 a tensor differs or HTP refuses what the CPU runs, 2 bad usage or
+    unreadable input, 3 cannot tell.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.report.place import render_validated
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.validate import validate_model
+
+    with ProgressBar(f"reading {Path(model).name}") as bar:
+        result = validate_model(model, options, verb_call(bar))
+    text = encode(result) if output.is_json else render_validated(result, verbose=output.verbose)
+    output.write(text, result.summary)
+    return result.exit_code
 
 
 @click.command()

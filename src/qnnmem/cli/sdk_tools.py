@@ -30,8 +30,11 @@ _LONGEST = 4000  # characters of a line
 def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -> int:
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 
-    BINARY is what `qnnmem prepare` wrote. Inputs come from --input_list, or are made here from
-    random numbers or arrays; then they and their list lie in the output folder.
+    This is qnnmem's own program, which is also installed as `qnn-net-run`; where the SDK's is on
+    PATH, that name starts the SDK's. BINARY is what `qnnmem prepare` wrote, for LPAI or for HTP:
+    with --backend libQnnHtp.so the real HTP library runs it, emulated on x86. Inputs come from
+    --input_list, or are made here from random numbers or arrays; then they and their list lie in
+    the output folder.
 
     Flags of the real tool that mean nothing without a device are ignored with a warning; those that
     would change results are refused.
@@ -58,6 +61,9 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
 @answered(GENERATOR_REFUSED, GENERATOR_IGNORED)
 def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -> int:
     """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
+
+    This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`; where
+    the SDK's is on PATH, that name starts the SDK's.
 
     A model is an ONNX file here, as there is no converter between, or a DLC. For HTP it is compiled
     by the real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare`

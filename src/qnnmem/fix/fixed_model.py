@@ -16,7 +16,9 @@ from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.proof.prove import LevelGap, OutputGap
 from qnnmem.fix.remedy import JudgedChange, self_contained
 from qnnmem.fix.remedy_search import FixResult
+from qnnmem.ir import Tensor
 from qnnmem.loader.onnx import mark_backend
+from qnnmem.loader.onnx.passes.shape import ShapedModel, write_typed
 from qnnmem.planner.planned_file import plan_map
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import (
@@ -75,6 +77,41 @@ def fixed_model(
         plans=_maps(best) if with_maps else UNSET,
         from_log=tuple(chain) if chain else UNSET,
     )
+
+
+def tensor_notes(result: FixResult) -> tuple[str, ...]:
+    """Return sentences about the number of tensors, and what pruning has to cut."""
+    best = result.best
+    notes = []
+    if best.change.model is not result.case.model and best.change.parts is None:
+        before, after = (_tensors(one) for one in (result.case.model, best.change.model))
+        notes.append(
+            f"tensors: {before[0]:,} before, of {before[1] // max(1, before[0]):,} bytes on "
+            f"average; {after[0]:,} after, of {after[1] // max(1, after[0]):,} bytes"
+        )
+    elif best.fits is False:
+        count, size = _tensors(result.case.model)
+        notes.append(f"tensors: {count:,}, of {size // max(1, count):,} bytes on average")
+    need = best.need
+    if best.fits is False and need.missing and need.size:
+        cut = f"{need.missing:,} bytes, {need.missing / need.size:.1%} of {need.what}"
+        notes.append(f"pruning has to cut at least {cut}, from the tensors that are alive there")
+    return tuple(notes)
+
+
+def _tensors(model: ShapedModel) -> tuple[int, int]:
+    """Return the number of tensors of a model, weights included, and their bytes together."""
+    from qnnmem.loader.onnx.tensor import DTYPES, count_tensors, stored_bytes, type_of
+
+    graph = write_typed(model).graph
+    weights = {one.name for one in graph.initializer}
+    typed = (*graph.input, *graph.output, *graph.value_info)
+    kinds = (type_of(one) for one in typed if one.name not in weights)
+    size = sum(map(stored_bytes, graph.initializer))
+    for kind in kinds:
+        if kind is not None and kind.shape is not None and kind.elem in DTYPES:
+            size += Tensor("", DTYPES[kind.elem], kind.shape).nbytes
+    return count_tensors(graph), size
 
 
 def _maps(best: JudgedChange) -> FixMaps | UnsetType:

@@ -56,9 +56,10 @@ class LoadReply(WireMessage, frozen=True):
 
 
 class CallsReply(WireMessage, frozen=True):
-    """QNN's code of each call."""
+    """QNN's code of each call, and how long it took."""
 
     codes: Annotated[list[Code], Meta(min_length=1)]
+    seconds: list[float] = field(default_factory=list)
 
 
 class CompileReply(WireMessage, frozen=True):

@@ -93,6 +93,49 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
     cache: Annotated[str | None, shared.CACHE] = None
 
 
+class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
+    """Where else a model runs than on the CPU, and how far its tensors may be off."""
+
+    against: Annotated[
+        str,
+        Opt("--against", "What is taken as right: ONNX Runtime's CPU provider.", choices=("cpu",)),
+    ] = "cpu"
+    soc: Annotated[
+        str | None,
+        shared.SOC.but("Compile and run the model for this SoC with the real library.", leads=True),
+    ] = None
+    results: Annotated[
+        str | None,
+        Opt(
+            "--results",
+            "Saved outputs instead of HTP's: .npy, .npz or .raw files, or a folder of samples.",
+            metavar="PATH",
+            leads=True,
+            is_file=True,
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        Opt(
+            "--data",
+            "With --results: the inputs that the outputs belong to, in the same order.",
+            metavar="PATH",
+            leads=True,
+            is_file=True,
+        ),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        Opt(
+            "--tolerance",
+            "Share of a tensor's largest value that may differ.",
+            default="0.02 for HTP, which FP16 explains; 0.00001 for saved outputs",
+            ge=0.0,
+            le=1.0,
+        ),
+    ] = None
+
+
 class QmemOptions(HtpOptions, frozen=True, kw_only=True):
     """For which SoC inputs and outputs are compared, and what is carried out."""
 

@@ -287,8 +287,9 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--model",
-            "ONNX file; several give several graphs, which only LPAI takes here. "
-            "With --dlc_path libQnnModelDlc.so, or nothing.",
+            "Model library (.so, which runs in a child process with limits) or ONNX file; several "
+            "give several graphs, which only LPAI takes here. With --dlc_path libQnnModelDlc.so or "
+            "nothing.",
             metavar="FILE[,FILE...]",
         ),
     ] = None
@@ -336,7 +337,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     ] = False
     version: Annotated[bool, _VERSION] = False
     trust: Annotated[
-        bool, Opt("--trust", "Ours: --model is a model library (.so), whose code is executed.")
+        bool, Opt("--trust", "Ours: --model is a model library, whatever its name.")
     ] = False
     quantize: Annotated[
         str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI on the way.")

@@ -232,6 +232,9 @@ class CBinaryInfo(Structure):
     _fields_ = (("version", c_uint32), ("of", _BinaryUnion))
 
 
+BINARY_INFO_BYTES = ctypes.sizeof(CBinaryInfo)
+
+
 class CGraphBlobV1(Structure):
     """`QnnHtpSystemContext_GraphBlobInfoV1_t` with its version in front."""
 

@@ -38,7 +38,7 @@ _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MODELS, _BINARIES = (".onnx", ".tflite"), (".bin",)
 _CODES = ("code", "error", "status")
 _TAKE_BINARIES = ("fit", "footprint", "qmem")
-_NEED_ONNX = ("fit", "fix", "footprint", "qmem", "sweep", "prepare")
+_NEED_ONNX = ("fit", "fix", "footprint", "qmem", "sweep", "prepare", "validate")
 
 
 class Advice(NamedTuple):

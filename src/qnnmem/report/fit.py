@@ -11,6 +11,7 @@ from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, Column, table_lines, text_table
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fit import FitCheck, FitResult, FitSuggestion, SocFit
+from qnnmem.targets.socs import tensor_count_words
 from qnnmem.text import counted, shorten
 
 _WIDE = 400
@@ -93,6 +94,8 @@ def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str
     fits, file = result.socs, result.file
     if len(fits) == 1:
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
+        if result.tensors is not None and (verbose or fits[0].fits is not True):
+            lines += ["", tensor_count_words(result.tensors)]
         lines += _next(fits[0], file, given)
         return "\n".join(lines) + "\n"
     lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits)]

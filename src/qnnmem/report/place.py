@@ -1,4 +1,4 @@
-"""The answer of `qnnmem place` as text: the verdict, then domains, order and savings."""
+"""The answers of `qnnmem place` and `validate` as text: the verdict, then what it rests on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from qnnmem.htp.first_fit import EXACT_UP_TO
 from qnnmem.results.place import DOMAINS, Placement, PlaceResult
+from qnnmem.results.validate import ValidateResult
 from qnnmem.text import counted, shorten
 
 _WIDE = 120
@@ -110,3 +111,31 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
     if any(one.admitted is None for one in checked):
         yield "not kept: the library for x86 estimates these, and cannot hold shared weights"
+
+
+_SHOWN = 12  # tensors; -v shows all
+
+
+def render_validated(result: ValidateResult, *, verbose: bool = False) -> str:
+    """Return the verdict, the tensors that differ most and the first of them."""
+    lines = [result.summary]
+    if result.why:
+        lines += ["", f"why: {result.why}"]
+    if result.tensors:
+        what = "every float tensor of the graph" if result.every else "outputs"
+        count = counted(result.samples, "input")
+        lines += ["", f"compared: {what}, {count}, tolerance {result.tolerance:g} of the largest"]
+        worst = sorted(result.tensors, key=lambda one: -_gap(one.difference))
+        chosen = {one.name for one in (result.tensors if verbose else worst[:_SHOWN])}
+        for one in result.tensors:
+            if one.name in chosen:
+                gap = "not finite" if one.difference is None else f"{one.difference:.6%}"
+                mark = "" if one.agrees else "  <- first" * (one.name == result.first) or "  <-"
+                lines.append(f"{gap:>12}  {one.operator:<12} {shorten(one.name, _WIDE)}{mark}")
+        left = len(result.tensors) - len(chosen)
+        lines += [f"{'':>12}  {left} more that differ less; -v shows all"] if left else []
+    return "\n".join(lines) + "\n"
+
+
+def _gap(difference: float | None) -> float:
+    return float("inf") if difference is None else difference

@@ -20,6 +20,7 @@ from qnnmem.report.tcm import fatal_lines
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import PlanResult, too_many
 from qnnmem.results.proof import ProofScope
+from qnnmem.targets.socs import tensor_count_words
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
@@ -162,6 +163,7 @@ def _about(planned: PlannedFile) -> Iterator[str]:
         f"{counted(len(model.inputs), 'input')}, "
         f"{counted(len(model.outputs), 'output')}, {width}, {facts}"
     )
+    yield tensor_count_words(len(model.tensors))
 
 
 def _pools(planned: PlannedFile) -> Iterator[str]:

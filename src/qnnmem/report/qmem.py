@@ -55,6 +55,10 @@ def verdict(result: QmemResult) -> str:
 
 def _head(qmem: QmemResult) -> Iterator[str]:
     name = shorten(qmem.file, _WIDE)
+    if qmem.run is not None:
+        proven = "all four ways compute the same" if qmem.run.agrees else "the four ways DIFFER"
+        where = "IO layer emulated, results by the real library"
+        yield f"{where}: {proven}; a device's costs are not shown"
     yield from [qmem.missing] if qmem.missing else []
     yield qmem.advice
     soc = "" if qmem.soc is None else f" for {qmem.soc}"
@@ -115,6 +119,29 @@ def _run(run: QmemRun | None) -> Iterator[str]:
         yield "one binary stands for both ways of preparing, which the library for x86 ignores"
     for row in run.rows:
         yield _ran(row)
+    yield from _times([row.seconds for row in run.rows if len(row.seconds) > 1])
+
+
+def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
+    """Times of QnnGraph_execute after one load: the first apart, and what they cannot show."""
+    if not rows:
+        return
+    firsts, later = [row[0] for row in rows], [min(row[1:]) for row in rows]
+    ratio = max(later) / min(later) if min(later) > 0 else 1.0
+    yield (
+        f"QnnGraph_execute on x86, measured: the first after loading {_span(firsts)}, later ones "
+        f"{_span(later)}"
+    )
+    yield (
+        "the library for x86 ignores the hint, so the rows are the same work, and that they differ "
+        f"by up to {ratio:.1f} times is noise: what the hint or leaving it out costs, only a "
+        "device shows"
+    )
+
+
+def _span(seconds: Sequence[float]) -> str:
+    low, high = (duration(int(one(seconds) * 1e9)) for one in (min, max))
+    return low if low == high else f"{low} to {high}"
 
 
 def _ran(row: RanRow) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from qnnmem.provenance import Sourced
 from qnnmem.results.files import SeveralFiles
 from qnnmem.results.footprint import BillItem, SizeRange
-from qnnmem.results.result import Difference, Result, describe
+from qnnmem.results.result import Count, Difference, Result, describe
 
 FitAnswer = Literal["fits", "does-not-fit", "cannot-tell"]
 _NAMES: Mapping[bool | None, FitAnswer] = {
@@ -192,6 +192,9 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
     file: str
     answer: Annotated[FitAnswer, describe("The answer for all SoCs together.")] = "cannot-tell"
     socs: tuple[SocFit, ...]
+    tensors: Annotated[
+        Count | None, describe("Tensors of the ONNX graph, weights included; null where not read.")
+    ] = None
 
     @property
     def fits(self) -> bool | None:

@@ -98,6 +98,10 @@ class RanRow(Struct, frozen=True, kw_only=True):
     inferences: tuple[Inference, ...]
     sha256: Annotated[str, describe("Of all output bytes.")]
     findings: tuple[QmemFinding, ...] = ()
+    seconds: Annotated[
+        tuple[float, ...],
+        describe("Each QnnGraph_execute of the x86 library after one load; empty if not timed."),
+    ] = ()
 
 
 class QmemRun(Struct, frozen=True, kw_only=True):

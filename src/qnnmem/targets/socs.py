@@ -15,7 +15,7 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.result import SourcedNumber
 from qnnmem.results.socs import Soc as Soc
-from qnnmem.text import quote
+from qnnmem.text import counted, quote
 
 MIB = 1 << 20
 PD_BUDGET = "process domain budget"
@@ -66,6 +66,16 @@ def pd_budget() -> Sourced:
     """Return the limit on the estimated bytes of all contexts in one process domain."""
     facts = _facts()["process_domain"]
     return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
+
+
+def tensor_count_words(count: int) -> str:
+    """Return a sentence about a number of tensors beside the most known to have compiled."""
+    facts = _facts()["process_domain"]["tensors"]
+    where = f"{facts['origin']}: {facts['source']}"
+    return (
+        f"{counted(count, 'tensor')}, weights included; the most known to have compiled for HTP "
+        f"are {facts['value']:,} ({where}), and no limit is documented"
+    )
 
 
 def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:

@@ -90,7 +90,9 @@ def check_fix(options: FixOptions) -> None:
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     """Fix one model, and write what it became."""
-    from qnnmem.fix.fixed_model import outputs_of
+    from dataclasses import replace
+
+    from qnnmem.fix.fixed_model import outputs_of, tensor_notes
     from qnnmem.fix.parts.chain import FIRST_PART, MANIFEST
     from qnnmem.report.fix import next_commands
     from qnnmem.temporary_folder import temporary_folder
@@ -103,6 +105,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     _keep_source(path, [place.folder / name for name in names])
     with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
+        result = replace(result, notes=(*result.notes, *tensor_notes(result)))
         found = _validated(result, call.listener) if task.options.validate else None
         if found is not None and not found.holds:
             return FixOutcome(result, [], (), found)

@@ -83,9 +83,17 @@ def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
     return task._replace(
         model=models[0] if models else _found(wish),
         options=replace(task.options, budgets=tuple(known.budget)),
-        chain=known.sentences(),
+        chain=(*known.sentences(), *_asked(known)),
         first=wish.first,
     )
+
+
+def _asked(wish: LogWish) -> tuple[str, ...]:
+    """Ask for the limit that no line of the log carries."""
+    if wish.budget:
+        return ()
+    pool = "scratch" if wish.backend == "lpai" else "pd"
+    return (f"the log carries no limit: name what the device had, --budget {pool}=SIZE",)
 
 
 def _found(wish: LogWish) -> str:

@@ -58,14 +58,17 @@ def run_binary(
     """Run a context binary as qnn-net-run does; return the exit code."""
     from qnnmem.lpai.net_run import net_run
     from qnnmem.lpai.net_run.device_child import RunLimits
-    from qnnmem.lpai.net_run.log import LEVELS
 
     tool = "qnn-net-run"
     _answer_foreign(options, foreign, console)
+    if options.backend and _HTP.match(re.split(r"[/\\]", options.backend)[-1]):
+        from qnnmem.verbs.htp_net_run import run_on_htp
+
+        path = _binary(binary, options)
+        _introduce(tool, options, console)
+        return run_on_htp(path, options, console, listener)
     wanted = _run_options(binary, options)
-    console.say(f"{tool} pid:{os.getpid()}")
-    console.say(build_version(tool))
-    console.say(f"{tool} log level is : QNN_LOG_LEVEL_{LEVELS[options.log_level].name}")
+    _introduce(tool, options, console)
     limits = RunLimits(options.time_limit, options.memory_limit)
     report = net_run(wanted, console, listener.say, limits)
     try:
@@ -73,6 +76,15 @@ def run_binary(
     finally:
         _say_where(report.files, wanted, console)
     return 0 if report.passes else 2 if report.refused else 1
+
+
+def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
+    """Write the first lines of the tool."""
+    from qnnmem.lpai.net_run.log import LEVELS
+
+    console.say(f"{tool} pid:{os.getpid()}")
+    console.say(build_version(tool))
+    console.say(f"{tool} log level is : QNN_LOG_LEVEL_{LEVELS[options.log_level].name}")
 
 
 def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
@@ -257,6 +269,8 @@ def generate_binary(
     for name, reason in GENERATOR_IGNORED.items():
         if foreign[name] is not None:
             console.warn(f"--{name} is ignored: {reason}")
+    if _is_native(options) and not options.dlc_path:
+        console.note("note: a model library is native code; it runs in a child process with limits")
     console.say(f"{tool} pid:{os.getpid()}")
     if options.log_level:
         console.say(build_version(tool))
@@ -283,9 +297,6 @@ def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Pa
     is_htp = _is_htp(options.backend)
     names = getattr(options, option).split(",")
     for name in names:
-        if _LIBRARY.search(name) and not options.trust:
-            what = "a model library, whose code is executed only with --trust"
-            raise UsageError(f"--{option} {quote(name)} is {what}")
         check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
     if is_htp and len(names) > 1:
         raise UsageError(
@@ -299,10 +310,15 @@ def _model_option(options: GeneratorOptions) -> tuple[str, str]:
     if not options.dlc_path:
         if not options.model:
             raise UsageError("--model is missing")
-        return "model", "elf" if options.trust else "onnx"
+        return "model", "elf" if _is_native(options) else "onnx"
     if options.model and not _DLC_MODEL.search(options.model):
         raise UsageError("--model and --dlc_path exclude each other; with a DLC, leave --model out")
     return "dlc_path", "dlc"
+
+
+def _is_native(options: GeneratorOptions) -> bool:
+    """Return whether the models are libraries: naming them on the command line is consent."""
+    return options.trust or any(_LIBRARY.search(name) for name in (options.model or "").split(","))
 
 
 def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
@@ -377,7 +393,7 @@ def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOpt
     return CompileOptions(
         vtcm_mb=wanted.vtcm_mb if vtcm is None else vtcm,
         opt_level=wanted.opt_level if level is None else level,
-        trust=options.trust,
+        trust=_is_native(options),
         memhandle=options.input_output_tensor_mem_type == "memhandle",
         time_limit_s=options.time_limit,
         memory_limit=options.memory_limit,
@@ -454,7 +470,7 @@ def _make_lpai(
         console.warn(note)
     with folder_for_output(target.parent):
         check_replaceable(target, force=True)
-        if options.trust:
+        if _is_native(options):
             made = _prepare_trusted(models, wanted)
         else:
             made = prepare(chosen, wanted, call.listener.say, call.listener)

@@ -6,14 +6,18 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
 from qnnmem.doctor.host.command import CommandAnswer, ask
-from qnnmem.doctor.host.look import CALL_S, TOTAL_S, ShellLook
+from qnnmem.doctor.host.look import CALL_S, TOTAL_S, ShellLook, Unseen
+from qnnmem.doctor.host.survey import RELEASES
 from qnnmem.errors import Setting, UsageError, Words
 from qnnmem.text import plain_or_quoted, quote
 
 LOCAL = "local"
 ADB = "adb"
+IMAGE = "image:"
 _LIST = "List of devices attached"
 _MOST = 1 << 16
 _SHOWN = 5
@@ -27,13 +31,78 @@ _CURES = {
 
 
 def is_machine(text: str) -> bool:
-    """Whether a text names a machine: `local`, `adb` or `adb:SERIAL`."""
-    return text in (LOCAL, ADB) or text.startswith(f"{ADB}:")
+    """Whether a text names a machine: `local`, `adb`, `adb:SERIAL` or `image:FOLDER`."""
+    return text in (LOCAL, ADB) or text.startswith((f"{ADB}:", IMAGE))
 
 
-def find_machine(text: str) -> ShellLook:
+@dataclass(frozen=True, slots=True)
+class ImageLook:
+    """A look at the folders of an image that is unpacked, not running."""
+
+    root: Path
+    until: float
+
+    @property
+    def place(self) -> str:
+        """Which image this is."""
+        return f"the image in {plain_or_quoted(str(self.root))}"
+
+    def read_file(self, path: str) -> str | Unseen:
+        """The text of a file of the image."""
+        return self._inside(path) or self._shell().read_file(self._at(path))
+
+    def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
+        """The names in a folder of the image."""
+        return self._inside(path) or self._shell().list_folder(self._at(path))
+
+    def rights(self, *_paths: str) -> Unseen:
+        """An image has no devices."""
+        return Unseen("an image does not run")
+
+    def run(self, *words: str) -> str | Unseen:
+        """Answer what files tell; no program of the image is started."""
+        if words[0] == "uname":
+            return "not running"
+        if words[0] == "getprop":
+            texts = (self.read_file(f"{top}/build.prop") for top in ("/system", "/vendor", ""))
+            pairs = (
+                line.partition("=")
+                for text in texts
+                if not isinstance(text, Unseen)
+                for line in text.splitlines()
+            )
+            return "\n".join(f"[{name}]: [{value}]" for name, _, value in pairs)
+        if words[:3] == ("sh", "-c", RELEASES):
+            paths = [self._at(path) for path in words[4:] if self._inside(path) is None]
+            text = self._shell().run(*words[:4], *paths)
+            return text if isinstance(text, Unseen) else text.replace(f"= {self.root}", "= ")
+        return Unseen("an image does not run")
+
+    def _shell(self) -> ShellLook:
+        return ShellLook(self.place, self.until)
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}{path}"
+
+    def _inside(self, path: str) -> Unseen | None:
+        """None for a path that stays in the image, links followed."""
+        if path.startswith(("/proc/", "/sys/", "/dev/")):
+            return Unseen("an image does not run")
+        try:
+            inside = Path(self._at(path)).resolve().is_relative_to(self.root)
+        except (OSError, RuntimeError, ValueError):
+            inside = False
+        return None if inside else Unseen("a link leads out of the image")
+
+
+def find_machine(text: str) -> ShellLook | ImageLook:
     """The machine that is meant; the time to look at it begins now."""
     until = time.monotonic() + TOTAL_S
+    if text.startswith(IMAGE):
+        folder = Path(text.removeprefix(IMAGE))
+        if not text.removeprefix(IMAGE) or not folder.is_dir():
+            raise UsageError("names no folder with an unpacked image", where=folder)
+        return ImageLook(folder.resolve(), until)
     if text == LOCAL:
         if not sys.platform.startswith(("linux", "android")):
             raise UsageError("only Linux and Android can be looked at", cure=_USE_ADB)

@@ -112,6 +112,15 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
     ),
     (
         Subject(
+            "releases",
+            "releases of QNN",
+            "Library, system library, stub and skel work together only if they are of one release.",
+            ("version_mismatch", "driver_firmware"),
+        ),
+        libraries.judge_releases,
+    ),
+    (
+        Subject(
             "paths",
             "library paths",
             "The DSP looks for its skel in these folders, and takes the first that it finds.",

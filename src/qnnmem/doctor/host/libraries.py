@@ -75,6 +75,30 @@ def _what_is_missing(
     return PROBLEM, f"{words} name its folder in ADSP_LIBRARY_PATH"
 
 
+def judge_releases(seen: Survey) -> Outcome:
+    """Whether library, system library, stub and skel are of one release, by their own bytes."""
+    known = {path: names[0] for path, names in seen.releases.items() if len(names) == 1}
+    if len(known) < 2:
+        action = "compare the files with those of the SDK that the program was built with"
+        return Outcome("fewer than two libraries of QNN name their release", NOT_KNOWN, action)
+    found = ", ".join(f"{plain_or_quoted(path)} {known[path]}" for path in sorted(known)[:_SHOWN])
+    action = "copy libQnnHtp.so, libQnnSystem.so, stub and skel of one SDK release to the device"
+    folders: dict[str, set[str]] = {}
+    for path, release in known.items():
+        folders.setdefault(path.rpartition("/")[0], set()).add(release)
+    if any(len(releases) > 1 for releases in folders.values()):
+        return Outcome(f"one folder holds two releases: {found}", PROBLEM, action)
+    skels = {(_PAIR.fullmatch(path.rpartition("/")[2]), one) for path, one in known.items()}
+    of_skels = {(pair[1], one) for pair, one in skels if pair and pair[2] == "Skel"}
+    for pair, release in skels:
+        others = {one for version, one in of_skels if pair and version == pair[1]}
+        if pair and pair[2] == "Stub" and others and release not in others:
+            what = f"the stub for v{pair[1]} is of {release}, the skel of {', '.join(others)}"
+            return Outcome(f"{what}: {found}", PROBLEM, action)
+    firmware = "; of which firmware and kernel driver go with them there is no public table"
+    return Outcome(f"{found}{firmware}", GOOD)
+
+
 def judge_paths(seen: Survey) -> Outcome:
     """What the variables say that name folders."""
     if isinstance(seen.variables, Unseen):

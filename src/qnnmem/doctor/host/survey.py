@@ -51,6 +51,15 @@ _DSP = re.compile(r"[acsgp]dsp|slpi")
 _OPEN_FILES = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cE '(fastrpc-|adsprpc-)'"
 _BUFFERS = "cat /sys/kernel/dmabuf/buffers/*/size"
 
+# Names the file, then each release that its bytes name.
+RELEASES = (
+    'for f in "$@"; do echo "= $f"; grep -aoE "AISW_VERSION: [0-9.]+|v[12]([.][0-9]{1,3}){2}[.]'
+    '[0-9]{6,16}" "$f" 2>/dev/null | head -n 40 | sort -u; done'
+)
+_RELEASE = re.compile(r"(?:AISW_VERSION: |v)(\d{1,3}\.\d{1,3}\.\d{1,3})\b.*")
+_PARTS = re.compile(r"libQnn(?:Htp|System|HtpPrepare|HtpV\d{2,3}(?:Stub|Skel))\.so")
+_MOST_PARTS = 24
+
 Names = tuple[str, ...]
 
 
@@ -87,6 +96,7 @@ class Survey:
     selinux: str | Unseen
     denials: str | Unseen
     limits: str | Unseen
+    releases: Mapping[str, Names]  # of libraries of QNN, by path: what their bytes name
 
     @property
     def is_android(self) -> bool:
@@ -127,6 +137,8 @@ def survey(look: Look) -> Survey:
     environment = look.run("env")
     variables = _pairs(environment, rf"({'|'.join((*DSP_VARIABLES, HOST_VARIABLE))})=(.*)")
     named = _named(variables, DSP_VARIABLES, ";")
+    on_host = _libraries(look, (*_named(variables, (HOST_VARIABLE,), ":"), *_HOST_FOLDERS))
+    on_dsp = _libraries(look, (*named, *_DSP_FOLDERS, *_board_folders(look)))
     return Survey(
         look.place,
         kernel,
@@ -143,12 +155,34 @@ def survey(look: Look) -> Survey:
         _processors(look),
         look.run("sh", "-c", _OPEN_FILES),
         environment if isinstance(environment, Unseen) else variables,
-        _libraries(look, (*_named(variables, (HOST_VARIABLE,), ":"), *_HOST_FOLDERS)),
-        _libraries(look, (*named, *_DSP_FOLDERS, *_board_folders(look))),
+        on_host,
+        on_dsp,
         look.read_file("/sys/fs/selinux/enforce"),
         look.run("logcat", "-d", "-t", "5000", "-e", "avc: *denied"),
         look.read_file("/proc/self/limits"),
+        _releases(look, {**on_host, **on_dsp}),
     )
+
+
+def _releases(look: Look, folders: Mapping[str, Names | Unseen]) -> dict[str, Names]:
+    """Return the releases that libraries of QNN name, by the path of each."""
+    paths = [
+        f"{folder}/{name}"
+        for folder, names in folders.items()
+        if not isinstance(names, Unseen)
+        for name in names
+        if _PARTS.fullmatch(name)
+    ][:_MOST_PARTS]
+    found: dict[str, Names] = {}
+    path = ""
+    for line in _or_nothing(look.run("sh", "-c", RELEASES, "sh", *paths)).splitlines() * bool(
+        paths
+    ):
+        if line.startswith("= "):
+            path = line.removeprefix("= ")
+        elif (release := _RELEASE.fullmatch(line)) and path in paths:
+            found[path] = tuple(dict.fromkeys((*found.get(path, ()), release[1])))
+    return found
 
 
 def _or_nothing(text: str | Unseen) -> str:

@@ -63,7 +63,10 @@ def judge_driver(seen: Survey) -> Outcome:
         if not isinstance(one.firmware, Unseen) and one.firmware:
             words.append(f"{shorten(one.name, 30)} firmware {shorten(one.firmware, 60)}")
     found = ", ".join(words) or "no version can be read"
-    action = "compare with a device that works, and with the release notes of the SDK in use"
+    action = (
+        "compare with a device that works: there is no public table of which firmware and driver "
+        "go with which release"
+    )
     return Outcome(found, NOT_KNOWN, action, Origin.REPORTED)
 
 

@@ -271,6 +271,34 @@ class Validated(WireMessage, frozen=True):
     findings: tuple[str, ...]
 
 
+class CompareSaved(WireMessage, frozen=True):
+    """Run a model on samples, and compare it with outputs in files."""
+
+    doing: ClassVar[str] = "comparing"
+    sizes: list[int]
+    data: ProofData
+    outputs: list[Input]
+    saved: tuple[Sample, ...]
+
+
+class SavedChecks(WireMessage, frozen=True):
+    """Each output beside its files."""
+
+    outputs: tuple[OutputCheck, ...]
+
+
+def compare_saved(request: CompareSaved, payload: bytes) -> SavedChecks:
+    """Return a check of every output that was saved."""
+    (model,) = open_models(request.sizes, payload)
+    checks: dict[str, OutputCheck] = {}
+    for feed, files in zip(feeds(request.data), request.saved, strict=True):
+        wanted = run_parts([model], feed)
+        for name, value in read_sample(files, request.outputs).items():
+            check = checks.get(name) or OutputCheck(name)
+            checks[name] = _checked(check, wanted[name], value, None)
+    return SavedChecks(tuple(checks.values()))
+
+
 def keep(request: Keep, payload: bytes) -> Done:
     """Run the original model and keep its inputs and outputs."""
     _KEPT.clear()
@@ -554,7 +582,15 @@ def _checked(
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    return serve({Keep: keep, Compare: compare, CompareLevels: levels, Validate: validate})
+    return serve(
+        {
+            Keep: keep,
+            Compare: compare,
+            CompareLevels: levels,
+            CompareSaved: compare_saved,
+            Validate: validate,
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -24,10 +24,12 @@ from qnnmem.fix.proof.program import (
     Compare,
     Compared,
     CompareLevels,
+    CompareSaved,
     Keep,
     LevelGaps,
     OutputCheck,
     ProofData,
+    SavedChecks,
     Validate,
     Validated,
 )
@@ -107,15 +109,30 @@ def prove(
         return prover.compare(*after, lossy=lossy)
 
 
-def inputs_of(model: onnx.ModelProto) -> list[Input]:
-    """Return the inputs of a model with fixed shapes, for random data."""
+def beside_saved(
+    model: onnx.ModelProto,
+    samples: Sequence[Sample],
+    outputs: list[Input],
+    saved: Sequence[Sample],
+    time_limit_s: float,
+) -> tuple[OutputCheck, ...]:
+    """Run a model on samples, and compare it with its outputs in files, one sample each."""
+    (blob,) = serialized([model])
+    data = ProofData(inputs_of(model), absolute(samples), 0)
+    request = CompareSaved([len(blob)], data, outputs, absolute(saved))
+    with ChildProcess("qnnmem.fix.proof.program", time_limit_s) as child:
+        return child.ask(request, SavedChecks, blob)[0].outputs
+
+
+def inputs_of(model: onnx.ModelProto, *, outputs: bool = False) -> list[Input]:
+    """Return the inputs of a model with fixed shapes, for random data; or its outputs."""
     from onnx import helper
 
     from qnnmem.loader.onnx.inputs import index_limits
 
     rows = index_limits(model.graph)
     found = []
-    for item in model.graph.input:
+    for item in model.graph.output if outputs else model.graph.input:
         kind = item.type.tensor_type
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         shape = tuple(size.dim_value for size in kind.shape.dim)

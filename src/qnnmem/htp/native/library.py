@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from ctypes import addressof, byref, c_char_p, c_uint32, c_uint64, c_void_p, sizeof
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from qnnmem.errors import Refused
@@ -289,12 +290,14 @@ def carry_out(folder: Path, request: CallsRequest) -> CallsReply:
         client = _Client(calls, kept)
         for path in request.binaries:
             client.load(folder, path, backend, device)
-        codes = []
+        codes, seconds = [], []
         for number, call in enumerate(request.calls):
             say(f"call {number}: {call.__struct_config__.tag}")
+            start = perf_counter()
             codes.append(client.make(call))
+            seconds.append(perf_counter() - start)
         say("freeing")
-    return CallsReply(codes)
+    return CallsReply(codes, seconds)
 
 
 class _Client:

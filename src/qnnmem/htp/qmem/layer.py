@@ -233,13 +233,18 @@ class LibraryGraph:
         worker: Worker,
         time_limit_s: float = TIME_LIMIT_S,
         deadline: Deadline | None = None,
+        times: int = 1,
     ) -> None:
-        """`time_limit_s` is for one run, unless a `deadline` is for all."""
+        """`time_limit_s` is for one run, unless a `deadline` is for all.
+
+        A run executes `times` times after one load, which `seconds` then has.
+        """
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
         self._worker, self._time, self._ends = worker, time_limit_s, deadline
+        self._times, self.seconds = times, list[float]()
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
-        """Run once; the outputs are in their places then."""
+        """Run; the outputs are in their places then."""
         tensors: dict[int, CallTensor] = {}
         shared: list[MappedBytes] = []
         for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
@@ -249,7 +254,7 @@ class LibraryGraph:
                 tensors[tensor.id] = CallTensor(raw, tensor.nbytes, shared=len(shared))
                 shared.append(places[tensor.name])
         call = ExecuteCall(self._graph.name, tensors)
-        request = CallsRequest([self._binary], self._soc, [call])
+        request = CallsRequest([self._binary], self._soc, [call] * self._times)
         ends = self._ends or Deadline.after(self._time)
         outcome = self._worker.ask(request, places=shared, time_limit_s=ends.left_s)
         what = f"the library did not execute graph {quote(self._graph.name)}"
@@ -257,5 +262,7 @@ class LibraryGraph:
             raise not_in_time(self._binary, f"{what} within {ends.limit_s:g} s")
         if not outcome.is_done:
             raise CannotTell(f"{what}: {outcome.sentence[:300]}")
-        if code := outcome.result(CallsReply).codes[0]:
+        reply = outcome.result(CallsReply)
+        self.seconds = reply.seconds
+        if code := next(filter(None, reply.codes), 0):
             raise CannotTell(f"{what}: QnnGraph_execute gave {code}")

@@ -130,6 +130,13 @@ def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
                 yield from attributes_in(body.node)
 
 
+def count_tensors(graph: onnx.GraphProto) -> int:
+    """Return how many values a graph has: inputs, weights and outputs of nodes."""
+    names = {item.name for item in (*graph.input, *graph.initializer)}
+    names |= {name for node in graph.node for name in node.output if name}
+    return len(names)
+
+
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every stored tensor anywhere in a model, but not the parts of sparse ones."""
     yield from model.graph.initializer

@@ -63,6 +63,16 @@ class SystemContext:
         """`QnnSystemContext_getBinaryInfo`: everything but weights; 30010 for a damaged binary."""
         return self._read(binary, "QnnSystemContext_getBinaryInfo")
 
+    @property
+    def binary_info_size(self) -> int:
+        """`binaryInfoSize`: bytes of `QnnSystemContext_BinaryInfo_t` in C.
+
+        What its pointers lead to is not counted; a real library may count it, or give 0.
+        """
+        from qnnmem.qnn.abi import BINARY_INFO_BYTES
+
+        return BINARY_INFO_BYTES
+
     def get_metadata(self, binary: Any) -> BinaryInfo:
         """`QnnSystemContext_getMetadata`: the same by the newer call."""
         return self._read(binary, "QnnSystemContext_getMetadata")

@@ -1,0 +1,207 @@
+"""One model on the CPU and on HTP, or beside saved outputs, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import ChildFailed, UsageError, join_words
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.results.validate import ValidateResult
+    from qnnmem.targets.socs import Soc
+
+_MOST_TENSORS = 400  # that become outputs, so that the first that differs is found
+_EXACT = 1e-5  # of saved outputs: what another order of float32 sums explains
+
+
+def beside_htp(
+    file: str,
+    model: onnx.ModelProto,
+    soc: Soc,
+    tolerance: float | None,
+    time_limit_s: float,
+    say: Callable[[str], None],
+) -> ValidateResult:
+    """Compare a model on the CPU with what the real library makes of it."""
+    from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
+    from qnnmem.htp.compile.compiled import TOLERANCE
+    from qnnmem.htp.requests import CompareReply, CompareRequest, HtpSettings
+    from qnnmem.htp.worker import Worker
+    from qnnmem.temporary_folder import temporary_folder
+
+    wanted = CompileOptions(time_limit_s=time_limit_s)
+    other = f"HTP of {soc.name} (emulated)"
+    with temporary_folder() as folder, Worker(warm=True) as worker:
+        for every in (True, False):
+            made = _with_inner_outputs(model) if every else model
+            place = Path(folder, f"{Path(file).stem}.onnx")
+            place.write_bytes(made.SerializeToString())
+            say(f"compiling {place.name}")
+            binary = place.with_suffix(".bin")
+            found = compile_model(place, soc, wanted, output=binary, worker=worker)
+            if not isinstance(found, CompileFailure):
+                break
+        else:
+            assert isinstance(found, CompileFailure)  # noqa: S101 - for the type checker
+            return _refused(file, other, model, found)
+        epcontext = place.with_name("compiled.onnx")
+        _write_epcontext(found.epcontext or b"", found.binary_name, binary, epcontext)
+        say(f"running {place.name} on the CPU and on HTP")
+        settings = HtpSettings(soc.model_id, None, None, memhandle=False, log="error")
+        request = CompareRequest(place, place.parent, epcontext, settings=settings)
+        outcome = worker.ask(request, time_limit_s=time_limit_s)
+    if not outcome.is_done:
+        open_ = outcome.stage != "run"
+        verdict = "unknown" if open_ else "refused"
+        return _answer(file, other, verdict, why=outcome.sentence, tolerance=TOLERANCE)
+    gaps = {
+        one.name: one.worst / one.size if one.size else None
+        for one in outcome.result(CompareReply).outputs
+    }
+    limit = TOLERANCE if tolerance is None else tolerance
+    return _compared(file, other, made, gaps, limit, every=every)
+
+
+def _with_inner_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with every float tensor as an output, in the order of the graph."""
+    from onnx import ModelProto, TensorProto
+
+    made = ModelProto()
+    made.CopyFrom(model)
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16)
+    known = {one.name: one for one in model.graph.value_info}
+    inner = [
+        known[name]
+        for node in model.graph.node
+        for name in node.output
+        if name in known and known[name].type.tensor_type.elem_type in floats
+    ]
+    if len(inner) <= _MOST_TENSORS:
+        made.graph.output.extend(inner)
+    return made
+
+
+def _write_epcontext(epcontext: bytes, name: str, binary: Path, target: Path) -> None:
+    from qnnmem.htp.compile.compiled import rename_binary
+
+    target.write_bytes(rename_binary(epcontext, name, binary.name))
+
+
+def _refused(
+    file: str, other: str, model: onnx.ModelProto, failure: CompileFailure
+) -> ValidateResult:
+    """The compiler refuses the model; whether the CPU runs it is tried."""
+    from qnnmem.fix.proof.prove import prove
+    from qnnmem.htp.compile.compiled import TOLERANCE
+
+    why = join_words(failure.why)
+    try:
+        prove(model, model)
+    except ChildFailed as exc:
+        why = f"the CPU does not run it either: {exc}"
+        return _answer(file, other, "unknown", why=why, tolerance=TOLERANCE)
+    memory = False if failure.unsupported else True if failure.refusal else None
+    return _answer(file, other, "refused", why=why, tolerance=TOLERANCE, is_memory=memory)
+
+
+def beside_files(
+    file: str,
+    model: onnx.ModelProto,
+    data: Path,
+    results: Path,
+    tolerance: float | None,
+    time_limit_s: float,
+) -> ValidateResult:
+    """Compare a model on the CPU with outputs in files, sample by sample."""
+    from qnnmem.calibration import Input, find_samples
+    from qnnmem.fix.proof.prove import beside_saved, inputs_of
+
+    inputs = inputs_of(model)
+    samples = find_samples(data, inputs)
+    outputs: list[Input] = inputs_of(model, outputs=True)
+    saved = find_samples(results, outputs)
+    if len(saved) != len(samples):
+        raise UsageError(
+            f"there are {len(samples)} inputs and {len(saved)} saved outputs; each output belongs "
+            "to one input"
+        )
+    checks = beside_saved(model, samples, outputs, saved, time_limit_s)
+    gaps = {one.name: one.relative if not one.nans else None for one in checks}
+    limit = _EXACT if tolerance is None else tolerance
+    what = f"the outputs in {results}"
+    return _compared(file, what, model, gaps, limit, samples=len(samples))
+
+
+def _compared(
+    file: str,
+    other: str,
+    model: onnx.ModelProto,
+    gaps: Mapping[str, float | None],
+    tolerance: float,
+    *,
+    every: bool = False,
+    samples: int = 1,
+) -> ValidateResult:
+    from qnnmem.results.fix import finite
+    from qnnmem.results.validate import ComparedTensor
+
+    made = {name: node.op_type for node in model.graph.node for name in node.output}
+    order = [name for name in made if name in gaps] + [name for name in gaps if name not in made]
+    tensors = tuple(
+        ComparedTensor(
+            name,
+            made.get(name, ""),
+            None if (gap := gaps[name]) is None else finite(gap),
+            gap is None or gap <= tolerance,
+        )
+        for name in order
+    )
+    measured = any(gaps[name] is not None for name in order)
+    if not measured:
+        why = "the inputs gave no numbers to compare"
+        return _answer(file, other, "unknown", tensors, tolerance=tolerance, why=why)
+    same = all(one.agrees for one in tensors)
+    return _answer(
+        file,
+        other,
+        "same" if same else "differs",
+        tensors,
+        tolerance=tolerance,
+        every=every,
+        samples=samples,
+        is_memory=same,
+    )
+
+
+def _answer(
+    file: str,
+    other: str,
+    verdict: str,
+    tensors: Iterable[object] = (),
+    *,
+    tolerance: float,
+    every: bool = False,
+    samples: int = 1,
+    why: str = "",
+    is_memory: bool | None = None,
+) -> ValidateResult:
+    from qnnmem.results.validate import ComparedTensor, ValidateResult
+
+    known = tuple(one for one in tensors if isinstance(one, ComparedTensor))
+    return ValidateResult(
+        model=file,
+        other=other,
+        verdict=verdict,
+        is_memory=is_memory,
+        tolerance=tolerance,
+        first=next((one.name for one in known if not one.agrees), None),
+        every=every,
+        tensors=known,
+        samples=samples,
+        why=why,
+    )

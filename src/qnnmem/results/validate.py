@@ -1,0 +1,74 @@
+"""One model on the CPU and elsewhere: the tensors compared, and what that says about memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Struct
+
+from qnnmem.results.result import Count, Result, describe, one_of
+from qnnmem.text import counted
+
+
+class ComparedTensor(Struct, frozen=True):
+    """A tensor that both runs computed."""
+
+    name: str
+    operator: Annotated[str, describe("Operator that makes it; empty where it is not known.")]
+    difference: Annotated[
+        float | None,
+        describe(
+            "Largest difference as a share of the tensor's largest value; null for one without "
+            "finite numbers."
+        ),
+    ]
+    agrees: Annotated[bool, describe("Whether the difference is within the tolerance.")]
+
+
+class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1"):
+    """Whether the CPU computes the same as HTP, or as saved outputs say."""
+
+    model: Annotated[str, describe("Model file.")]
+    other: Annotated[str, describe("What the CPU was compared with.")]
+    verdict: Annotated[
+        str,
+        describe("same: the graph is right; differs; refused: the CPU alone runs it; unknown."),
+        one_of("same", "differs", "refused", "unknown"),
+    ]
+    is_memory: Annotated[
+        bool | None, describe("Whether memory is left as the question; null where that is open.")
+    ]
+    tolerance: Annotated[float, describe("Share of a tensor's largest value that may differ.")]
+    first: Annotated[str | None, describe("First tensor that differs, in the order of the graph.")]
+    every: Annotated[bool, describe("Whether tensors inside the graph were compared, too.")]
+    tensors: Annotated[tuple[ComparedTensor, ...], describe("In the order of the graph.")]
+    samples: Annotated[Count, describe("How many inputs were run.")]
+    why: Annotated[str, describe("Why nothing could be compared; empty where it was.")] = ""
+
+    @property
+    def exit_code(self) -> int:
+        """As the program leaves with it."""
+        return {"same": 0, "unknown": 3}.get(self.verdict, 1)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        if self.verdict == "unknown":
+            return f"cannot tell: {self.why}"
+        if self.verdict == "refused":
+            memory = "the graph is right, memory is the question"
+            graph = "what the graph holds is the question, not memory"
+            open_ = "whether memory is the question is open"
+            said = {True: memory, False: graph, None: open_}[self.is_memory]
+            return f"the CPU runs the model and {self.other} does not; {said}"
+        count = counted(len(self.tensors), "tensor")
+        if self.verdict == "same":
+            return (
+                f"same: the CPU and {self.other} agree in {count}; the graph is right on these "
+                "inputs, memory is the question"
+            )
+        wrong = sum(not one.agrees for one in self.tensors)
+        return (
+            f"differs: {wrong} of {count}, first '{self.first}'; the graph is the question before "
+            "memory"
+        )
