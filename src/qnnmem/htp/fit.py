@@ -75,7 +75,7 @@ class Suggestion(Struct, frozen=True):
 
     @property
     def verified(self) -> bool:
-        """Whether it was compiled and fits."""
+        """Return whether it was compiled and fits."""
         return self.state == "fits"
 
 
@@ -621,7 +621,7 @@ class JudgedModel(NamedTuple):
 
 
 def is_final(made: MeasuredModel | CompileFailure) -> bool:
-    """Whether another run would say the same: a crash or a time limit may not come again."""
+    """Return whether another run would say the same: a crash or a time limit may not come again."""
     if isinstance(made, CompileFailure):
         return made.outcome.kind == "refused"
     return not made.no_estimate

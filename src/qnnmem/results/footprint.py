@@ -22,7 +22,7 @@ class SizeRange(Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether both bounds are the same."""
+        """Return whether both bounds are the same."""
         return self.low.value == self.high.value
 
 

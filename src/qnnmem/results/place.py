@@ -36,7 +36,7 @@ class Placement(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether every context has a place within the domains of a process."""
+        """Return whether every context has a place within the domains of a process."""
         return not self.too_large and len(self.domains) <= DOMAINS.value
 
 
@@ -69,7 +69,7 @@ class Admission(Struct, frozen=True, kw_only=True):
 
     @property
     def in_range(self) -> bool:
-        """Whether the library's estimate lies where the file let expect it."""
+        """Return whether the library's estimate lies where the file let expect it."""
         return self.estimate is None or self.need_low <= self.estimate <= self.need_high
 
 
@@ -96,5 +96,5 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the order as given works; None where the sizes are not sure enough."""
+        """Return whether the order as given works; None where the sizes are not sure enough."""
         return answer_of(self.answer)

@@ -45,7 +45,7 @@ class Task:
 
     @property
     def id(self) -> str:
-        """What tells it from the others."""
+        """Unique id of the task."""
         return f"{self.name} {self.of}".strip()
 
     @property
@@ -55,7 +55,7 @@ class Task:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """What can be set."""
+        """Return the controls of the task."""
         without = (*self.without, *self.fixed)
         return controls_of(self.options, without=without, needed=self.needed)
 
@@ -65,7 +65,7 @@ class Task:
         return self.options(**given, **self.fixed)
 
     def typed(self, request: Mapping[str, Any]) -> list[str]:
-        """Return the command of a request as it is typed, without the file."""
+        """Return the equivalent command without the file."""
         given = read_request(self.controls, request)
         words = [word for field, value in given for word in field.words(value)]
         return [self.name, *words, *([f"--output={MADE}"] if self.makes_files else [])]
@@ -168,7 +168,7 @@ def task_of(number: str) -> Task:
 
 
 def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
-    """What can be asked of a file of this kind, the first first."""
+    """Return the tasks for a kind of file, default first."""
     if kind == "onnx":
         return {verb: _TASKS[verb] for verb in ("plan", "footprint", "fit", "sweep", "fix")}
     if kind == "csv":
@@ -191,12 +191,12 @@ def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
 
 
 def first_task(kind: str, name: str = "") -> str:
-    """What is done with a file as soon as it is there; empty where nothing can be."""
+    """Return the default task for a kind of file; empty if there is none."""
     return next(iter(tasks_for(kind, name)), "")
 
 
 def checked_task(kind: str, name: str, wanted: object) -> Task:
-    """The task of a request."""
+    """Check and return the task of a request."""
     found = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
     if found is None:
         raise UsageError(f"{quote(wanted)} cannot be asked of this file")

@@ -39,7 +39,7 @@ class _EpContextNode:
 
     @property
     def holds_context(self) -> bool:
-        """Whether it is a main node; others refer to the context of one."""
+        """Return whether it is a main node; others refer to the context of one."""
         cache = self.texts.get("ep_cache_context")
         return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
 

@@ -495,7 +495,7 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
 
 
 def is_model(path: Path) -> bool:
-    """Whether the table of a file needs a compile first."""
+    """Return whether the table of a file needs a compile first."""
     try:
         read_context(path)
     except NotCompiled:
