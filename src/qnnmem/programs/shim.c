@@ -721,9 +721,13 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
 /* Reports on a line of its own: that of the thread may be in the middle of a message. */
 static void report_signal(int kind, int number, word address, const ucontext_t *context) {
     word words[4 + FRAMES] = {(word)number, address, IS_WRITE(context)}, stack[FRAMES], code;
-    size_t depth = add_stack(stack, 0), i = 0, count = 3;
+    char byte;
+    struct iovec here = {&byte, 1}, code_there = {(void *)(uintptr_t)WHERE(context), 1};
+    size_t depth = 0, i = 0, count = 3;
     int fd;
     if (ledger == NULL || is_stray() || (fd = open_line(CRASH_ROLE)) < 0) return;
+    /* The unwinder reads the code, and ends the process where it jumped to none. */
+    if (process_vm_readv(getpid(), &here, 1, &code_there, 1, 0) == 1) depth = add_stack(stack, 0);
     while (i < depth && stack[i] != WHERE(context)) i++;
     if (i == depth) words[count++] = CALLED_FROM(context); /* it jumped to where no code is */
     else words[count++] = stack[i++] + 1; /* the others are return addresses */
