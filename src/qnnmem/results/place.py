@@ -89,6 +89,9 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
     spill_fill_saving: Annotated[
         Count, describe("Bytes saved where the contexts of a domain share one spill/fill buffer.")
     ] = 0
+    unjudged: Annotated[
+        tuple[str, ...], describe("What keeps a yes from being said: parts without a bill.")
+    ] = ()
     verified: Annotated[
         tuple[Admission, ...] | None,
         describe("What the real library did with each context, if it was asked."),

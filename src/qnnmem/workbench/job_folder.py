@@ -24,7 +24,7 @@ _TEXTS = 1 << 20  # bytes of a text in which names are replaced
 # By which some readers tell what a file is meant to be.
 _SUFFIXES = {
     **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "dlc": ".dlc"},
-    **{"eaix": ".eaix", "csv": ".csv"},
+    **{"eaix": ".eaix", "csv": ".csv", "pte": ".pte", "litert": ".tflite", "zip": ".zip"},
     **{"htp": ".bin", "lpai": ".bin", "config": ".json", "graphs": ".json", "json": ".json"},
 }
 

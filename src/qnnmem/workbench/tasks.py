@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from qnnmem.errors import UsageError
+from qnnmem.loader.file_kind import ARCHIVES, IN_FOLDERS
 from qnnmem.options.config import LintOptions
 from qnnmem.options.fix import FixOptions
 from qnnmem.options.htp import FitOptions, FootprintOptions, QmemOptions, SweepOptions
@@ -18,11 +19,12 @@ from qnnmem.workbench.controls import Control, controls_of, read_request
 from qnnmem.workbench.job_folder import MADE
 
 _MODELS = ("onnx", "tflite", "dlc", "eaix", "csv")
-_BINARIES = ("htp", "epcontext")
+_BINARIES = ("htp", "epcontext", *IN_FOLDERS)
 _ONE_TASK = {
     **{"lpai": "inspect", "config": "lint", "trace": "watch"},
-    **dict.fromkeys(("text", "packed", "zip", "tar"), "doctor"),
+    **dict.fromkeys(("text", "packed", "tar"), "doctor"),
 }
+_APPS = (".apk", ".aab", ".apks")
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
 _SIZES = tuple(one.name for one in option_fields(ShapeOptions))
 
@@ -179,12 +181,16 @@ def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
         return {"plan": _PLAN}
     if kind in _BINARIES:
         return _OF_BINARY
+    if kind in ARCHIVES:  # an app or a bundle, or logs
+        doctor = {"doctor": _TASKS["doctor"]}
+        is_app = kind == "task" or name.lower().endswith(_APPS)
+        return {**_OF_BINARY, **doctor} if is_app else {**doctor, **_OF_BINARY}
     if kind in _ONE_TASK:
         return {_ONE_TASK[kind]: _TASKS[_ONE_TASK[kind]]}
     if kind == "graphs":  # a report without its format, or a config file of HTP
         verbs = ("plan", "lint") if name.lower().endswith(".eaix") else ("lint", "plan")
         return {verb: _TASKS[verb] for verb in verbs}
-    if kind == "json":
+    if kind in ("json", "genie", "genai"):  # a config alone, without the binaries of its folder
         verbs = ("lint", "doctor") if name.lower().endswith(_SETTINGS) else ("doctor", "lint")
         return {verb: _TASKS[verb] for verb in verbs}
     return {}

@@ -434,7 +434,7 @@ class _Run:
 
     def _read(self, path: Path, by: str | None) -> tuple[Document, FileKind] | None:
         try:
-            check_kind(path, "lint", takes=("config", "graphs", "json", "text"))
+            check_kind(path, "lint", takes=("config", "graphs", "json", "text", "genie", "genai"))
             document = read_document(path)
         except LoadError as exc:
             self.files.append(CheckedFile(str(path), "unknown", by, exc.reason))
