@@ -84,10 +84,9 @@ def write_headers(target: Path, *, force: bool = False) -> list[Path]:
         if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:
             raise UsageError(
                 f"{quote(str(path))} is not of qnnmem: the folder holds headers of an SDK",
-                cure="give another folder with -o",
+                cure="give another folder",
             )
-        if path.exists() and not force:
-            raise UsageError(f"{quote(str(path))} exists", cure="give --force to replace it")
+        check_replaceable(path, force=force)
     for name in made:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
     write_together({target / name: text.encode() for name, text in made.items()})

@@ -126,6 +126,7 @@ static struct {
     void *(*mremap)(void *, size_t, size_t, int, ...);
 } real;
 
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}; /* end the program */
 static _Atomic int ending, open_count[2], was_open[2];
 static __thread int busy;
 
@@ -288,10 +289,12 @@ static void start_notifier(void) {
     pthread_t thread;
     word code = LOST;
     sigset_t all, before;
+    unsigned i;
     int fd;
     pthread_mutex_lock(&lock);
     if (started_in != atomic_load(&generation) && (fd = open_line(1)) >= 0) {
         sigfillset(&all);
+        for (i = 0; i < sizeof deadly / sizeof *deadly; i++) sigdelset(&all, deadly[i]);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         /* The line is known over there before an execution can end and look for it. */
         if (answered(fd, &code) && code == 0 && pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
@@ -705,8 +708,6 @@ static int linked_with(struct dl_phdr_info *object, size_t size, void *unused) {
 }
 
 /* --- Signals that end the program ------------------------------------------------------------- */
-
-static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
 
 #if defined __x86_64__
 #define WHERE(context) ((word)(context)->uc_mcontext.gregs[REG_RIP])
