@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "fake_model.h"
-#include "qnn_declarations.h"
+#include "qnnmem_qnn.h"
 
 enum { MEM_ALLOC = 1002 };
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from qnnmem.programs.c_headers import write_headers
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorials" / "c-to-python.md"
 BLOCKS: list[tuple[str, str]] = re.findall(
@@ -40,7 +42,8 @@ def test_the_c_is_one_file_that_compiles(program: str, tmp_path: Path) -> None:
     file.write_text(together("c", "\n"), "utf-8")
     quiet = ("-Wno-unused-function", "-Wno-unused-variable")  # the page has no main
     flags = ("-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", *quiet)
-    include = f"-I{ROOT / 'tests' / 'c_api' / 'include'}"
+    write_headers(tmp_path / "include")
+    include = f"-I{tmp_path / 'include'}"
     command = [program, *flags, include, "-c", str(file), "-o", str(tmp_path / "page.o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

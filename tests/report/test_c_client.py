@@ -1,14 +1,17 @@
 """The C client: it compiles without a warning, keeps the contract, and survives every failure.
 
-`tests/c_api` has declarations of our own of QNN's interface, and a backend that watches its client.
+`tests/c_api` has a backend that watches its client; QNN's interface is that of `lpai headers`.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 import subprocess
+import tempfile
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from qnnmem.lpai.client_plan import of_context, read_client_plan
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.planner import Io, plan_model
+from qnnmem.programs.c_headers import declarations, write_headers
 from qnnmem.report.c_source import render_client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,12 +50,21 @@ EVIL = (
 needs_cc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 
 
+@cache
+def include_folder() -> str:
+    """The headers that are shipped, written once."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    write_headers(Path(folder))
+    return folder
+
+
 def compile_client(
     folder: Path, source: Path, *, program: str = "gcc", flags: tuple[str, ...] = ("-std=c11",)
 ) -> None:
     """Compile without linking, every warning an error."""
     language = ["-x", "c++"] if "+" in program else []
-    command = [program, *language, *STRICT, *flags, f"-I{C_API / 'include'}"]
+    command = [program, *language, *STRICT, *flags, f"-I{include_folder()}"]
     made = [*command, "-c", str(source), "-o", str(folder / "client.o")]
     done = subprocess.run(made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
@@ -111,7 +124,7 @@ class Built:
             "-Wno-builtin-declaration-mismatch",
         )
         compile_client(folder, self.source, flags=("-std=c11", *counted, *flags))
-        include = [f"-I{C_API / 'include'}", f"-I{folder}"]
+        include = [f"-I{include_folder()}", f"-I{folder}"]
         fake = [f for f in flags if f.startswith("-fsan") or f == "-g"]
         command = ["gcc", "-std=gnu11", *fake, *include, str(C_API / "fake_qnn.c")]
         objects = [str(folder / "client.o"), "-o", str(self.program)]
@@ -309,7 +322,7 @@ def test_libraries_can_be_loaded_by_name(tmp_path: Path) -> None:
     (tmp_path / "fake_model.h").write_text(fake_model(content, inside=False))
     source = tmp_path / "client.c"
     source.write_text(render_client(of_context(unpack(content), "model.bin"), "qnnmem 0"))
-    include = [f"-I{C_API / 'include'}", f"-I{tmp_path}"]
+    include = [f"-I{include_folder()}", f"-I{tmp_path}"]
     library = tmp_path / "libfake.so"
     make = ["gcc", "-shared", "-fPIC", *include, str(C_API / "fake_qnn.c"), "-o", str(library)]
     subprocess.run(make, check=True, capture_output=True)
@@ -648,3 +661,14 @@ def test_the_renderer_refuses_what_is_not_inside(tmp_path: Path) -> None:
     """Also from Python."""
     with pytest.raises(UsageError, match="bring buffers"):
         render_client(read_client_plan(_outside(tmp_path)), "qnnmem 0", io_in_scratch=True)
+
+
+@needs_cc
+def test_a_standalone_client_compiles_without_any_header(tmp_path: Path) -> None:
+    """The declarations stand in the file itself."""
+    plan = read_client_plan(SMALL)
+    source = tmp_path / "client.c"
+    source.write_text(render_client(plan, "qnnmem", declarations=declarations()), "utf-8")
+    command = ["gcc", "-std=c11", *STRICT, "-c", str(source), "-o", str(tmp_path / "client.o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]

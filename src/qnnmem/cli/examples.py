@@ -72,6 +72,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem lpai choices",
         "qnnmem lpai choices --json",
     ),
+    "lpai headers": (
+        "qnnmem lpai headers -o include",
+        "qnnmem lpai headers -o include2 --lib lib",
+    ),
     "lpai export-c": (
         "qnnmem lpai export-c examples/small_lpai.bin -o client.c",
         "qnnmem lpai export-c examples/small_lpai.bin --io scratch",

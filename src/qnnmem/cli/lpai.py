@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli.help import VerbGroup
-from qnnmem.cli.options import shows, takes
+from qnnmem.cli.options import printed, shows, takes
 from qnnmem.errors import UsageError
-from qnnmem.options.config import ExportOptions
+from qnnmem.options.config import ExportOptions, HeadersOptions
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -106,13 +106,15 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     BIN is a context binary that `qnnmem prepare` made for LPAI, PLAN the JSON that `qnnmem plan`
     writes. The client asks for every size, allocates aligned memory, hands it over, finalizes,
     executes and cleans up in the right order; it compiles as C11 and C++17 with the headers of the
-    QNN SDK. Planned sizes are compared with what the backend answers.
+    QNN SDK, with those of `qnnmem lpai headers`, or with --standalone alone. Planned sizes are
+    compared with what the backend answers.
 
     Exit codes: 0 written, 2 bad usage or unreadable input.
     """
     from pathlib import Path
 
     from qnnmem.lpai.client_plan import read_client_plan
+    from qnnmem.programs.c_headers import declarations
     from qnnmem.report.c_source import render_client
     from qnnmem.results.files import written_result
     from qnnmem.results.schema import encode
@@ -121,6 +123,43 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     if output.is_json and output.path is None:
         raise UsageError("--json tells which file was written, so it needs -o and a file")
     plan, in_scratch = read_client_plan(Path(file)), options.io == "scratch"
-    output.write(render_client(plan, f"qnnmem {__version__}", io_in_scratch=in_scratch))
+    inside = declarations() if options.standalone else None
+    text = render_client(
+        plan, f"qnnmem {__version__}", io_in_scratch=in_scratch, declarations=inside
+    )
+    output.write(text)
     if output.is_json and output.path is not None:
         output.to_terminal().write(encode(written_result("lpai export-c", [output.path])))
+
+
+@lpai.command("headers")
+@takes(HeadersOptions)
+@printed("qnnmem.written/1")
+def headers_command(options: HeadersOptions, output: Output) -> None:
+    """Write declarations of QNN's C interface, to compile a client of LPAI without an SDK.
+
+    Files are named as in the SDK, so that includes work unchanged; a folder that holds headers of
+    an SDK is refused. The declarations are our own, under the licence of qnnmem. The libraries of
+    --lib are for linking: a program that is linked with them runs under `qnnmem check-client`, and
+    on a device with the libraries there.
+
+    Exit codes: 0 written, 2 bad usage, or headers of others are in the way.
+    """
+    from pathlib import Path
+
+    from qnnmem.atomic_file import shown
+    from qnnmem.programs.c_headers import write_headers, write_libraries
+    from qnnmem.results.files import written_result
+    from qnnmem.results.schema import encode
+
+    folder = Path(options.output)
+    written = write_headers(folder, force=options.force)
+    if options.lib is not None:
+        written += write_libraries(Path(options.lib), folder, force=options.force)
+    if output.is_json:
+        output.write(encode(written_result("lpai headers", written)))
+        return
+    flags = f"-I{options.output}"
+    if options.lib is not None:
+        flags += f" CLIENT.c -L{options.lib} -lQnnLpai -lQnnSystem"
+    output.write(f"Wrote {len(written)} files to {shown(folder)}\ncompile with: cc -g {flags}\n")

@@ -100,3 +100,27 @@ class ExportOptions(Options, frozen=True, kw_only=True):
             choices=("user", "scratch"),
         ),
     ] = "user"
+    standalone: Annotated[
+        bool,
+        Opt(
+            "--standalone", "With declarations of QNN's interface inside: needs no SDK to compile."
+        ),
+    ] = False
+
+
+class HeadersOptions(Options, frozen=True, kw_only=True):
+    """Where headers and libraries for compiling without an SDK go."""
+
+    lib: Annotated[
+        str | None,
+        Opt(
+            "--lib",
+            "Also write libQnnLpai.so and libQnnSystem.so to link with, and qnnmem-qnn.pc.",
+            metavar="DIR",
+            is_file=True,
+        ),
+    ] = None
+    output: Annotated[
+        str, shared.OUTPUT.but("Folder to write the headers to.", required=True, writes="file")
+    ] = ""
+    force: Annotated[bool, shared.FORCE.but("Replace headers that qnnmem has written.")] = False

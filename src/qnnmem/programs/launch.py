@@ -31,7 +31,11 @@ _LONGEST_FOLDER = 107 - len("/socket")  # bytes of its name, so that a socket in
 SHIM = NativePart(
     "qnnmem.programs",
     "shim.c",
-    {PRELOADED: (), "libQnnLpai.so": ("-DSTUB=0",), "libQnnSystem.so": ("-DSTUB=1",)},
+    {
+        PRELOADED: (),
+        "libQnnLpai.so": ("-DSTUB=0", "-Wl,-soname,libQnnLpai.so"),
+        "libQnnSystem.so": ("-DSTUB=1", "-Wl,-soname,libQnnSystem.so"),
+    },
     use="checking a program",
 )
 OBSERVER_OBJECT = "libqnnmem_observer.so"

@@ -126,6 +126,7 @@ static struct {
     void *(*mremap)(void *, size_t, size_t, int, ...);
 } real;
 
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}; /* end the program */
 static _Atomic int ending, open_count[2], was_open[2];
 static __thread int busy;
 
@@ -288,10 +289,12 @@ static void start_notifier(void) {
     pthread_t thread;
     word code = LOST;
     sigset_t all, before;
+    unsigned i;
     int fd;
     pthread_mutex_lock(&lock);
     if (started_in != atomic_load(&generation) && (fd = open_line(1)) >= 0) {
         sigfillset(&all);
+        for (i = 0; i < sizeof deadly / sizeof *deadly; i++) sigdelset(&all, deadly[i]);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         /* The line is known over there before an execution can end and look for it. */
         if (answered(fd, &code) && code == 0 && pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
@@ -706,8 +709,6 @@ static int linked_with(struct dl_phdr_info *object, size_t size, void *unused) {
 
 /* --- Signals that end the program ------------------------------------------------------------- */
 
-static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
-
 #if defined __x86_64__
 #define WHERE(context) ((word)(context)->uc_mcontext.gregs[REG_RIP])
 #define IS_WRITE(context) ((word)(context)->uc_mcontext.gregs[REG_ERR] >> 1 & 1)
@@ -721,9 +722,13 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
 /* Reports on a line of its own: that of the thread may be in the middle of a message. */
 static void report_signal(int kind, int number, word address, const ucontext_t *context) {
     word words[4 + FRAMES] = {(word)number, address, IS_WRITE(context)}, stack[FRAMES], code;
-    size_t depth = add_stack(stack, 0), i = 0, count = 3;
+    char byte;
+    struct iovec here = {&byte, 1}, code_there = {(void *)(uintptr_t)WHERE(context), 1};
+    size_t depth = 0, i = 0, count = 3;
     int fd;
     if (ledger == NULL || is_stray() || (fd = open_line(CRASH_ROLE)) < 0) return;
+    /* The unwinder reads the code, and ends the process where it jumped to none. */
+    if (process_vm_readv(getpid(), &here, 1, &code_there, 1, 0) == 1) depth = add_stack(stack, 0);
     while (i < depth && stack[i] != WHERE(context)) i++;
     if (i == depth) words[count++] = CALLED_FROM(context); /* it jumped to where no code is */
     else words[count++] = stack[i++] + 1; /* the others are return addresses */

@@ -239,13 +239,25 @@ _ROW = 20  # characters of such a list in a line
 _TEMPLATE = "client.c"
 
 
-def render_client(plan: ClientPlan, tool: str, *, io_in_scratch: bool = False) -> str:
-    """The whole program; inputs and outputs in buffers of the client, or where scratch has them."""
+_INCLUDES = re.compile(r'(?:#include "[\w/]+\.h"\n)+')
+
+
+def render_client(
+    plan: ClientPlan, tool: str, *, io_in_scratch: bool = False, declarations: str | None = None
+) -> str:
+    """The whole program; inputs and outputs in buffers of the client, or where scratch has them.
+
+    `declarations` stand in it in place of the headers of an SDK.
+    """
     if io_in_scratch:
         for graph in plan.graphs:
             _check_inside(graph)
     text = files(__package__).joinpath(_TEMPLATE).read_text("utf-8")
     # Taken apart before anything is put in: a name may look like a mark.
+    if declarations is not None:
+        text = _INCLUDES.sub(lambda _: declarations, text)
+        text = text.replace("with the headers of your QNN SDK", "as it is, without any SDK")
+        text = text.replace(' -I"$QNN_SDK_ROOT/include/QNN"', "")
     opening, _, rest = text.partition("@ABOUT@")
     middle, _, end = rest.partition("@PLAN@")
     about = _client_about(plan, tool, io_in_scratch=io_in_scratch)

@@ -206,6 +206,9 @@ def execute(call: ClientCall) -> int:
     finally:
         if flight is not None:
             call.session.flights.end(flight)
+        if call.process.traced:  # the line is known: not once more without it
+            call.found = [f for f in call.found if (f.rule, f.buffer) != ("X6", "persistent")]
+            call.process.traced.clear()
         _trace_state(call, one)
     call.session.unheeded.pop(call.process.pid, None)
     return code
@@ -267,6 +270,7 @@ def _check_null(
     missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
     if len(missing) == len(known) or not missing:
         return
+    one.has_marks = False  # what follows from it is not said again
     for kind, name in missing:
         sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
         end = "it is read from what scratch holds" if kind == "input" else "its result stays there"

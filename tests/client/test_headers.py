@@ -1,0 +1,110 @@
+"""Compiling without an SDK: declarations, libraries to link with, and a client by names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from client_mistakes import run
+from command_line import exit_code, sentence, verb
+
+from qnnmem.native_parts import made_objects
+from qnnmem.programs.c_headers import MAIN, headers, write_headers, write_libraries
+from qnnmem.programs.functions import NAMES
+from qnnmem.programs.launch import SHIM
+from qnnmem.programs.layout import TENSOR_BYTES
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+SOURCE = Path(__file__).parent / "programs" / "by_name.c"
+SIZES = {  # of the structs, as the interface has them on 64 bits
+    **{"Qnn_ScaleOffset_t": 8, "Qnn_QuantizeParams_t": 40, "Qnn_ClientBuffer_t": 16},
+    **{"Qnn_TensorV1_t": 112, "Qnn_TensorV2_t": 136, "Qnn_Tensor_t": TENSOR_BYTES},
+    **{"Qnn_Scalar_t": 16, "Qnn_Param_t": 160, "Qnn_OpConfig_t": 80, "QnnContext_Config_t": 16},
+    **{"QnnGraph_Config_t": 16, "QnnGraph_Property_t": 16, "QnnBackend_Property_t": 16},
+    **{"Qnn_MemDescriptor_t": 48, "QnnSystemContext_BinaryInfo_t": 144},
+    **{"QnnSystemContext_BinaryInfoV1_t": 128, "QnnSystemContext_BinaryInfoV2_t": 136},
+    **{"QnnSystemContext_BinaryInfoV3_t": 136, "QnnSystemContext_GraphInfo_t": 88},
+    **{"QnnLpaiGraph_Mem_t": 16, "QnnLpaiGraph_PerfCfg_t": 12, "QnnLpaiMem_MemInfoCustom_t": 8},
+}
+OFFSETS = {
+    **{("QnnInterface_t", "v2_27.propertyHasCapability"): 40, ("QnnSystemInterface_t", "v1_1"): 32},
+    **{("QnnInterface_t", "v2_27.graphExecute"): 40 + 8 * 21, ("Qnn_TensorV1_t", "clientBuf"): 96},
+    ("QnnInterface_t", "v2_27.backendGetProperty"): 40 + 8 * 62,
+    ("QnnSystemContext_BinaryInfoV3_t", "graphs"): 96,
+    ("QnnSystemContext_BinaryInfoV1_t", "graphs"): 120,
+}
+
+
+def compiled(folder: Path, text: str, *flags: str) -> str:
+    """What the compiler says of a file with all headers."""
+    write_headers(folder / "include", force=True)
+    source = folder / "source.c"
+    includes = "".join(f'#include "{name}"\n' for name in headers() if name != MAIN)
+    source.write_text(f"{includes}\n{text}\n", "utf-8")
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", *flags, str(source)]
+    made = [*command, f"-I{folder / 'include'}", "-c", "-o", str(folder / "source.o")]
+    return subprocess.run(made, capture_output=True, text=True, check=False).stderr
+
+
+def test_structs_have_the_sizes_and_offsets_of_the_interface(tmp_path: Path) -> None:
+    """A compiler says so; a wrong size is an error."""
+    lines = [f'_Static_assert(sizeof({n}) == {size}, "{n}");' for n, size in SIZES.items()]
+    lines += [
+        f'_Static_assert(offsetof({kind}, {member}) == {at}, "{kind} {member}");'
+        for (kind, member), at in OFFSETS.items()
+    ]
+    assert compiled(tmp_path, "\n".join(lines)) == ""
+    assert "Qnn_Tensor_t" in compiled(tmp_path, '_Static_assert(sizeof(Qnn_Tensor_t) == 1, "");')
+
+
+def test_libraries_export_every_function_by_its_name(tmp_path: Path) -> None:
+    """A linker takes them, and they have the names that the headers declare."""
+    include, folder = tmp_path / "include", tmp_path / "lib"
+    write_headers(include)
+    write_libraries(folder, include)
+    made = made_objects(SHIM)
+    exported = set()
+    for name in ("libQnnLpai.so", "libQnnSystem.so"):
+        assert (folder / name).read_bytes() == made[name]
+        command = [str(shutil.which("nm")), "-D", str(folder / name)]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        exported |= set(re.findall(r" T (Qnn\w+)", listed.stdout))
+    declared = set(re.findall(r"F\(\w+, (\w+),", (include / MAIN).read_text("utf-8")))
+    assert len(declared) == 63 + 8
+    assert declared <= exported
+    # One ends with MetaData in C, one takes a struct whose size is not public.
+    other = {"QnnSystemContext_getMetadata", "QnnContext_freeBinarySectionUpdate"}
+    assert set(NAMES.values()) - other <= exported
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_a_client_by_names_compiles_and_is_clean(
+    tmp_path: Path, binary: Path, version: str
+) -> None:
+    """Linked with the libraries, each version of what a binary holds is read."""
+    include, folder = tmp_path / "include", tmp_path / "lib"
+    write_headers(include)
+    write_libraries(folder, include)
+    program = tmp_path / "by_name"
+    flags = ["-g", "-std=c11", "-Wall", "-Werror", f"-I{include}", f"-L{folder}"]
+    command = ["gcc", *flags, str(SOURCE), "-lQnnLpai", "-lQnnSystem", "-o", str(program)]
+    subprocess.run(command, check=True)
+    done = verb("check-client")("--binary-info", version, "--", program, binary)
+    assert exit_code(done) == 0, done.output
+    assert "clean" in done.output
+    assert run(program, binary).exit_code == 0
+
+
+def test_headers_of_others_stay(tmp_path: Path) -> None:
+    """A folder with one header of an SDK is refused, before anything is written."""
+    (tmp_path / "QnnInterface.h").write_text("/* of an SDK */\n", "utf-8")
+    for words in ((), ("--force",)):
+        done = verb("lpai", "headers")("-o", tmp_path, *words)
+        assert exit_code(done) == 2
+        assert "headers of an SDK" in sentence(done)
+    assert [one.name for one in tmp_path.iterdir()] == ["QnnInterface.h"]
+    (tmp_path / "QnnInterface.h").write_bytes(b"\xff" * 5000)
+    assert exit_code(verb("lpai", "headers")("-o", tmp_path, "--force")) == 2
