@@ -156,7 +156,7 @@ def _stack(title: str, stack: Sequence[Frame]) -> Iterator[Html]:
             tag("li", tag("code", frame.function or "?"), " ", _place(frame))
             for frame in stack[:_MOST]
         ]
-        yield details(title, tag("ol", *shown, class_="frames"), is_open=True)
+        yield details(title, tag("ol", *shown, class_="frames"))
 
 
 def _place(frame: Frame) -> str:
