@@ -311,7 +311,7 @@ def test_an_array_outlives_the_buffer_it_shows(client: Client) -> None:
 def test_what_is_not_executed_as_it_was_prepared_is_said(client: Client) -> None:
     """Once, with the bytes; it is no mistake."""
     client.execute()
-    assert client.graph.remarks == ()
+    assert list(client.graph.remarks) == []
     source, target = client.context.mem_register([client.place(), client.place(256)])
     client.give(client.x, source)
     client.give(client.y, target)
