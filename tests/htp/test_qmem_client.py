@@ -308,6 +308,20 @@ def test_an_array_outlives_the_buffer_it_shows(client: Client) -> None:
     assert array.sum() == 0
 
 
+def test_what_is_not_executed_as_it_was_prepared_is_said(client: Client) -> None:
+    """Once, with the bytes; it is no mistake."""
+    client.execute()
+    assert list(client.graph.remarks) == []
+    source, target = client.context.mem_register([client.place(), client.place(256)])
+    client.give(client.x, source)
+    client.give(client.y, target)
+    client.execute()
+    client.execute()
+    [said] = client.graph.remarks
+    assert "prepared raw, executed with memory handles" in said
+    assert client.rules == []
+
+
 def test_outputs_over_other_tensors_are_reported(client: Client) -> None:
     """By how many bytes; tensors that touch are fine."""
     source, over, beside = client.context.mem_register(

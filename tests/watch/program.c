@@ -83,6 +83,29 @@ static void together(word graph) {
     pthread_join(other, NULL);
 }
 
+/* An input that is prepared raw and executed with a handle, and an output the other way round. */
+static void mixed(word graph, word context) {
+    static uint32_t size = 1024;
+    struct { uint32_t version, none, id, pad; const char *name; uint32_t type, format, data_type, gap;
+             word skipped[5]; uint32_t rank, pad2, *sizes, mem_type, pad3; word data[5]; } both[2];
+    word handle = 0;
+    uint32_t sizes[] = {1024};
+    memory one = {1, sizes, NULL, 0x108, 1, {0, 0}};
+    int i;
+    memset(both, 0, sizeof both);
+    for (i = 0; i < 2; i++) {
+        both[i].version = 1, both[i].id = 5 + (uint32_t)i, both[i].name = i ? "y" : "x";
+        both[i].type = (uint32_t)i, both[i].data_type = 0x108, both[i].rank = 1, both[i].sizes = &size;
+        both[i].mem_type = (uint32_t)i;
+        CALL(24, (word, void *), graph, &both[i]);
+    }
+    CALL(35, (word, memory *, uint32_t, word *), context, &one, 1, &handle);
+    both[0].mem_type = 1, both[0].data[0] = handle, both[1].mem_type = 0;
+    for (i = 0; i < 3; i++) {
+        CALL(21, (word, void *, word, void *, word, word, word), graph, &both[0], 1, &both[1], 1, 0, 0);
+    }
+}
+
 static void registered(word context) {
     uint32_t sizes[] = {1024, 1024};
     memory both[2] = {{2, sizes, NULL, 0x232, 1, {0, 0}}, {2, sizes, NULL, 0x108, 1, {0, 0}}};
@@ -114,6 +137,7 @@ static int steps(void) {
     registered(first);
     if (IS("finalize-fails")) CALL(19, (word, word, word), graph, 7, 0); /* line: finalize */
     if (IS("threads")) threads(backend);
+    if (IS("mixed")) mixed(graph, first);
     if (IS("together")) together(graph);
     if (IS("fork") && fork() == 0) thread((void *)(uintptr_t)backend), _exit(0);
     if (IS("fork")) wait(NULL);

@@ -202,6 +202,20 @@ def test_calls_fail_on_purpose(
     assert places == ([f"program.c:{line('second')}"] if fell_back else [])
 
 
+def test_what_is_not_executed_as_it_was_prepared_is_said(
+    program: Path, backend: Path, tmp_path: Path
+) -> None:
+    """Once for each way, with the bytes; memory that is left is called like its tensor."""
+    found = seen(tmp_path, "--", program, backend, "mixed")
+    raw, shared = found["mixed_io"]
+    assert (raw["executed"], raw["tensors"], raw["bytes"]) == ("raw", ["y"], 1024)
+    assert (shared["executed"], shared["tensors"], shared["bytes"]) == ("memhandle", ["x"], 1024)
+    assert "1,024 bytes are reserved for them and never used" in shared["sentence"]
+    assert raw["place"].endswith(f"program.c:{line('graph')}")
+    assert [(one["kind"], one["name"]) for one in found["unreleased"]] == [("memory", "x")]
+    assert found["findings"] == 1  # the memory
+
+
 @pytest.mark.parametrize(
     ("what", "said", "left_with", "failed"),
     [

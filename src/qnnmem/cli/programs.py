@@ -94,11 +94,14 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
         return _show_trace(Path(options.read), output, is_run=False)
     from qnnmem.programs.watch.injections import read_injection
     from qnnmem.programs.watch.watch_run import WatchOptions
+    from qnnmem.verbs.programs import binary_tensors
 
     injections = tuple(map(read_injection, options.fail))
     to_stderr = output.path is None and output.form != "text"
     program = WatchOptions(
-        *(command, injections, options.time_limit, to_stderr), one_at_a_time=options.serialise
+        *(command, injections, options.time_limit, to_stderr),
+        one_at_a_time=options.serialise,
+        read_binary=binary_tensors,
     )
     if options.fail_each is not None:
         return _fail_each(program, options.fail_each, options.most_runs, output)

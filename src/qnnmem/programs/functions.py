@@ -52,6 +52,8 @@ def name_of(number: int) -> str:
 
 REGISTER = NUMBERS["QnnMem_register"]
 DEREGISTER = NUMBERS["QnnMem_deRegister"]
+GRAPH_TENSOR = NUMBERS["QnnTensor_createGraphTensor"]
+EXECUTES = (NUMBERS["QnnGraph_execute"], NUMBERS["QnnGraph_executeAsync"])
 
 
 class WatchMode(IntFlag):
@@ -62,6 +64,8 @@ class WatchMode(IntFlag):
     STACK = 4
     WAITS = 8
     TURN = 16  # lets no other call run meanwhile
+    FIRST = 32  # asks at the first call on each handle only
+    IO = 64  # tells only of tensors that are inputs or outputs
 
 
 # Kinds of handles: the functions that make one, and the index of the output argument.
@@ -139,6 +143,10 @@ def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
             mode |= WatchMode.ASKS
         if number == REGISTER:  # its handles are a list, which has to be read before it changes
             mode |= WatchMode.WAITS
+        if number in EXECUTES:
+            mode |= WatchMode.ASKS | (WatchMode.FIRST if number not in chosen else 0)
+        if number == GRAPH_TENSOR:
+            mode |= WatchMode.TELLS | WatchMode.WAITS | WatchMode.IO
         if number in chosen:
             mode |= WatchMode.ASKS
         if one_at_a_time and number < FIRST_SYSTEM and not name.startswith(_NEVER_WAITING):

@@ -22,8 +22,10 @@ enum { SLOTS = 4, SYSTEM_SLOTS = 2, DOORS = 8, LOGS = 8, TEXT = 2000 };
 enum { BACKEND_ENTRIES = 75, SYSTEM_ENTRIES = 40 };
 enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED, PYTHON_LINES, WAITED };   /* from here */
 enum { GO, ANSWER };                                                     /* from there */
-enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8, TURN = 16 };           /* of each function */
+enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8, TURN = 16,
+       FIRST = 32, IO = 64 };                                            /* of each function */
 #define IS_LOG(n) ((n) == 25 || (n) == 105) /* QnnLog_create, QnnSystemLog_create */
+enum { TENSOR_TYPE = 24, APP_READ = 1 }; /* in Qnn_Tensor_t; APP_WRITE is 0 */
 enum { SAMPLE = 16, QUICK_NS = 2000, LONGEST_TURN_S = 60 };
 
 #define counters ledger->functions /* nothing is wrapped in a process without a ledger */
@@ -162,6 +164,19 @@ static void tell(const seen *at, word code, int injected) {
     tell_or_ask(TOLD, at->function, out, count, waits);
 }
 
+/* Whether it is the first call on this handle: then its arguments are asked about. Another handle
+ * in the same place of the table asks again. */
+static int is_first(word handle) {
+    static _Atomic word known[256];
+    _Atomic word *at = &known[(handle ^ handle >> 8 ^ handle >> 16) % 256];
+    return atomic_exchange_explicit(at, handle, memory_order_relaxed) != handle;
+}
+
+/* Whether the tensor of a call is an input or output of its graph: only those are told. */
+static int is_io(const seen *at) {
+    return at->words[1] && *(const uint32_t *)(uintptr_t)(at->words[1] + TENSOR_TYPE) <= APP_READ;
+}
+
 /* Before one that is only counted. Where that takes no longer than the clock, one call stands for
  * several; the others have the cheap clock, which stands still for milliseconds, so that what the
  * library logs meanwhile is not before it. */
@@ -180,7 +195,7 @@ __attribute__((noinline)) static int before(seen *at, word *code) {
         count_call(at);
         return 1;
     }
-    if (at->mode & ASKS) {
+    if ((at->mode & ASKS) && (!(at->mode & FIRST) || is_first(at->words[0]))) {
         word out[16] = {(word)at->slot, now()};
         reply got;
         memcpy(out + 2, at->words, (size_t)at->count * sizeof *out);
@@ -212,7 +227,7 @@ __attribute__((noinline)) static word after(seen *at, word code) {
     if (code != 0) {
         atomic_fetch_add_explicit(&counters[at->function].failed, 1, memory_order_relaxed);
     }
-    if ((at->mode & TELLS) || code != 0) tell(at, code, 0);
+    if (((at->mode & TELLS) && (!(at->mode & IO) || is_io(at))) || code != 0) tell(at, code, 0);
     return code;
 }
 

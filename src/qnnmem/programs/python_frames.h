@@ -4,7 +4,7 @@
  * for its own; for one that has given it up another thread asks, which waits for the lock, but not
  * for long: whoever holds it may wait for something that the caller holds. The caller's frames
  * stay as they are, since it is in a call. No code of the program runs for it. */
-enum { PYTHON_FRAMES = 48, LINE = 1900, TEXT_OF_FRAMES = 8192, PATIENCE_MS = 500 };
+enum { PYTHON_FRAMES = 48, LINE = 1900, TEXT_OF_FRAMES = 8192, PATIENCE_S = 2 };
 enum { WAITING, ASKING, ASKED, GIVEN_UP };
 #define MAKES_SESSIONS "/onnxruntime_inference_collection.py"
 
@@ -143,8 +143,7 @@ static int was_asked(question *to) {
     pthread_attr_destroy(&detached);
     if (failed) return 1;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += PATIENCE_MS * 1000000L;
-    if (end.tv_nsec >= 1000000000L) end.tv_sec++, end.tv_nsec -= 1000000000L;
+    end.tv_sec += PATIENCE_S;
     pthread_mutex_lock(&to->mutex);
     while (to->state == WAITING && pthread_cond_timedwait(&to->changed, &to->mutex, &end) == 0) {
     }

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qnnmem.errors import Fault, UsageError
 from qnnmem.qnn.enums import DataType, HtpMemType, MemRegisterType
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_NAMED = 4  # tensors in a sentence
 FileId = tuple[int, int]  # device and inode: an fd may be closed and its number used again
 Descriptor = TypeVar("Descriptor")
 
@@ -190,3 +192,23 @@ def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
     if data_type not in set(DataType) or not DataType(data_type).bits:
         return None
     return DataType(data_type).nbytes(math.prod(dimensions))
+
+
+def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
+    """Return what it costs that tensors with these bytes are executed in another way than prepared.
+
+    `is_shared` says that they are executed with memory handles.
+    """
+    names = ", ".join(quote(name) for name, _ in tensors[:_NAMED])
+    more = f" and {len(tensors) - _NAMED:,} more" if len(tensors) > _NAMED else ""
+    what = f"of graph {quote(graph)} {names}{more}"
+    size = f"{sum(number for _, number in tensors):,} bytes"
+    if is_shared:
+        return (
+            f"{what} prepared raw, executed with memory handles: {size} are reserved for them and "
+            "never used"
+        )
+    return (
+        f"{what} prepared for memory handles, executed raw: {size} are reserved in the first "
+        "execution, and copied in each"
+    )

@@ -71,6 +71,7 @@ def _lines(report: WatchResult) -> Iterator[str]:
     yield from _left("alive when their backend was freed", report.freed_after_backend)
     yield from _lost(report.lost)
     yield from _failures(report)
+    yield from _mixed(report)
     yield from _made(report)
     yield from _timeline(report)
     yield from _functions(report)
@@ -144,6 +145,18 @@ def lost_cost(one: LostSession) -> str:
     after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
     in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN for nothing"
     return f"executions by QNN: {after}{in_vain}"
+
+
+def _mixed(report: WatchResult) -> Iterator[str]:
+    if not report.mixed_io:
+        return
+    yield ""
+    yield "not executed the way it was prepared:"
+    for one in report.mixed_io[:_ROWS]:
+        where = f" at {one.place}" if one.place else ""
+        yield shorten(f"  {one.sentence}{where}", 2 * _WIDE)
+    if len(report.mixed_io) > _ROWS:
+        yield f"  and {len(report.mixed_io) - _ROWS:,} more"
 
 
 def _made(report: WatchResult) -> Iterator[str]:

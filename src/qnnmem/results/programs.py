@@ -337,6 +337,20 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
     path: Annotated[str, describe("File.")] = ""
 
 
+class MixedIo(Struct, frozen=True, kw_only=True):
+    """Inputs and outputs that a graph's first execution handed over otherwise than prepared."""
+
+    graph: Annotated[str, describe("Name of the graph.")] = ""
+    tensors: Annotated[tuple[str, ...], describe("Names of the inputs and outputs.")] = ()
+    executed: Annotated[str, describe("How they were handed over."), one_of("raw", "memhandle")] = (
+        "raw"
+    )
+    bytes: Annotated[Count, describe("Of all of them.")] = 0
+    sentence: Annotated[str, describe("What that costs.")] = ""
+    process: Annotated[Count, describe("Process that executed it.")] = 0
+    place: Annotated[str, describe("File and line that made the graph.")] = ""
+
+
 class SerialisedRun(Struct, frozen=True, kw_only=True):
     """A run whose calls of QNN were let through one at a time, after one as the program is."""
 
@@ -396,6 +410,10 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
         tuple[LostSession, ...],
         describe("Sessions that the program went on without, at most 200."),
     ] = ()
+    mixed_io: Annotated[
+        tuple[MixedIo, ...],
+        describe("Graphs that are not executed the way they were prepared; no findings."),
+    ] = ()
     findings: Annotated[Count, describe("How many problems were found.")] = 0
     failed_calls: Annotated[
         tuple[FailedCall, ...], describe("Calls with another code than 0.")
@@ -421,6 +439,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
             unreleased=_cut(self.unreleased),
             freed_after_backend=_cut(self.freed_after_backend),
             lost=tuple(replace(one, stack=one.stack[:_FRAMES]) for one in self.lost[:_LISTED]),
+            mixed_io=self.mixed_io[:_LISTED],
             failed_calls=tuple(
                 replace(call, stack=call.stack[:_FRAMES]) for call in self.failed_calls
             ),

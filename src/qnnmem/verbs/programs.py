@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qnnmem.lpai.profiles import Profile
     from qnnmem.options.programs import CheckClientOptions
+    from qnnmem.qnn.tensor import TensorInfo
     from qnnmem.results.programs import ClientFinding, ClientResult, WatchResult
 
 _MAX_DIAGNOSES = 20
@@ -63,6 +64,13 @@ def read_watched(trace: Path) -> WatchResult:
 
     report = summarize(read_trace(trace), trace)
     return with_diagnoses(report, _diagnoses(report))
+
+
+def binary_tensors(data: bytes) -> Mapping[str, Iterable[TensorInfo]]:
+    """Return inputs and outputs of each graph of a context binary of HTP."""
+    from qnnmem.htp.binary.read import context_from_bytes
+
+    return {graph.name: graph.tensors for graph in context_from_bytes(data, "binary").graphs}
 
 
 def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:

@@ -43,7 +43,7 @@ from qnnmem.htp.compile import CompileOptions, check_options
 from qnnmem.htp.compile.refused import decisive_line
 from qnnmem.htp.library import check_started
 from qnnmem.htp.log import parse_log
-from qnnmem.htp.qmem.layer import Compute, Given, IoLayer, LibraryGraph, numpy_type
+from qnnmem.htp.qmem.layer import Compute, Given, IoLayer, LibraryGraph, io_mode, numpy_type
 from qnnmem.htp.qmem.memory import (
     HEAP,
     RPCMEM_DEFAULT_FLAGS,
@@ -66,7 +66,7 @@ from qnnmem.qnn.graph import (
     check_graph_name,
     recorded_calls,
 )
-from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.shared_memory import MemHandle, mixed_sentence
 from qnnmem.qnn.tensor import QnnTensor, TensorInfo
 from qnnmem.results.qmem import Inference, IoMode
 from qnnmem.targets.socs import Soc, find_soc
@@ -241,6 +241,10 @@ class HtpClientContext:
             self.registry.fail(5002, finding("Q13", "the context was freed", call, source=MEASURED))
 
 
+def _mode_of(memory: Any) -> IoMode:
+    return IoMode.MEMHANDLE if isinstance(memory, MemHandle) else IoMode.RAW
+
+
 class HtpClientGraph:
     """`Qnn_GraphHandle_t`: a graph of a context, ready to execute."""
 
@@ -251,6 +255,7 @@ class HtpClientGraph:
             what = f"graph {quote(described.name)} has two inputs or outputs of one name"
             raise UsageError(f"{what}, which cannot be told apart here")
         self._layer = IoLayer(described, self._compute(), context.registry)
+        self._mixed: dict[IoMode, str] = {}
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
         """Return inputs and outputs as the binary describes them, to be filled in."""
@@ -263,10 +268,28 @@ class HtpClientGraph:
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
-        return self._layer.execute(
-            self._given(inputs, self.described.inputs, "input"),
-            self._given(outputs, self.described.outputs, "output"),
-        )
+        given = self._given(inputs, self.described.inputs, "input")
+        wanted = self._given(outputs, self.described.outputs, "output")
+        done = self._layer.execute(given, wanted)
+        self._note_mixed({**given, **wanted})
+        return done
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What it cost that tensors were executed in another way than they were prepared for."""
+        return tuple(self._mixed.values())
+
+    def _note_mixed(self, memory: Given) -> None:
+        for mode in IoMode:
+            mixed = [
+                (one.name, one.nbytes)
+                for one in self.described.tensors
+                if (io_mode(one) is not mode) and _mode_of(memory[one.name]) is mode
+            ]
+            if mixed and mode not in self._mixed:
+                is_shared = mode is IoMode.MEMHANDLE
+                name = self.described.name
+                self._mixed[mode] = mixed_sentence(name, mixed, is_shared=is_shared)
 
     @property
     def reserved(self) -> int:
@@ -453,6 +476,11 @@ class HtpComposedGraph(GraphDraft):
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
         """`QnnGraph_execute`; gives what was reserved and copied on the way."""
         return self._finalized("QnnGraph_execute").execute(inputs, outputs)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What it cost that tensors were executed in another way than they were prepared for."""
+        return () if self._ready is None else self._ready.remarks
 
     @property
     def reserved(self) -> int:

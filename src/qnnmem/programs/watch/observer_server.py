@@ -12,8 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qnnmem.programs.functions import DEREGISTER, MAKES, NAMED, NAMES, REGISTER, SIZES, plan
-from qnnmem.programs.layout import dimensions
+from qnnmem.programs.functions import (
+    DEREGISTER,
+    EXECUTES,
+    GRAPH_TENSOR,
+    MAKES,
+    NAMED,
+    NAMES,
+    REGISTER,
+    SIZES,
+    plan,
+)
+from qnnmem.programs.layout import TooLong, dimensions
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import (
     KnownProcesses,
@@ -25,7 +35,15 @@ from qnnmem.programs.process_memory import (
 from qnnmem.programs.python_lines import PythonLines
 from qnnmem.programs.socket_server import Message, ProgramConnection, SocketServer
 from qnnmem.programs.watch.injections import Injection, InjectionCounter
-from qnnmem.programs.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen, TraceRecorder
+from qnnmem.programs.watch.prepared_tensors import BinaryReader, PreparedTensors
+from qnnmem.programs.watch.trace import (
+    MOST_HANDLES,
+    CallSeen,
+    LibrarySeen,
+    LogSeen,
+    TensorUse,
+    TraceRecorder,
+)
 from qnnmem.qnn.shared_memory import tensor_bytes
 from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import shorten
@@ -49,6 +67,7 @@ class _Before:
     name: str = ""
     size: int = 0
     handles: tuple[int, ...] = ()
+    uses: tuple[TensorUse, ...] = ()
     is_unread: bool = False  # whether its arguments could not be read
 
 
@@ -77,11 +96,13 @@ class WatchServer:
         injections: Sequence[Injection],
         *,
         one_at_a_time: bool = False,
+        read_binary: BinaryReader | None = None,
     ) -> None:
         self.recorder = recorder
         self.injections = InjectionCounter(injections)
         self.plan = plan((one.function for one in injections), one_at_a_time=one_at_a_time)
         self.turns = Turns()
+        self.prepared = PreparedTensors(read_binary)
         self._processes = KnownProcesses[Presence]()
         self.sockets = SocketServer(folder, self._talk, _MOST_WORDS)
 
@@ -162,15 +183,20 @@ class _WatchedThread:
         if function not in NAMES:
             raise Hangup("it asks about a function that is none")
         try:
-            before = self._look(function, words)
-        except Unreadable:
+            before = self._look(function, words, said.words[0])
+        except (Unreadable, TooLong):
             before = _Before(function, is_unread=True)
         self._waiting.append(before)
         del self._waiting[:-16]  # calls inside of callbacks inside of calls
         code = self._server.injections.code_for(function, before.size)
         self._line.send(_ANSWER if code else _GO, code)
 
-    def _look(self, function: int, words: tuple[int, ...]) -> _Before:
+    def _look(self, function: int, words: tuple[int, ...], slot: int) -> _Before:
+        if function in EXECUTES and len(words) > 4:
+            graph = self._pid, slot, words[0]
+            return _Before(
+                function, uses=self._server.prepared.uses(self._memory, graph, words[1:5])
+            )
         at = NAMED.get(function)
         if at is not None and at < len(words):
             return _Before(function, name=shorten(self._memory.text(words[at]), _NAME))
@@ -215,6 +241,8 @@ class _WatchedThread:
             self._server.sockets.ledger.miss(
                 f"arguments of {NAMES[function]} that could not be read"
             )
+        if code == 0:
+            self._prepared(function, slot, arguments, handles, before.name)
         recorder = self._server.recorder
         python, self._lines = self._lines, PythonLines()
         place = recorder.place(self._memory, frames, python.frames)
@@ -229,10 +257,30 @@ class _WatchedThread:
                 name=before.name or python.model,
                 place=place,
                 injected=bool(flags & _INJECTED),
+                uses=before.uses,
             )
         )
         if flags & _WAITS:
             self._line.send(_GO)
+
+    def _prepared(
+        self,
+        function: int,
+        slot: int,
+        arguments: tuple[int, ...],
+        handles: tuple[int, ...],
+        name: str,
+    ) -> None:
+        """Note for which memory the tensors of a graph were prepared."""
+        known, on = self._server.prepared, (self._pid, slot, arguments[0])
+        with contextlib.suppress(Unreadable, TooLong):
+            if function == GRAPH_TENSOR and len(arguments) == 2:
+                known.compose(self._memory, on, arguments[1])
+            elif handles and (at := SIZES.get(function)) is not None and at < len(arguments):
+                made = self._pid, slot, handles[0]
+                known.restore(self._memory, made, arguments[at - 1], arguments[at])
+            elif handles and function in NAMED:
+                known.retrieve(on, name, (self._pid, slot, handles[0]))
 
     def _before(self, function: int) -> _Before:
         for at in range(len(self._waiting) - 1, -1, -1):

@@ -27,6 +27,8 @@ from qnnmem.programs.watch.trace import (
     TraceHead,
 )
 from qnnmem.qnn.codes import code_name
+from qnnmem.qnn.enums import TensorMemType
+from qnnmem.qnn.shared_memory import mixed_sentence
 from qnnmem.results.programs import (
     AliveAt,
     FailedCall,
@@ -34,12 +36,14 @@ from qnnmem.results.programs import (
     LoggedLine,
     LostSession,
     MadeHandle,
+    MixedIo,
     NotChecked,
     SerialisedRun,
     Stack,
     WatchedLibrary,
     WatchResult,
 )
+from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
@@ -51,6 +55,7 @@ _LONGEST_NAME = 200
 _LOG_LINES = 200  # that are kept for one call
 _KINDS = ("context", "graph", "memory", "device", "backend")
 _OWNERS = {"graph": "context", "context": "backend"}
+_MODES = {int(TensorMemType.RAW): "raw", int(TensorMemType.MEMHANDLE): "memhandle"}
 _SHOWN = ("context", "graph", "memory")
 _Alike = tuple[str, int, str, int, str]  # kind, process, name, bytes and place
 _Key = tuple[str, int, int, int]  # kind, process, slot and handle
@@ -104,6 +109,7 @@ def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) ->
         unreleased=unreleased,
         freed_after_backend=tuple(life.early),
         lost=lost,
+        mixed_io=tuple(life.mixed),
         findings=findings,
         failed_calls=failures,
         has_lines=end.has_lines,
@@ -292,7 +298,7 @@ class _Reading:
         self.sessions.take(call)
         if call.code:
             self._fail(call)
-        if (not call.code and call.function in MAKES) or (
+        if (not call.code and (call.function in MAKES or call.uses)) or (
             call.function in FREES and (not call.code or call.injected)
         ):
             self.lives.append(call)
@@ -344,12 +350,17 @@ class _Life:
         self._bytes = 0
         self.timeline: list[AliveAt] = []
         self.early: list[LiveHandle] = []
+        self.mixed: list[MixedIo] = []
+        self._used: dict[tuple[int, int, int], str] = {}  # for which tensor memory was handed over
         self._told: list[LiveHandle] = []  # the same as they were made
         self._made: dict[_Alike, tuple[LiveHandle, int]] = {}
         self._graphs: dict[_Alike, dict[str, None]] = {}
 
     def take(self, call: CallSeen) -> None:
-        """A call that makes or frees."""
+        """A call that makes or frees, or a first execution."""
+        if call.uses:
+            self.mixed.extend(self._mixed(call))
+            return
         kind = MAKES.get(call.function)
         if kind is not None:
             each = call.bytes // max(len(call.handles), 1)
@@ -391,6 +402,30 @@ class _Life:
             self._keep(made, self._handles.get(owner) if owner else None)
         self._counts[kind] += 1
         self._bytes += size if kind == "memory" else 0
+
+    def _mixed(self, call: CallSeen) -> Iterator[MixedIo]:
+        """What a first execution hands over otherwise than it was prepared."""
+        graph = self._handles.get(("graph", call.process, call.slot, call.on))
+        for one in call.uses:
+            if one.handle:
+                self._used[call.process, call.slot, one.handle] = one.name
+        for executed, word in _MODES.items():
+            mixed = [
+                (one.name, one.bytes)
+                for one in call.uses
+                if one.executed == executed and one.prepared not in (None, executed)
+            ]
+            if graph is not None and mixed and len(self.mixed) < _MOST_MADE:
+                is_shared = executed == TensorMemType.MEMHANDLE
+                yield MixedIo(
+                    graph=graph.name,
+                    tensors=tuple(name for name, _ in mixed),
+                    executed=word,
+                    bytes=min(sum(size for _, size in mixed), MAX_COUNT),
+                    sentence=mixed_sentence(graph.name, mixed, is_shared=is_shared),
+                    process=call.process,
+                    place=graph.place,
+                )
 
     def _keep(self, made: LiveHandle, owner: LiveHandle | None) -> None:
         """Keep what was made for the list of that; alike ones are counted."""
@@ -444,7 +479,9 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """A context that has no name has that of its graphs."""
+        """A context is called like its graphs, memory like the tensor that it was given for."""
+        if handle.kind == "memory":
+            return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":
             return handle
         graphs = (self._handles.get(one) for one in self._handles.owned(key))

@@ -29,6 +29,7 @@ MOST_BYTES = 256 << 20
 MOST_PARTS = 1_000_000  # lines, with the handles and the frames in them: what takes memory
 LONGEST_LINE = 1 << 20
 MOST_HANDLES = 4096  # of one call
+MOST_TENSORS = 2048  # of one execution
 MOST_FRAMES = 512  # of one call stack
 MOST_RULES = 1000  # of calls that fail on purpose
 MOST_MISSED = 1000  # threads and processes that were not seen
@@ -74,6 +75,16 @@ class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library")
     path: FileName
 
 
+class TensorUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tensor of a graph's first execution."""
+
+    name: Name
+    executed: Small  # memory types of QNN
+    prepared: Small | None = None  # None: not known
+    bytes: Amount = 0
+    handle: Word = 0  # of registered memory
+
+
 class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event", tag="call"):
     """One call."""
 
@@ -91,6 +102,7 @@ class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event
     name: Name = ""
     place: Amount = 0
     injected: bool = False
+    uses: Annotated[tuple[TensorUse, ...], Meta(max_length=MOST_TENSORS)] = ()
 
 
 class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
@@ -150,7 +162,7 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 def parts_of(line: TraceHead | Event) -> int:
     """Return what a line counts against `MOST_PARTS`."""
     if isinstance(line, CallSeen):
-        return 1 + len(line.handles)
+        return 1 + len(line.handles) + len(line.uses)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
@@ -161,7 +173,7 @@ def _check(found: TraceHead | Event) -> None:
     if isinstance(found, CallSeen):
         if found.end < found.begin:
             raise msgspec.ValidationError("a call ends before it begins")
-        if max(found.on, *found.handles, 0) >> 64:
+        if max(found.on, *found.handles, *(one.handle for one in found.uses), 0) >> 64:
             raise msgspec.ValidationError("a handle of more than 64 bits")
 
 

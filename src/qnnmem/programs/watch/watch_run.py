@@ -27,6 +27,7 @@ from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.stacks import Symbols
 from qnnmem.programs.watch.injections import Injection
 from qnnmem.programs.watch.observer_server import Turns, WatchServer
+from qnnmem.programs.watch.prepared_tensors import BinaryReader
 from qnnmem.programs.watch.summary import failure_of, summarize
 from qnnmem.programs.watch.trace import (
     MOST_MISSED,
@@ -70,6 +71,7 @@ class WatchOptions:
     to_stderr: bool = False  # what the program prints: standard output is for the result
     output: IO[bytes] | None = None  # all that it prints goes here
     one_at_a_time: bool = False  # calls of QNN, after a run as the program is
+    read_binary: BinaryReader | None = None  # of contexts that are made from one
 
 
 def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
@@ -82,8 +84,11 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
     launch.build_objects(folder, launch.OBSERVER)
     symbols = Symbols(str(folder))
     recorder = TraceRecorder(folder / "events", symbols)
-    one_at_a_time = options.one_at_a_time
-    server = WatchServer(folder, recorder, options.injections, one_at_a_time=one_at_a_time)
+    server = WatchServer(
+        *(folder, recorder, options.injections),
+        one_at_a_time=options.one_at_a_time,
+        read_binary=options.read_binary,
+    )
     try:
         code, timed_out = _run(program, options, folder)
         server.sockets.settle()
@@ -102,7 +107,7 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
         symbols.has_tool,
         tuple(map(str, server.injections.unmatched()))[:MOST_RULES],
         tuple(map(_missed, missed[:MOST_MISSED])),
-        _serialised(server.turns, before) if one_at_a_time else None,
+        _serialised(server.turns, before) if options.one_at_a_time else None,
     )
     return _lines(options, recorder, end)
 

@@ -67,6 +67,7 @@ def watch_section(found: WatchResult) -> PageSection:
         *_left("Alive when their backend was freed", found.freed_after_backend),
         *_lost(found.lost),
         *_failures(found.failed_calls),
+        *_mixed(found),
         *_charts(
             [(one.time_ns / 1e6, one.contexts) for one in found.timeline],
             [(one.time_ns / 1e6, one.memory_bytes) for one in found.timeline],
@@ -196,6 +197,14 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
     shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
     if len(shown) > 1:  # of one alone the place is said
         yield details(f"Lines that led to {of}", tag("ol", *shown, class_="frames"))
+
+
+def _mixed(found: WatchResult) -> Iterator[Html]:
+    if found.mixed_io:
+        yield tag("h3", "Not executed the way it was prepared")
+        rows = [(one.sentence, one.place) for one in found.mixed_io[:_MOST]]
+        yield table(("what", "made at"), rows)
+        yield from _beyond(len(found.mixed_io), "graph")
 
 
 def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
