@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import qnnmem
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.htp.library import library_there
-from qnnmem.htp.llm.config import known_models, read_model
+from qnnmem.htp.llm.config import _BOUNDS, _NAMES, known_models, read_model
 from qnnmem.htp.llm.layer import write_layers
 from qnnmem.htp.llm.recipe import find_recipe, recipe_names
 from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, io_bytes, kv_per_token, weights
@@ -220,6 +220,14 @@ def test_a_hostile_config_is_one_sentence(tmp_path: Path, changes: dict[str, obj
     assert caught.value.exit_code == 2
     assert str(caught.value).count("\n") == 0
     assert len(str(caught.value)) < 500
+
+
+def test_the_largest_config_is_answered_at_once(tmp_path: Path) -> None:
+    """Every number at its bound: it does not fit, and no number of shards is tried in vain."""
+    sizes = {name[0]: _BOUNDS[key] for key, name in _NAMES.items()}
+    sizes["num_key_value_heads"] = 1 << 10
+    found = qnnmem.llm(config(tmp_path, **sizes), soc="SM8650")
+    assert found.fits is False
 
 
 @pytest.mark.parametrize(

@@ -332,10 +332,10 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt("--exact", "Compile all layers of the largest shard, too: takes long.", is_local=True),
     ] = False
-    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds that each compile may take.")] = (
-        1800.0
-    )
-    cache: Annotated[str | None, shared.CACHE] = None
+    time_limit: Annotated[
+        float, shared.TIME_LIMIT.but("Seconds that each compile may take.", is_advanced=True)
+    ] = 1800.0
+    cache: Annotated[str | None, shared.CACHE.but(is_advanced=True)] = None
 
 
 class SocsOptions(Options, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ def plain_case(case: LlmCase) -> LlmCase:
 def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
     """Return what a compiled layer takes in proportion to the rule, graph by graph."""
     plain, one = plain_case(case), LayerSpan(0, 1)
-    weights = rule.layer_weights(plain.model, plain.recipe, 0)
+    weights = rule.layer_weights(plain.model, plain.recipe)
     found = {ar: _slopes(bills, ar) for ar in case.ar}
     extra, ops = {}, {}
     for ar, (own, file, op_data) in found.items():

@@ -91,7 +91,7 @@ def known_models() -> Mapping[str, LlmModel]:
 
 
 def _known(name: str, row: dict[str, Any]) -> LlmModel:
-    row["source"] = f"config.json of {row['source']}"
+    row["source"] = f"sizes as published for {row['source']}"
     return LlmModel(name=name, preset=name, **row)
 
 

@@ -32,6 +32,7 @@ _OLD_ARCH = 75
 _AR = (128, 1)
 _FLOAT = 16  # bits of weights that are not quantized
 _MOST_GRAPHS = 16
+_MOST_TRIES = 32
 
 
 class LlmCase(Struct, frozen=True, kw_only=True):
@@ -190,12 +191,14 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
 def longest_context(case: LlmCase, best: _Judged) -> int:
     """Return the longest context that surely fits with the same shards, by bisection."""
     parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in best.shards]
-    low, high = max(case.ar), MOST_CONTEXT + 1  # one that fits or is none, and one that does not
+    low, high = max(case.ar) + 1, MOST_CONTEXT + 1
+    if not _judged(replace(case, context=low), parts).fits:
+        return 0
     while high - low > 1:
         middle = (low + high) // 2
         fits = _judged(replace(case, context=middle), parts).fits
         low, high = (middle, high) if fits else (low, middle)
-    return low if low > max(case.ar) else 0
+    return low
 
 
 def _best(case: LlmCase) -> _Judged:
@@ -203,7 +206,7 @@ def _best(case: LlmCase) -> _Judged:
     layers = case.model.layers
     if len(case.shards) > 1:
         return _judged(case, list(_cut(case, case.shards)))
-    counts = case.shards or range(1, layers + 1)
+    counts = case.shards or _counts(case)
     tried = []
     for count in counts:
         each, rest = divmod(layers, count)
@@ -214,6 +217,18 @@ def _best(case: LlmCase) -> _Judged:
             break
     # Of those that do not fit, one that may is nearer, then the one with the smallest excess.
     return min(tried, key=lambda one: (one.fits is not True, one.fits is False, _excess(one)))
+
+
+def _counts(case: LlmCase) -> Iterable[int]:
+    """Numbers of shards worth a try: from the first whose weights alone could fit."""
+    layers, budget = case.model.layers, pd_budget().value
+    limit = case.soc.compile_limit
+    room = min(budget, budget if limit is None else limit.value)
+    whole = rule.weights(case.model, case.recipe, LayerSpan(0, layers), case.measured)
+    least = min(layers, max(1, -(-whole // room)))
+    if whole > DOMAINS.value * budget:  # more parts do not help
+        return (min(least, _MOST_TRIES),)
+    return range(least, min(layers, least + _MOST_TRIES) + 1)
 
 
 def _excess(one: _Judged) -> tuple[int, int]:

@@ -76,10 +76,9 @@ def matrix_bytes(inputs: int, outputs: int, bits: int, block: int = 0) -> int:
     return inputs * outputs * bits // 8 + scales + channels
 
 
-def layer_weights(model: LlmModel, recipe: LlmRecipe, layer: int) -> int:
-    """Weights of one layer."""
-    first, last = recipe.wide_layers or (0, model.layers)
-    wide = recipe.wide if first <= layer <= last else ()
+def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -> int:
+    """Weights of one layer, of those with wide matrices or of the others."""
+    wide = recipe.wide if is_wide else ()
     total = _PER_HIDDEN * model.hidden + (model.experts * model.hidden * ACTIVATION)
     for name, (inputs, outputs, count) in matrices(model).items():
         bits, block = (8, 0) if name in wide and recipe.bits < 8 else (recipe.bits, recipe.block)
@@ -89,7 +88,10 @@ def layer_weights(model: LlmModel, recipe: LlmRecipe, layer: int) -> int:
 
 def weights(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, measured: LayerRatios) -> int:
     """Weights of a context, which all its graphs share."""
-    each = sum(layer_weights(model, recipe, n) for n in range(part.first, part.first + part.layers))
+    first, last = recipe.wide_layers or (0, model.layers)
+    wide = max(0, min(last + 1, part.first + part.layers) - max(first, part.first))
+    each = wide * layer_weights(model, recipe)
+    each += (part.layers - wide) * layer_weights(model, recipe, is_wide=False)
     total = round(each * measured.weights)
     if part.embedding:
         total += model.vocab * model.hidden * recipe.embedding // 8 + _TABLE
