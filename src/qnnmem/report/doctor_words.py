@@ -170,12 +170,18 @@ def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
             origin = incident.origins.get(key, PRINTED)
             rows.append((name, counted(value, "byte"), format_size(value), origin))
         else:
-            rows.append((key.replace("_", " "), shorten(str(value), WIDE), "", PRINTED))
+            rows.append((key.replace("_", " "), shorten(quantity(value), WIDE), "", PRINTED))
     shortage = incident.shortage_bytes
     if shortage is not None:
         origin = incident.origins.get("shortage_bytes", MISSING)
         rows.append(("missing", counted(shortage, "byte"), format_size(shortage), origin))
     return rows
+
+
+def quantity(value: int | str) -> str:
+    """A number of a line as people know it: codes of FastRPC from 2^31 on are hexadecimal."""
+    is_code = isinstance(value, int) and value >> 31 == 1
+    return f"0x{value:x}" if is_code else str(value)
 
 
 def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
@@ -211,7 +217,7 @@ def healthy(stats: ReadingStats) -> str:
     """One line about logs in which nothing failed."""
     words = f"healthy: no known failure in {amount(stats)}"
     if stats.foreign:
-        words = f"undecided: nothing of QNN in {amount(stats)}"
+        words = f"no log of QNN: nothing of QNN in {amount(stats)}"
     if stats.unclear:
         words = f"undecided: {amount(stats)} say neither that something failed nor that all is well"
     if stats.unread:  # nobody can call healthy what was not read

@@ -159,6 +159,7 @@ NONE = re.compile(
     rb"|leaks?)"
     rb"[\"']?[ ]?[:=]?[ ]?(?:0(?:[.]0+)?|none|false|\[\]|\{\})(?:\b(?![.x])|(?<=[\]}]))"
     rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*(?:[0-9]*[.][0-9]+|[0-9]+e-[0-9]+)"
+    rb"|\b(?:out of memory|memory|leak|sanity|health) (?:check|test)s? (?:passed|succeeded|ok)\b"
     rb"|\bkill time\b|log[ _-]?level\S*[ =:]*\S*error|level_error"
     rb"|\blog(?:ging)?[ _-]level (?:\w+ ){0,3}\w*error(?: to \w+)?\b"
     rb"|\bno (?:\w+ )?(?:memory|thermal) (?:pressure|shortage)\b|\bno more than [0-9]+"
@@ -266,4 +267,17 @@ UNWELL = re.compile(
     rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
     rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"
     rb"|\xe5\xa4\xb1|\xe9\x94\x99|\xe3\x82\xa8\xe3\x83\xa9|\xd0\xbe\xd1\x88\xd0\xb8\xd0\xb1"
+)
+
+
+# Work that is under way, and the word that it is over: a log that stops in between was cut.
+BEGUN = re.compile(
+    rb"\bstarting stage\b|\bprepare: graph|hexnn graph create|(?<!de)serialize_to_mem|gpe_serialize"
+    rb"|\b(?:composing|finalizing|preparing|compiling|serializing) (?:the )?graph"
+)
+OVER = re.compile(
+    rb"\b(?:complet|finish|finali[sz]ed|prepared|compiled|serialized|success|succeed|done\b|ready\b"
+    rb"|inference|execut|free|releas(?:e|ing) (?:graph|context|backend)|destroy|clos|exit|summary"
+    rb"|tokens?\b|wrote|written|saved|ok\b|passed|elapsed|took|terminat|deinit|teardown"
+    rb"|ssr handler)"
 )

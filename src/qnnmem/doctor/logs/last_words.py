@@ -16,6 +16,7 @@ import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.failing_words import BEGUN, OVER
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import Found, bare_line, named, read_failure, told
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, UNNAMED
@@ -24,6 +25,7 @@ from qnnmem.doctor.logs.strangers import (
     are_foreign,
     are_headed,
     are_unknown,
+    hold_our_words,
     name_us,
     speaks_for_another,
     speaks_of_networks,
@@ -151,17 +153,35 @@ def chosen(lines: Sequence[bytes]) -> Chosen:
     return Chosen.UNKNOWN if are_unknown(said) and not speaks_for_another(low) else read_as
 
 
+def counts(text: bytes, ours: bool) -> bool:
+    """Whether a line may tell of a failure of ours: in a log without our words only a plain one."""
+    return ours or read(text, Chosen.TOGETHER) is not None
+
+
 def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:
     """Whether lines of which none says that something failed say that all went well.
 
     Each of a message has to; of a few lines that somebody chose, one, or one is known to be of a
     good run.
     """
+    if _stops_midway(lines):
+        return False
     if message:
         left = [line for at, line in enumerate(lines, 1) if line.strip() and at not in seen]
         return all(map(says_well, left))
     known = any(at in seen for at in range(1, len(lines) + 1))
     return known or len(lines) > _FEW or any(map(says_well, lines))
+
+
+def _stops_midway(lines: Sequence[bytes]) -> bool:
+    """Whether the last news is of work that was begun, and no line behind it says how it ended."""
+    for line in reversed(lines):
+        low = line.lower()
+        if BEGUN.search(low):
+            return True
+        if OVER.search(low):
+            return False
+    return False
 
 
 def named_anyhow(
@@ -176,9 +196,10 @@ def named_anyhow(
     if chosen(lines) in (Chosen.BESIDE, Chosen.FOREIGN, Chosen.UNKNOWN):
         return
     well = any(map(says_well, lines))
+    ours = hold_our_words(lines)
     for number, line in enumerate(lines, 1):
         text = bare_line(line)
-        failure = None if number in seen else read(text, Chosen.ASSUMED)
+        failure = None if number in seen or not counts(text, ours) else read(text, Chosen.ASSUMED)
         sided = message and not (well and failure and failure.cause in UNNAMED)
         if failure and (sided or failure.cause.startswith("mem_")):
             yield low, number, text, told(knowledge, failure)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs import header, last_words
+from qnnmem.doctor.logs import header, last_words, strangers
 from qnnmem.doctor.logs.header import process_of, second_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
@@ -189,13 +189,13 @@ class LogScanner:
         chosen = last_words.chosen(lines)
         low, failed, message = 0, False, chosen is Chosen.EACH
         seen = last_words.known(self._knowledge, self._seen.values())
+        ours = strangers.hold_our_words(lines)
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
             known = number in self._seen
             pieces = partial(self._wrapped, low, low + len(line), text)
-            if number not in seen and (
-                found := read_failure(self._knowledge, text, chosen, pieces)
-            ):
+            asked = number not in seen and last_words.counts(text, ours)
+            if asked and (found := read_failure(self._knowledge, text, chosen, pieces)):
                 pid, time = process_of(text)
                 self.ours = True
                 yield Hit(low, number, pid, time, text, found, self._opens(found))

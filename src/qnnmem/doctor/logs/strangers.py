@@ -95,6 +95,12 @@ def name_us(lines: Sequence[bytes]) -> bool:
     return any(_holds(line.lower(), _OURS) for line in lines)
 
 
+def hold_our_words(lines: Sequence[bytes]) -> bool:
+    """Whether a line holds a word that messages of ours hold, or is not in English."""
+    low = b"\n".join(lines).lower()
+    return not low.isascii() or _holds(low, _WORDS)
+
+
 def are_unknown(lines: Sequence[bytes]) -> bool:
     """Whether programs write the lines, and no word in them is one of ours, not even by chance."""
     logged = sum(map(_is_logged, lines))

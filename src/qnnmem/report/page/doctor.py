@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from qnnmem.report.doctor_words import quantity
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, command, details, lines, table, tag, text
@@ -162,10 +163,14 @@ def _remedies(one: Incident) -> Iterator[Html]:
         yield table(("what",), [(item,) for item in one.collect_next])
 
 
+def _shown(value: int | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else value
+
+
 def _numbers(one: Incident) -> Iterator[Html]:
     """Every number of the incident, and where it comes from."""
     rows: list[tuple[str, str, str]] = [
-        (name, f"{value:,}" if isinstance(value, int) else str(value), one.origin_of(name))
+        (name, quantity(value) if "code" in name else _shown(value), one.origin_of(name))
         for name, value in one.quantities.items()
     ]
     if one.model_numbers is not None:

@@ -1,0 +1,59 @@
+"""Logs that tell of no failure of ours: not ours, cut short, or calm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import exit_code, run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_a_text_that_is_no_log_is_none_of_qnn(tmp_path: Path) -> None:
+    """In words and in JSON."""
+    log = tmp_path / "note.txt"
+    log.write_text("hello world\nthis is not a log\n", "utf-8")
+    done = run("doctor", log)
+    assert exit_code(done) == 3
+    assert done.stdout.startswith("no log of QNN: nothing of QNN in 2 lines")
+    answer = msgspec.json.decode(run("doctor", log, "--json").stdout)
+    assert answer["incidents"] == []
+    assert "nothing of QNN in here" in answer["notes"][0]
+
+
+def test_a_log_that_was_cut_before_its_failure_is_not_healthy(tmp_path: Path) -> None:
+    """It ends in the middle of a compile; the whole log tells of the failure."""
+    lines = (EXAMPLES / "graph_limit.log").read_text("utf-8").splitlines()
+    log = tmp_path / "cut.log"
+    log.write_text("\n".join(lines[:16]) + "\n", "utf-8")
+    done = run("doctor", log)
+    assert exit_code(done) == 3
+    assert "say neither that something failed nor that all is well" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<I> no error: out of memory checks passed",
+        "03-01 10:00:00.123  4242  4250 I QnnDsp  : <I> no error: out of memory checks passed",
+        "QnnDsp <W> memory check passed",
+    ],
+)
+@pytest.mark.parametrize("times", [1, 40])
+def test_a_check_that_passed_is_no_shortage(line: str, times: int, tmp_path: Path) -> None:
+    """Alone and in a log, though it names one."""
+    log = tmp_path / "run.log"
+    log.write_text(f"{line}\n" * times, "utf-8")
+    answer = msgspec.json.decode(run("doctor", log, "--json").stdout)
+    assert answer["incidents"] == []
+
+
+def test_codes_of_fastrpc_are_shown_as_people_know_them(tmp_path: Path) -> None:
+    """Hexadecimal in words; the JSON has the number."""
+    log = tmp_path / "run.log"
+    log.write_text("ADSPRPC: remote_handle_open failed 0x80000406\n", "utf-8")
+    assert "0x80000406    reported" in run("doctor", log).stdout
+    (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
+    assert found["quantities"]["code"] == 0x80000406
