@@ -28,7 +28,7 @@ from qnnmem.version import __version__
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-PAGE = ROOT / "docs" / "reference" / "benchmarks" / "client.md"
+PAGE = ROOT / "benchmarks" / "results" / "client.md"
 SIZES = {"100 B": 25, "256 KiB": 65_536}  # elements of four bytes
 GOALS = {"100 B": 2.0, "256 KiB": 1.5}
 SHORT, LONG, TURNS = 50, 1050, 7

@@ -1,4 +1,4 @@
-"""Measures `qnnmem doctor` beside ripgrep and writes docs/reference/benchmarks/doctor.md.
+"""Measures `qnnmem doctor` beside ripgrep and writes benchmarks/results/doctor.md.
 
     python benchmarks/doctor.py            logs of 256 MiB, some minutes
     python benchmarks/doctor.py --full     logs of 1 GiB
@@ -28,7 +28,7 @@ from doctor_kb import expression, families, write_base
 from doctor_measure import WITH_ENGINE, Bench, Spent
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "doctor.md"
+PAGE = HERE / "results" / "doctor.md"
 DOCTOR = (Path(sys.executable).parent / "qnnmem", "doctor", "--format", "json")
 BARE = (sys.executable, "-c", "pass")
 NO_RIPGREP = (

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "fix.md"
+PAGE = HERE / "results" / "fix.md"
 sys.path.insert(0, str(HERE.parent / "tools"))
 
 MODELS = (

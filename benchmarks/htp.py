@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "htp.md"
+PAGE = HERE / "results" / "htp.md"
 MODELS = ("silero_ov16k", "lk_embed", "magika", "nudenet")
 SOC = "SM8650"
 ROUNDS = 7

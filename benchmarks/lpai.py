@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "lpai.md"
+PAGE = HERE / "results" / "lpai.md"
 sys.path.insert(0, str(HERE.parent / "tools"))
 
 QUICK = ("silero_ov16k", "lk_embed", "nudenet")

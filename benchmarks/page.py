@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "reference" / "benchmarks" / "page.md"
+PAGE = ROOT / "benchmarks" / "results" / "page.md"
 sys.path.insert(0, str(ROOT / "tests"))
 
 BUFFERS = 10_000

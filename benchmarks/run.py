@@ -1,4 +1,4 @@
-"""Measures the planner and writes docs/reference/benchmarks/planner.md.
+"""Measures the planner and writes benchmarks/results/planner.md.
 
     python benchmarks/run.py            everything, some minutes
     python benchmarks/run.py --quick    a taste of each table, nothing written
@@ -34,7 +34,7 @@ from qnnmem.planner.packing import is_compiled
 from qnnmem.units import Bytes
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "planner.md"
+PAGE = HERE / "results" / "planner.md"
 CAPACITY = Bytes(1 << 20)
 
 

@@ -25,7 +25,7 @@ from qnnmem.qnn.package import package_folder
 from qnnmem.version import __version__
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "watch.md"
+PAGE = HERE / "results" / "watch.md"
 # Who calls what, how it is watched, and the options for that.
 CASES = (
     ("C", "QnnBackend_getBuildId", "only counted", ()),

@@ -59,6 +59,7 @@ SLOW = {
     *("gate/test_check.py", "gate/test_pytest_plugin.py", "htp/test_compose.py"),
     *("htp/test_composing.py", "htp/test_context_read.py", "htp/test_context_real.py"),
     *("htp/test_fit.py", "htp/test_preflight.py", "htp/test_fp16.py", "htp/test_measure.py"),
+    "htp/test_llm.py",
     *("htp/test_missing_outputs.py", "htp/test_partition.py", "htp/test_place.py"),
     *("htp/test_prepare.py", "htp/test_provoke.py", "htp/test_qmem_client.py"),
     *("htp/test_refusals.py", "htp/test_refusals_each.py", "htp/test_remote_command.py"),

@@ -104,7 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A door for pytest, which calls the same as the command line does.
     "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,
     # The package itself gives the public names a home.
-    "__init__": {"planner", "loader", "lpai", "qnn", "ir"} | BASE,
+    "__init__": {"planner", "loader", "lpai", "htp", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
 }
 
@@ -115,6 +115,7 @@ ONLY_IN = {
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem.table"),
+        "qnnmem.htp.llm.layer",
         "qnnmem.fix",
     ),
     # Its home imports it by name, without telemetry.

@@ -151,6 +151,21 @@ def test_every_page_is_in_the_index() -> None:
     assert pages == {"index.md", *links(docs / "index.md")}
 
 
+def test_the_page_of_benchmarks_quotes_numbers_that_were_measured() -> None:
+    """Every number in a section stands in a result file that the section names."""
+    page = (ROOT / "docs" / "reference" / "benchmarks.md").read_text("utf-8")
+    number = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w])")
+    sections = page.split("\n## ")[1:]
+    assert len(sections) >= 8
+    for section in sections:
+        names = re.findall(r"`(benchmarks/results/[\w-]+\.md)`", section)
+        measured = " ".join((ROOT / name).read_text("utf-8") for name in names)
+        known = {value.strip(",") for value in number.findall(measured)}
+        quoted = {value.strip(",") for value in number.findall(section)}
+        small = {str(count) for count in range(100)}  # counts of rows, seconds of a limit, goals
+        assert quoted - known - small == set(), section.splitlines()[0]
+
+
 def test_pages_stand_in_four_groups() -> None:
     """A page beside the index is a tutorial, a how-to, a reference or an explanation."""
     docs = ROOT / "docs"

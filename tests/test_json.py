@@ -30,6 +30,7 @@ LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
 # manifest of a chain.
 NEW = {
     "qnnmem.inspect-dlc/1",
+    "qnnmem.llm/1",
     *(
         "qnnmem.baseline/1",
         "qnnmem.chain/1",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from qnnmem.finding import Finding
+    from qnnmem.htp.llm.plan import llm
     from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
     from qnnmem.loader import load
     from qnnmem.lpai.tcm import TcmVerdict, judge_tcm
@@ -65,6 +66,7 @@ __all__ = [
     "Tensor",
     "UsageError",
     "judge_tcm",
+    "llm",
     "load",
     "lpai",
     "plan",
@@ -92,6 +94,7 @@ _HOMES = {
         "Span",
         "Tensor",
     ),
+    "qnnmem.htp.llm.plan": ("llm",),
     "qnnmem.loader": ("load",),
     "qnnmem.lpai": ("lpai",),
     "qnnmem.lpai.tcm": ("TcmVerdict", "judge_tcm"),

@@ -16,7 +16,7 @@ _ONE_THING = (str, bytes, bytearray, Mapping)
 
 
 def expect(value: object, kinds: _Kinds, what: str) -> None:
-    """Raise UsageError unless a value has one of these types; a bool is no number here."""
+    """Raise UsageError unless a value has one of these types; a bool is not a number here."""
     if type(value) is bool:
         fine = kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
     else:

@@ -102,7 +102,7 @@ def test_a_recipe_repeats_it(model: str) -> None:
     ("change", "said"),
     [
         ({"steps": [{"remedy": "tiling", **TILING, "nodes": 99}]}, "for a model of 99 nodes"),
-        ({"schema": "other/1"}, "is no recipe"),
+        ({"schema": "other/1"}, "is not a recipe"),
         ({"steps": [{"remedy": "tiling", **TILING, "inplace": 3}]}, "missing or wrong"),
         ({"steps": [{"remedy": "tiling", **TILING, "regions": [{}]}]}, "missing or wrong"),
         ({"steps": [{"remedy": "magic"}]}, "has a step 'magic'"),
@@ -203,11 +203,11 @@ def test_a_result_is_for_its_backend(model: str) -> None:
     """The first lines, JSON, recipe and the file itself name it; the other backend is warned."""
     words = ("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
     done = run(*words)
-    assert "for LPAI only: this is no fix for HTP" in done.stdout.splitlines()[1]
+    assert "for LPAI only: this is not a fix for HTP" in done.stdout.splitlines()[1]
     assert json.loads(run(*words, "--force", "--json").stdout)["backend"] == "lpai"
     assert json.loads(Path("out/pictures.recipe.json").read_text())["backend"] == "lpai"
     made = Path("out/pictures.onnx")
-    said = "'pictures.onnx' was changed by qnnmem fix for LPAI; that is no fix for HTP"
+    said = "'pictures.onnx' was changed by qnnmem fix for LPAI; that is not a fix for HTP"
     assert other_backend_note(made, "htp").startswith(said)
     assert not other_backend_note(made, "lpai")
     assert not other_backend_note(Path(model), "htp")

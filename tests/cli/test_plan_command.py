@@ -555,7 +555,9 @@ def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) ->
 def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
     """What the file gets, and which suffixes say a form; a form that was asked for is no news."""
     done = run(buffers(tmp_path), "-o", tmp_path / "x.dot")
-    assert "x.dot gets text, .dot is no form; there are .txt, .json, .csv, .h, .svg" in done.stderr
+    assert (
+        "x.dot gets text, .dot is not a form; there are .txt, .json, .csv, .h, .svg" in done.stderr
+    )
     quiet = run(buffers(tmp_path), "-o", tmp_path / "y.dot", "--format", "csv")
     assert "no form" not in quiet.stderr
 

@@ -54,7 +54,7 @@ def test_a_large_error_is_the_first_line_and_its_cure_was_tried(model: str) -> N
         better = run(*words, *shlex.split(options), "-o", f"{number}.bin")
         assert not better.stdout.startswith("warning")
         told = run("inspect", f"{number}.bin", "--json").stdout
-        assert f"off by up to {error} of the largest output on made-up samples" in told
+        assert f"off by up to {error} of the largest output on random samples" in told
 
 
 def test_json_carries_the_error_and_what_was_tried(model: str) -> None:

@@ -217,10 +217,10 @@ def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
     }
     page = Reading()
     page.feed(section_of({"qnnmem": ours}, "x/two.bin").body)
-    assert page.said.count("all graphs in one run") == 2
+    assert page.said.count("all graphs in one run") == 3
     assert page.said.count("a alone") == 2
     assert "b alone" not in page.said
-    assert "5 B too many" in page.said
+    assert "5 B over the limit" in page.said
 
 
 def client_values(name: str = "t") -> dict[str, Any]:
@@ -312,7 +312,7 @@ def test_gates_are_shown(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     assert exit_code(run("report", *files, "-o", target)) == 0
     said = read(target).said
-    for words in ("context_configs", "Before and after", "few.csv", "does not fit", "576 B too"):
+    for words in ("context_configs", "Before and after", "few.csv", "does not fit", "576 B over"):
         assert words in said
 
 

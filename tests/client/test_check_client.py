@@ -297,7 +297,7 @@ def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
     """Tabs are spaces, and the place of what a compiler's own library does is its caller's."""
     source = tmp_path / "pool.s"
     source.write_text("\tCALL\tAX\n", "utf-8")
-    assert stacks._with_source(Frame("f", str(source), 1, "", 0)).source == "CALL AX"
+    assert stacks.with_source(Frame("f", str(source), 1, "", 0)).source == "CALL AX"
     inner = Frame("dealloc", "/rustc/0123/library/alloc/src/alloc.rs", 115, "/a", 0)
     outer = Frame("drop", "client.rs", 18, "/a", 0)
     assert stacks.of_program((inner, outer), "/a") is outer

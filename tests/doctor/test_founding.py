@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import run
+from command_line import exit_code, run
 
 from qnnmem.doctor.kb.check import judged
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
@@ -76,3 +76,69 @@ def test_the_doctor_says_so(entry: str, call: str, tmp_path: Path) -> None:
     log.write_text(f"starting\n[12:00:01] {call}, error 0x3ea\nbye\n", "utf-8")
     (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
     assert (found["entry"], found["is_memory"]) == (entry, True)
+
+
+# The notes' Root Cause lists, in pieces that the ranked causes repeat.
+CAUSES_OF = {
+    "founding-device-create": ("HTP memory is insufficient", "graph is too large", "system heap"),
+    "founding-device-init": ("fragmentation", "not released properly", "system heap"),
+    "founding-graph-create": ("tensor count", "activation tensors", "constant weights"),
+    "founding-inference": ("activation buffers", "dynamic input shapes", "concurrent QNN sessions"),
+}
+NOTES = {
+    "founding-device-create": ("qnn_htp_device_create failed",),
+    "founding-device-init": (
+        "qnn_htp_device_create failed",
+        "qnn_backend_initialize failed",
+        "Failed to initialize HTP backend",
+    ),
+    "founding-graph-create": CALLS["founding-graph-create"],
+    "founding-inference": CALLS["founding-inference"],
+}
+STAGE_OF = {"founding-graph-create": "graph", "founding-inference": "execute"}
+CODE_LINE = "Error code: QNN_STATUS_MEMORY_ALLOCATION_FAILED"
+
+
+@pytest.mark.parametrize("entry", NOTES)
+def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None:
+    """Each item of the Root Cause list stands among the ranked causes, and in the JSON."""
+    log = tmp_path / "dev.log"
+    log.write_text("\n".join((*NOTES[entry], CODE_LINE)) + "\n", "utf-8")
+    text = run("doctor", log).stdout
+    ranked = text.partition("what comes into question:")[2].partition("what to do:")[0]
+    assert [words for words in CAUSES_OF[entry] if words not in ranked] == []
+    (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
+    assert found["entry"] == entry
+    assert sum("meaning" in one for one in found["candidates"]) >= 2
+
+
+@pytest.mark.parametrize(("entry", "lines"), [*((e, (c,)) for e, c in EACH), *NOTES.items()])
+def test_a_failed_call_alone_decides_no_side(
+    entry: str, lines: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Exit code 3 with stage, the notes' causes and what to collect."""
+    log = tmp_path / "dev.log"
+    log.write_text("\n".join(lines) + "\n", "utf-8")
+    done = run("doctor", log)
+    assert exit_code(done) == 3
+    stage = STAGE_OF.get(entry, "init")
+    assert done.stdout.startswith(f"undecided: the {stage} stage failed")
+    assert "what to collect next:" in done.stdout
+    named = [words for words in CAUSES_OF[entry] if words in done.stdout]
+    assert len(named) >= 2
+    (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
+    assert (found["verdict"], found["is_memory"]) == ("undecided", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("words", "entries"),
+    [
+        ("QNN_STATUS", set(CAUSES_OF)),
+        ("QNN_STATUS_MEMORY_ALLOCATION_FAILED", set(CAUSES_OF)),
+        ("fragmentation", {"founding-device-init"}),
+    ],
+)
+def test_kb_find_puts_the_founding_entries_first(words: str, entries: set[str]) -> None:
+    """By the name of the code, a part of it, or a word of a cause."""
+    rows = msgspec.json.decode(run("kb", "find", words, "--json").stdout)["entries"]
+    assert {row["id"] for row in rows[: len(entries)]} == entries

@@ -303,7 +303,7 @@ def test_states_keep_a_batch_together(tmp_path: Path) -> None:
 
 
 def test_the_runner_splits_and_joins(tmp_path: Path) -> None:
-    """One call for a whole batch; a shape that is no multiple is refused."""
+    """One call for a whole batch; a shape that is not a multiple is refused."""
     small = read_shaped(_saved(picture(batch=2), tmp_path / "small.onnx"))
     (tmp_path / "two.onnx").write_bytes(self_contained(small).SerializeToString())
     x = numpy.random.default_rng(0).standard_normal((6, 3, 16, 16)).astype("float32")
@@ -368,7 +368,7 @@ def test_a_model_for_one_size_is_refused(tmp_path: Path) -> None:
 def test_sizes_stay_what_strides_divide(
     shape: list[int], smaller: tuple[int, ...] | None, tmp_path: Path
 ) -> None:
-    """Rows and columns, wherever the channels are; what is no picture is left alone."""
+    """Rows and columns, wherever the channels are; what is not a picture is left alone."""
     made = model([helper.make_node("Relu", ["x"], ["y"])], shape, [])
     found = smaller_pictures(case_of(made, tmp_path), 0.75)
     assert found == ({} if smaller is None else {"x": smaller})

@@ -318,7 +318,7 @@ def test_a_stated_shape_inside_is_refused(tmp_path: Path) -> None:
 
 
 def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> None:
-    """What sets a shape is no tensor between parts, even where the model also gives it away."""
+    """What sets a shape is not a tensor between parts, even where the model also gives it away."""
     nodes = [
         helper.make_node("Relu", ["x"], ["a"]),
         helper.make_node("Reshape", ["a", "shape"], ["b"]),

@@ -65,7 +65,7 @@ def test_missing_output_is_said() -> None:
 
 
 def test_a_zero_below_zero_counts() -> None:
-    """Adding nothing turns -0.0 into 0.0: made-up data hold such numbers, too."""
+    """Adding nothing turns -0.0 into 0.0: random data hold such numbers, too."""
     before = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y)
         <float zero = {0.0}> { a = Add(x, zero)  y = Reciprocal(a) }"""

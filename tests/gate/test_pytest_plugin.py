@@ -72,7 +72,7 @@ def test_the_fixture_plans_models(pytester: pytest.Pytester) -> None:
 
 
 def test_what_is_wrong_with_a_mark_is_a_sentence(pytester: pytest.Pytester) -> None:
-    """No model, a word that is no pool, a file that is not there, a plan without a mark."""
+    """No model, a word that is not a pool, a file that is not there, a plan without a mark."""
     done = run(
         pytester,
         """

@@ -193,7 +193,7 @@ def test_no_descriptor_and_no_type_are_8000(made: ExitStack) -> None:
 
 @pytest.mark.parametrize("changes", [{"fd": None}, {"dimensions": ("3",)}, {"offset": 0.5}])
 def test_malformed_descriptors_are_8000(made: ExitStack, changes: dict[str, Any]) -> None:
-    """What is no number, or no descriptor at all, is refused as QNN would."""
+    """What is not a number, or no descriptor at all, is refused as QNN would."""
     descriptor = replace(custom(shared(made), 100), **changes)
     refused(8000, "Q6", MemRegistry().register, [descriptor])
     refused(8000, "Q6", MemRegistry().register, ["descriptor"])

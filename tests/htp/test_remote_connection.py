@@ -32,7 +32,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for L
         ("print('Welcome'); raise SystemExit(3)", "ended with status 3; it said: Welcome"),
         ("import sys; sys.exit('bash: qnnmem: not found')", "status 1; it said: bash: qnnmem"),
         ("import nowhere", "it said: ModuleNotFoundError: No module named 'nowhere'"),
-        ("print('x' * 200_000)", "is no worker; it said: xxx"),
+        ("print('x' * 200_000)", "is not a worker; it said: xxx"),
         (
             "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)",
             "gives back",

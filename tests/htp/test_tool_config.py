@@ -78,7 +78,7 @@ def test_all_vtcm_is_a_number() -> None:
 
 
 def test_a_soc_without_htp_is_said() -> None:
-    """An id of a SoC that the backend does not serve is no target."""
+    """An id of a SoC that the backend does not serve is not a target."""
     with pytest.raises(CannotTell, match="not a target of the HTP"):
         htp_target(HtpToolConfig(soc_id=12), "g")
 

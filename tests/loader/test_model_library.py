@@ -79,7 +79,7 @@ def other_code(folder: Path, body: str) -> Path:
 
 
 def test_a_library_without_graphs_is_told(tmp_path: Path) -> None:
-    """A shared library of another kind is no model library."""
+    """A shared library of another kind is not a model library."""
     other = tmp_path / "libother.so"
     command = [str(COMPILER), "-shared", "-fPIC", "-xc", "/dev/null", "-o", str(other)]
     subprocess.run(command, check=True)

@@ -258,7 +258,7 @@ def test_an_unknown_op_with_declared_shape_is_accepted_aloud(tmp_path: Path) -> 
 def test_an_unknown_op_without_shape_is_refused(tmp_path: Path) -> None:
     """Without a declared shape there is nothing to plan with."""
     path = save(tmp_path, "g (float[2] x) => (float[N] y) { y = custom.Op(x) }")
-    with pytest.raises(LoadError, match="Op 'y' of domain 'custom' is no ONNX operator"):
+    with pytest.raises(LoadError, match="Op 'y' of domain 'custom' is not an ONNX operator"):
         read(path)
 
 

@@ -145,7 +145,7 @@ def test_scan_slices_and_stacks(tmp_path: Path) -> None:
     ("nodes", "tensor", "op", "largest"),
     [
         ("h = NonZero(x) y = Neg(h)", "h", "NonZero", "1x3"),
-        ("h = Cast<to=7>(x) y = Expand(x, h)", "y", "Expand", "AxB"),  # made-up data do not fit
+        ("h = Cast<to=7>(x) y = Expand(x, h)", "y", "Expand", "AxB"),  # random data do not fit
         ("h = Cast<to=7>(x) y = ConstantOfShape(h)", "y", "ConstantOfShape", ""),
         ("c = Cast<to=9>(x) h = Compress(x, c) y = Neg(h)", "h", "Compress", "3"),
         ("h = Cast<to=7>(x) y = Slice(x, h, h)", "y", "Slice", "3"),

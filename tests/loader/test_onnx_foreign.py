@@ -31,7 +31,7 @@ def test_an_operator_of_another_maker_is_named(tmp_path: Path, size: str, import
         read(save(tmp_path, text, imported=imported))
     assert not isinstance(caught.value, FreeDimensions)
     said = caught.value.sentence()
-    assert "Quant 'a' of domain 'maker' is no ONNX operator" in said
+    assert "Quant 'a' of domain 'maker' is not an ONNX operator" in said
     assert "export it as ONNX operators" in said
     assert "registered" not in said
 

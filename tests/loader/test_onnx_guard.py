@@ -204,14 +204,14 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path, old: bytes) -> None:
     data = model().SerializeToString()
     assert old in data
     (tmp_path / "m.onnx").write_bytes(data.replace(old, old[:-1] + b"\xff"))
-    with pytest.raises(LoadError, match=r"holds names that are not text|is cut short"):
+    with pytest.raises(LoadError, match=r"holds names that are not text|is truncated"):
         read_guarded(tmp_path / "m.onnx")
 
 
 def test_bytes_that_protobuf_refuses_are_cut_short(tmp_path: Path) -> None:
     """There is no field of number 0, which the look at the bytes does not mind."""
     (tmp_path / "m.onnx").write_bytes(b"\x02\x00")
-    with pytest.raises(LoadError, match="is cut short or is not an ONNX model"):
+    with pytest.raises(LoadError, match="is truncated or not an ONNX model"):
         read_guarded(tmp_path / "m.onnx")
 
 
@@ -229,7 +229,7 @@ def test_bytes_in_place_of_a_text_are_damage(
 
 @pytest.mark.parametrize("blob", [b"\x08\x08", b"\x3a\x02\x08\x01", b"\x08\x08\x3a\x00"])
 def test_messages_of_something_else_are_refused(tmp_path: Path, blob: bytes) -> None:
-    """Sound protobuf that is no model says so."""
+    """Sound protobuf that is not a model says so."""
     (tmp_path / "m.onnx").write_bytes(blob)
     with pytest.raises(LoadError, match="is not an ONNX model"):
         read_guarded(tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""Inputs that are looked up in a table: made-up ones stay inside it."""
+"""Inputs that are looked up in a table: random ones stay inside it."""
 
 from __future__ import annotations
 

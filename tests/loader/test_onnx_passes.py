@@ -119,7 +119,7 @@ def _by_data(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "stage", "sentence"),
     [
-        (_cut, "read", "is cut short or is not an ONNX model"),
+        (_cut, "read", "is truncated or not an ONNX model"),
         (_old, "guard", "uses ONNX operator set 6"),
         (save, "resolve", "free dimensions N (input 'x')"),
         (_headless, "fold", "If 'e' is not well formed"),

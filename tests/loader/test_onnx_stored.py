@@ -286,7 +286,7 @@ def test_data_that_are_gone_since_they_were_checked(folder: Path) -> None:
     late.write_bytes(bytes(16))
     check_stored(folder / "m.onnx", tensor)
     late.write_bytes(bytes(15))
-    with pytest.raises(LoadError, match="external data of tensor 'w' is cut short"):
+    with pytest.raises(LoadError, match="external data of tensor 'w' is truncated"):
         embed(folder / "m.onnx", tensor)
     late.unlink()
     with pytest.raises(LoadError, match="external data of tensor 'w' cannot be read; "):

@@ -253,7 +253,7 @@ def test_a_type_is_read_as_it_is_written() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    """No type, a free dimension and what is no tensor at all."""
+    """No type, a free dimension and what is not a tensor at all."""
     assert type_of(onnx.ValueInfoProto(name="x")) == UNKNOWN
     assert OnnxType(0, None) == UNKNOWN
     info = value_info("x", OnnxType(1, (2, 3)))

@@ -14,7 +14,7 @@ from qnnmem.errors import LoadError
 from qnnmem.loader.onnx import wire
 from qnnmem.loader.onnx.wire import check_wire
 
-CUT = "is cut short or is not an ONNX model"
+CUT = "is truncated or not an ONNX model"
 
 
 def varint(number: int) -> bytes:

@@ -199,7 +199,7 @@ def test_the_place_of_a_tensor_in_scratch_is_its_own() -> None:
 
 
 def test_a_place_that_nobody_was_told_is_a_mistake() -> None:
-    """The same address by chance is no input."""
+    """The same address by chance is not an input."""
     client = Client("plain").ready()
     offset = client.graph.compiled.places()["x"].offset
     tensors = client.tensors()

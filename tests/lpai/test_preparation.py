@@ -85,10 +85,10 @@ def test_a_float_model_is_marked(plain: lpai.Prepared) -> None:
 
 
 def test_quantizing_on_the_way(bench: Any, quantized: lpai.Prepared, tmp_path: Path) -> None:
-    """A quantized stream with 8-bit IO stays close to the float one; made-up ranges are told."""
+    """A quantized stream with 8-bit IO stays close to the float one; random ranges are told."""
     graph = quantized.context.graphs[0]
     assert graph.float_ops == 0
-    assert any("made-up samples" in warning for warning in quantized.warnings)
+    assert any("random samples" in warning for warning in quantized.warnings)
     assert sum(graph.model.tensors[name].nbytes for name in graph.inputs) == 8
     feeds = {"x": np.full((1, 8), 0.5, np.float32), "h_in": np.zeros((1, 8), np.float32)}
     with bench.open(quantized.context, tmp_path) as session:

@@ -354,7 +354,7 @@ def test_random_ranges_are_called_random(chain16: Made) -> None:
     """Without calibration data the result says so first."""
     assert chain16.result.seeded_random
     assert chain16.result.samples == 8
-    assert "made-up" in chain16.result.notes[0]
+    assert "random" in chain16.result.notes[0]
 
 
 def test_progress_is_told(chain16: Made) -> None:

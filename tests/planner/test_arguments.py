@@ -145,7 +145,7 @@ def test_options_may_be_a_mapping() -> None:
 def test_a_model_names_only_what_it_has() -> None:
     """A tensor that is not there is said by its name."""
     model = Model("m", "onnx", {}, (Op("op", "Relu", ("x",), ("y",)),))
-    with pytest.raises(UsageError, match="'x' is used, but is no tensor of the model"):
+    with pytest.raises(UsageError, match="'x' is used, but is not a tensor of the model"):
         qnnmem.plan(model)
 
 

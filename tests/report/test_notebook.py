@@ -85,6 +85,6 @@ def test_a_fix_shows_what_was_tried_and_both_maps(tmp_path: Path) -> None:
 
 
 def test_other_values_have_no_picture() -> None:
-    """What is no result is refused."""
+    """What is not a result is refused."""
     with pytest.raises(TypeError, match="int"):
         html_of(3)

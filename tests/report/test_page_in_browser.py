@@ -82,9 +82,12 @@ def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
     assert told(page).startswith("1 of 3 tensors")
     page.keyboard.press("Enter")
     assert told(page).startswith(NAME)
-    for _ in range(4):  # zoom in, zoom out, show all, the map
+    seen: list[str] = []
+    while "CANVAS" not in seen and len(seen) < 20:  # by way of all tools
         page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+        seen.append(page.evaluate("document.activeElement.tagName"))
+    assert {"SELECT", "BUTTON"} <= {*seen[:-1]}
+    assert seen[-1] == "CANVAS"
     page.keyboard.press("n")
     assert told(page).startswith("y: 1,024 bytes of scratch at 2,048; steps 1 to 3")
     page.keyboard.press("p")
@@ -191,4 +194,4 @@ def test_without_scripts_the_numbers_are_there(tmp_path: Path, open_page: OpensP
     page.click("summary >> nth=0")
     assert page.locator("table:visible").first.inner_text().count("1,024") >= 3
     assert page.locator(".bar rect").count() >= 2
-    assert page.locator("svg.plot .line").count() == 1
+    assert page.locator(".plot .line").count() == 1

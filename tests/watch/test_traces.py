@@ -154,7 +154,7 @@ def test_who_was_kept_from_releasing_is_not_blamed(tmp_path: Path, on_purpose: b
         watch("--json", "--read", write(tmp_path, HEAD, LIBRARY, *made, *freed, END)).stdout
     )
     left = [one["kind"] for one in found["unreleased"] + found["freed_after_backend"]]
-    assert left == ([] if on_purpose else ["log", "memory", "memory", "context"])
+    assert left == ([] if on_purpose else ["memory", "memory", "log", "context"])
 
 
 def test_a_context_takes_only_its_own_graphs_along(
@@ -192,3 +192,41 @@ def test_a_trace_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with path.open("r+b") as file:
         file.truncate(trace.MOST_BYTES + 1)
     assert "MiB" in sentence(watch("--read", path))
+
+
+def _read(tmp_path: Path, *calls: Any, **end: Any) -> dict[str, Any]:
+    done = watch("--json", "--read", write(tmp_path, HEAD, LIBRARY, *calls, {**END, **end}))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+FAILED = call("QnnContext_createFromBinary", on=7, code=1002, name="a")
+MADE = call("QnnContext_createFromBinary", on=7, handles=[3], name="a", begin=3, end=4)
+GRAPH = call("QnnGraph_retrieve", on=3, handles=[5], name="net", begin=5, end=6)
+RUN = call("QnnGraph_execute", on=5, begin=7, end=8)
+FREE = call("QnnContext_free", on=3, begin=9, end=9)
+
+
+@pytest.mark.parametrize(
+    ("calls", "end", "lost"),
+    [
+        ((FAILED,), {}, ["a"]),
+        ((FAILED, MADE, GRAPH, RUN, FREE), {}, []),  # it was made again
+        ((FAILED, MADE, GRAPH, FREE), {}, ["a"]),  # but not executed
+        ((FAILED, {**MADE, "name": "b"}, GRAPH, RUN, FREE), {}, ["a"]),  # that is another
+        ((MADE, GRAPH, RUN, FREE), {}, []),
+        ((MADE, GRAPH, {**RUN, "code": 1002}, FREE), {}, ["a"]),
+        ((MADE, GRAPH, {**RUN, "code": 1002}, {**RUN, "begin": 9, "end": 9}, FREE), {}, []),
+        ((FAILED,), {"exit_code": 3}, []),  # the program says so
+        ((FAILED,), {"exit_code": 139, "ended_by": "SIGSEGV"}, []),
+        ((FAILED,), {"exit_code": 137, "ended_by": "SIGKILL", "timed_out": True}, ["a"]),
+    ],
+)
+def test_only_what_is_not_executed_any_more_is_lost(
+    tmp_path: Path, calls: tuple[Any, ...], end: dict[str, Any], lost: list[str]
+) -> None:
+    """A call that is made again and works costs nothing; nor is one lost that the program tells."""
+    found = _read(tmp_path, *calls, **end)
+    assert [one["name"] for one in found["lost"]] == lost
+    met = sum(one["finding"] for one in found["failed_calls"])
+    assert found["findings"] == met + (found["ended_by"] is not None)  # one cause counts once

@@ -110,6 +110,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem place {_BINARY} {_BINARY}",
         f"qnnmem place {_BINARY} {_BINARY} --budget 16M -v",
     ),
+    "llm": (
+        "qnnmem llm llama-3.2-3b --soc SM8650",
+        "qnnmem llm qwen3-4b --soc SM8750 --vary context=1024..16384",
+    ),
     "socs": (
         "qnnmem socs",
         "qnnmem socs 'Snapdragon 8 Gen 3'",

@@ -1,4 +1,4 @@
-"""Verbs about HTP: fit, footprint, qmem, sweep, place, socs, provoke and htp-worker."""
+"""Verbs about HTP: fit, footprint, qmem, sweep, place, llm, socs, provoke and htp-worker."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from qnnmem.errors import MissingSoc, UsageError
 from qnnmem.options.htp import (
     FitOptions,
     FootprintOptions,
+    LlmOptions,
     PlaceOptions,
     ProvokeOptions,
     QmemOptions,
@@ -259,6 +260,32 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     text = encode(answer) if output.is_json else render_text(answer, verbose=output.verbose)
     output.write(text, verdict(answer))
     return place_exit_code(answer)
+
+
+@click.command(cls=RecordingCommand)
+@click.argument("model", type=click.Path())
+@takes(LlmOptions)
+@detailed("qnnmem.llm/1")
+def llm(model: str, options: LlmOptions, output: Output) -> int:
+    """Say whether the language model MODEL fits a SoC, in how many shards, with what context.
+
+    MODEL is a config.json, a folder that holds one, a GGUF file, of which the header is read, or a
+    known name such as llama-3.2-3b. Nothing is fetched or exported. Sizes come from rules that were
+    measured with the real library, so this works anywhere; --compile needs the extra `htp`.
+
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. Of a table
+    one row that fits is enough for 0.
+    """
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.report.llm import render_text
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.llm import plan_model
+
+    with ProgressBar("reading") as bar:
+        result = plan_model(model, options, verb_call(bar))
+    text = encode(result) if output.is_json else render_text(result, verbose=output.verbose)
+    output.write(text, result.summary)
+    return result.exit_code
 
 
 @click.command()

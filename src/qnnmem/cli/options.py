@@ -240,7 +240,7 @@ def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | N
         known = {known: suffix for suffix, known in reversed(_FORM_OF.items())}
         suffixes = ", ".join(known[one] for one in forms if one in known)
         suffix = shorten(path.suffix, 20)
-        note(f"note: {name} gets {forms[0]}, {suffix} is no form; there are {suffixes}")
+        note(f"note: {name} gets {forms[0]}, {suffix} is not a form; there are {suffixes}")
     if said is None or said == form or (said, form) == ("json", "perfetto"):  # which is JSON
         return form
     if form is None and said in forms:

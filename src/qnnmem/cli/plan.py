@@ -48,7 +48,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
 
     form = output.form
     if form == "png" and output.path is None:
-        raise UsageError("a PNG is no text; name a file for it with -o")
+        raise UsageError("a PNG is not a text; name a file for it with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")

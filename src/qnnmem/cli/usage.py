@@ -80,9 +80,9 @@ def _no_verb(name: str, context: click.Context) -> str:
     group = context.command
     if context.parent is None and Path(name).suffix.lower() in (*_VERB_OF, *_MODELS):
         verb = _VERB_OF.get(Path(name).suffix.lower(), "plan")
-        return f"{quote(name)} is no verb; the verb comes first: `qnnmem {verb} {_word(name)}`"
+        return f"{quote(name)} is not a verb; the verb comes first: `qnnmem {verb} {_word(name)}`"
     if context.parent is None and _CODE.fullmatch(name):
-        return f"{quote(name)} is no verb; to learn what a code means: `qnnmem explain {name}`"
+        return f"{quote(name)} is not a verb; to learn what a code means: `qnnmem explain {name}`"
     known = [*group.commands, "--help", "--version"] if isinstance(group, click.Group) else []
     hint = near(name, known) or f"; {_ask(context, 'lists all')}"
     return f"{_there_is(context)} no verb {quote(name)}{hint}"

@@ -36,6 +36,7 @@ SECTIONS = {
         "qmem": "What raw and memhandle inputs and outputs cost.",
         "sweep": "Compile with many settings; find what still fits.",
         "place": "Which context binaries can be loaded together?",
+        "llm": "Will a language model fit, and in how many shards?",
         "socs": "The SoCs, with VTCM and compile limit of each.",
         "htp-worker": "Lend this machine's HTP library to another.",
     },
@@ -63,7 +64,7 @@ _MODULES = {
     "config": ("lint",),
     "programs": ("check-client", "watch"),
     "sdk_tools": ("net-run", "context-binary-generator"),
-    "htp": ("fit", "footprint", "qmem", "sweep", "place", "socs", "provoke", "htp-worker"),
+    "htp": ("fit", "footprint", "qmem", "sweep", "place", "llm", "socs", "provoke", "htp-worker"),
     "kb": ("explain",),
     "page": ("report", "serve"),
 }

@@ -212,6 +212,7 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
         confidence = "medium"
     if doubt == "strange":
         confidence = "low"  # an error that nobody knows came first, and may be the reason
+    words = dict(entry.words) if entry else {}
     if verdict == "undecided" and (memory := _side(judgement.candidates)) is not None:
         verdict, cause = "memory", "mem_unknown" if memory else "unknown"
     return Conclusion(
@@ -225,7 +226,10 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
         title=entry.title if entry else _UNKNOWN_TITLE,
         remedies=entry.remedies if entry else (),
         collect_next=(entry.collect if entry else ()) or _default_collect(verdict),
-        candidates=tuple(Candidate(name, round(score, 3)) for name, score in judgement.candidates),
+        candidates=tuple(
+            Candidate(name, round(score, 3), words.get(name, ""))
+            for name, score in judgement.candidates
+        ),
     )
 
 

@@ -52,9 +52,9 @@ def read_recipe(path: Path) -> FixRecipe:
     except msgspec.ValidationError:
         name = ""
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        raise LoadError(path, "is not JSON, so it is no recipe") from exc
+        raise LoadError(path, "is not JSON, so it is not a recipe") from exc
     if name != SCHEMA:
-        raise LoadError(path, f"is no recipe: its schema is not {SCHEMA}")
+        raise LoadError(path, f"is not a recipe: its schema is not {SCHEMA}")
     try:
         return msgspec.json.decode(data, type=FixRecipe)
     except (msgspec.DecodeError, RecursionError) as exc:

@@ -97,7 +97,7 @@ class BudgetTask:
         for name, size in self.entry.own.get("budget", {}).items():
             pool = pool_of(name, target)
             if pool is None:
-                raise UsageError(f"{name} is no pool of {target.upper()}, where it is checked")
+                raise UsageError(f"{name} is not a pool of {target.upper()}, where it is checked")
             if pool in own:
                 raise UsageError(f"{pool} has two budgets; give one")
             own[pool] = size

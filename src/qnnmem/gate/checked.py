@@ -16,7 +16,6 @@ from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.errors import LoadError, Setting
 from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_subjects
 from qnnmem.gate.subjects import accepted_subject
-from qnnmem.planner.tcm import too_many
 from qnnmem.results.check import (
     AcceptedModel,
     Baseline,
@@ -28,6 +27,7 @@ from qnnmem.results.check import (
     PoolCheck,
 )
 from qnnmem.results.diff import PoolChange
+from qnnmem.results.plan import too_many
 from qnnmem.results.read import read_as
 from qnnmem.results.schema import encode, schema_name
 from qnnmem.text import counted, shorten

@@ -62,7 +62,7 @@ def parse_tolerance(text: str) -> Tolerance:
             size = max(size, parse_size(word))
         except UsageError:
             example = "write it like 4096, 4K, 2% or '4K or 2%'"
-            raise UsageError(f"{quote(text)} is no tolerance; {example}") from None
+            raise UsageError(f"{quote(text)} is not a tolerance; {example}") from None
     return Tolerance(size, fraction)
 
 

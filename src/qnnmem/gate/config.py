@@ -186,7 +186,7 @@ def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
 def _entry(table: object, number: int) -> BudgetEntry:
     where = f"model {number}: "
     if not isinstance(table, dict):
-        raise UsageError(f"{where}it is no table; write [[tool.qnnmem.model]]")
+        raise UsageError(f"{where}it is not a table; write [[tool.qnnmem.model]]")
     _check_keys(table, (*_ENTRY, *KEYS), where)
     if "path" not in table:
         raise UsageError(f"{where}path is missing: the file, or a pattern of files")

@@ -217,7 +217,7 @@ class QuantizeRequest(ModelRequest, frozen=True):
     scratch: Path
     output: Path
     precision: Annotated[str, Meta(pattern="^(int8|w8a16)$")]
-    samples: int  # made-up ones
+    samples: int  # random ones
     seed: int
     calibration: Path | None = None
     here: Path | None = None  # what relative names in an input list refer to

@@ -52,7 +52,7 @@ def load(
     if kind == "onnx":
         return _load_onnx(path, dims, shapes, values)
     if values:
-        raise UsageError((f"{path} is no ONNX model; ", Setting("values"), " is for those"))
+        raise UsageError((f"{path} is not an ONNX model; ", Setting("values"), " is for those"))
     if kind == "tflite":
         from qnnmem.loader import tflite
 

@@ -154,7 +154,7 @@ def _said(exc: BaseException) -> str:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """A graph by the name that preparing the same file would give it; state is no input."""
+    """A graph by the name that preparing the same file would give it; state is not an input."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 

@@ -1,10 +1,10 @@
-"""Options of the verbs that ask the HTP library: fit, footprint, qmem, sweep, place, provoke."""
+"""Options of the verbs about HTP: fit, footprint, qmem, sweep, place, llm, provoke."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from qnnmem.options import shared
+from qnnmem.options import parsers, shared
 from qnnmem.options.option import Opt, Options
 from qnnmem.options.plan import ShapeOptions
 from qnnmem.units import Bytes, parse_size
@@ -197,6 +197,93 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = False
+
+
+class LlmOptions(Options, frozen=True, kw_only=True):
+    """For which SoC a language model is planned, in which bits, with which graphs."""
+
+    soc: Annotated[str | None, shared.SOC.but("Name, id or marketing name.")] = None
+    all_socs: Annotated[
+        bool, Opt("--all-socs", "Add a table of every SoC with an HTP.", is_local=True)
+    ] = False
+    context: Annotated[
+        int,
+        Opt("--context", "Tokens that the KV cache holds.", metavar="N", ge=2, le=1 << 20),
+    ] = 4096
+    ar: Annotated[
+        tuple[int, ...],
+        Opt(
+            "--ar",
+            "Tokens that each graph takes at a time.",
+            metavar="N,N",
+            parse=parsers.counts,
+            parses_many=True,
+            default="128,1",
+            is_local=True,
+        ),
+    ] = ()
+    recipe: Annotated[
+        str,
+        Opt(
+            "--recipe",
+            "Bits of each part.",
+            choices=("genie-w4a16", "executorch-16a4w", "w4a16", "w8a16", "fp16"),
+        ),
+    ] = "genie-w4a16"
+    bits: Annotated[
+        tuple[tuple[str, int], ...],
+        Opt(
+            "--bits",
+            "Change parts of the recipe: layers, embedding, head, kv, block, or a matrix (q, k, v, "
+            "o, gate, up, down), e.g. head=4,kv=16.",
+            metavar="PART=N",
+            parse=parsers.part_bits,
+            parses_many=True,
+            show=parsers.show_pair,
+            is_local=True,
+        ),
+    ] = ()
+    shards: Annotated[
+        tuple[int, ...],
+        Opt(
+            "--shards",
+            "So many, or the layers of each: 9,9,9,5. An embedding apart is not counted.",
+            metavar="N,N",
+            parse=parsers.counts,
+            parses_many=True,
+            default="the fewest that fit",
+            is_local=True,
+        ),
+    ] = ()
+    vary: Annotated[
+        tuple[str, ...],
+        Opt(
+            "--vary",
+            "Add a table over context, ar, shards or kv: context=1024,4096; 1024..16384 doubles.",
+            metavar="NAME=A,B",
+            is_local=True,
+        ),
+    ] = ()
+    compile: Annotated[
+        bool,
+        Opt(
+            "--compile",
+            "Compile one and two layers with the real library in place of the rule.",
+            is_local=True,
+        ),
+    ] = False
+    check: Annotated[
+        bool,
+        Opt("--check", "Compile four layers, too, and show the error.", is_local=True),
+    ] = False
+    exact: Annotated[
+        bool,
+        Opt("--exact", "Compile all layers of the largest shard, too: takes long.", is_local=True),
+    ] = False
+    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds that each compile may take.")] = (
+        1800.0
+    )
+    cache: Annotated[str | None, shared.CACHE] = None
 
 
 class SocsOptions(Options, frozen=True, kw_only=True):

@@ -97,6 +97,21 @@ def word_list(text: str) -> tuple[str, ...]:
     return tuple(word.strip().lower() for word in text.split(","))
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """`3`, also `9,9,9,5`."""
+    return tuple(whole_number(word.strip()) for word in text.split(","))
+
+
+def part_bits(text: str) -> tuple[tuple[str, int], ...]:
+    """`head=4`, also `head=4,kv=16`."""
+    return tuple(_part(word) for word in text.split(","))
+
+
+def _part(text: str) -> tuple[str, int]:
+    name, bits = pair(text.strip(), "part=bits", "--bits head=4")
+    return name, whole_number(bits)
+
+
 def seconds(text: str) -> float:
     """`10` or `0.5`: at most a day."""
     try:

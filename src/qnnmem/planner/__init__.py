@@ -95,5 +95,5 @@ def plan(
         raise UsageError(f"{a_kind(type(what))} cannot be planned; load(path) gives a model")
     missing = find_missing(what)
     if missing is not None:
-        raise UsageError(f"{quote(missing)} is used, but is no tensor of the model")
+        raise UsageError(f"{quote(missing)} is used, but is not a tensor of the model")
     return plan_model(what, options, budget=budget, time_limit=time_limit, seed=seed, watch=watch)

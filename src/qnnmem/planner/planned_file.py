@@ -24,7 +24,6 @@ from qnnmem.planner.pools import (
     BudgetVerdict,
     Io,
     MemoryPlan,
-    PlacedBuffer,
     Pool,
     PoolOptions,
     held_types,
@@ -106,6 +105,7 @@ class PlannedFile:
             reorder=self._reorder(),
             likely_states=tuple(f"{old}={new}" for old, new in plan.likely_states),
             ops=shown.ops,
+            op_types=shown.op_types,
             buffers=shown.buffers,
             holds_for=plan.model.holds_for,
             # What makes every number a guess comes first.
@@ -205,7 +205,8 @@ def plan_map(plan: MemoryPlan) -> PlanMap:
         io=plan.options.io.value,
         peak=_peak(plan),
         ops=tuple(op.name for op in plan.model.ops),
-        buffers=tuple(map(_buffer, plan.buffers)),
+        op_types=tuple(op.type for op in plan.model.ops),
+        buffers=tuple(_buffers(plan)),
     )
 
 
@@ -225,16 +226,34 @@ def op_at_peak(plan: MemoryPlan) -> str | None:
     return f"{ops[peak.step].name} ({ops[peak.step].type})"
 
 
-def _buffer(buffer: PlacedBuffer) -> PlanBuffer:
-    return PlanBuffer(
-        name=buffer.name,
-        pool=buffer.pool.value,
-        size_bytes=buffer.size,
-        lower=buffer.live.lower,
-        upper=buffer.live.upper,
-        offset_bytes=buffer.offset,
-        aliases=buffer.aliases,
-    )
+def _buffers(plan: MemoryPlan) -> Iterator[PlanBuffer]:
+    tensors = plan.model.tensors
+    reads = _reads(plan)
+    for buffer in plan.buffers:
+        tensor = tensors.get(buffer.name)
+        yield PlanBuffer(
+            name=buffer.name,
+            pool=buffer.pool.value,
+            size_bytes=buffer.size,
+            lower=buffer.live.lower,
+            upper=buffer.live.upper,
+            offset_bytes=buffer.offset,
+            aliases=buffer.aliases,
+            shape="" if tensor is None else f"{by_sizes(tensor.shape)} {tensor.dtype.value}",
+            reads=tuple(reads.get(buffer.name, ())),
+        )
+
+
+def _reads(plan: MemoryPlan) -> dict[str, list[int]]:
+    """Return the steps that read each buffer, by its name; views of it do not count."""
+    holder = {name: one.name for one in plan.buffers for name in (one.name, *one.aliases)}
+    found: dict[str, list[int]] = {}
+    for step, op in enumerate(plan.model.ops):
+        made = {holder.get(name) for name in op.outputs}
+        for name in dict.fromkeys(holder[name] for name in op.inputs if name in holder):
+            if name not in made:
+                found.setdefault(name, []).append(step)
+    return found
 
 
 def _budget(plan: MemoryPlan, budget: BudgetVerdict) -> PlanBudget:

@@ -176,8 +176,3 @@ def request_tcm(binary: int, tensors: tuple[TcmTensor, ...], alignment: TcmAlign
     """Return a request against the documented limits of the pool."""
     pool = tcm_pool()
     return TcmRequest(binary, tensors, alignment, pool.size, pool.max_allocations)
-
-
-def too_many(buffers: int, most: int) -> str:
-    """Return the clause about more allocations than the pool serves."""
-    return f"{buffers} allocations where TCM serves {most}, fatal on the device"

@@ -82,6 +82,8 @@ _MAKERS = {
 }
 MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
 _OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
+# What a session begins with; without one of them there is none.
+BEGINS = frozenset(name for name, kind in MAKES.items() if kind in ("backend", "device", "context"))
 FREES = {
     "QnnBackend_free": "backend",
     "QnnDevice_free": "device",
@@ -157,5 +159,5 @@ def number_of(word: str) -> int:
         known = [in_table(name) for name in NAMES.values()]
         close = nearest(word, known)
         cure = f"did you mean {close}?" if close else "its functions have names like memRegister"
-        raise UsageError(f"{quote(word)} is no function of QNN that can be watched", cure=cure)
+        raise UsageError(f"{quote(word)} is not a function of QNN that can be watched", cure=cure)
     return found

@@ -16,10 +16,11 @@ typedef uint64_t word;
 
 #define UNDELIVERED "" /* the program goes on by itself */
 #include "line.h"
+#include "python_frames.h"
 
 enum { SLOTS = 4, SYSTEM_SLOTS = 2, DOORS = 8, LOGS = 8, TEXT = 2000 };
 enum { BACKEND_ENTRIES = 75, SYSTEM_ENTRIES = 40 };
-enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED };                         /* from here */
+enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED, PYTHON_LINES };           /* from here */
 enum { GO, ANSWER };                                                     /* from there */
 enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8 };                      /* of each function */
 #define IS_LOG(n) ((n) == 25 || (n) == 105) /* QnnLog_create, QnnSystemLog_create */
@@ -122,6 +123,12 @@ static word log_through(word given) {
 
 typedef struct { word begin, end; int slot, function, mode, count, weight; word *words; } seen;
 
+static void tell_python(const char *text, size_t size) {
+    word words[1 + (LINE + 100) / 8 + 1] = {(word)size};
+    memcpy(&words[1], text, size);
+    tell_or_ask(PYTHON_LINES, 0, words, 1 + (size + 7) / 8, 0);
+}
+
 static void tell(const seen *at, word code, int injected) {
     word out[FRAMES + 24] = {(word)at->slot, at->begin, at->end, code, 0, 0, (word)at->count};
     int waits = at->mode & WAITS, handle = plan[at->function].out;
@@ -132,6 +139,7 @@ static void tell(const seen *at, word code, int injected) {
     memcpy(out + 7, at->words, (size_t)at->count * sizeof *out);
     if ((at->mode & STACK) || (code != 0 && ((at->mode & TELLS) || injected))) {
         count = add_stack(out, count);
+        python_frames(tell_python);
         waits = 1; /* what is looked up in this process has to be here */
     }
     out[4] = (word)(injected | (waits ? 2 : 0));

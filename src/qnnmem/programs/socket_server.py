@@ -81,7 +81,7 @@ class ProgramConnection:
         """Return the next message; raise `Hangup` if there is none."""
         length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
         if not _HEAD.size <= length <= self._most or length % 8:
-            raise Hangup("the program sent what is no message")
+            raise Hangup("the program sent what is not a message")
         body = self._read(length - _HEAD.size)
         return Message(kind, function, struct.unpack(f"<{len(body) // 8}Q", body), body)
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from threading import Lock
 from time import monotonic
 
@@ -22,6 +22,7 @@ from qnnmem.bounded_file import read_bytes, read_head
 from qnnmem.caller import Trace as Trace
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import Mapping, ProcessMemory
+from qnnmem.programs.python_lines import PYTHON, own_frames
 from qnnmem.results.programs import Frame, Stack
 from qnnmem.text import shorten
 
@@ -36,6 +37,10 @@ _NEAR = 128  # bytes before a call
 _LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
+_INTERPRETER = re.compile(
+    r"(?:lib)?python3?[0-9.]*(?:\.so.*)?$|_ctypes\.|libffi\.|libc\.so|_start$"
+)
+_RUNTIME = re.compile(r"libonnxruntime|onnxruntime_pybind11|libQnn")
 _HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
 
 
@@ -90,7 +95,7 @@ class Symbols:
         for path, offsets in missing.items():
             for offset, frames in zip(offsets, self._ask(path, offsets), strict=True):
                 is_late = monotonic() >= self._end
-                self._known[path, offset] = frames if is_late else tuple(map(_with_source, frames))
+                self._known[path, offset] = frames if is_late else tuple(map(with_source, frames))
 
     def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
         bare: list[Stack] = [(_bare(path, offset),) for offset in offsets]
@@ -176,7 +181,9 @@ def _bare(module: str, offset: int) -> Frame:
 
 def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     found = _FILE_LINE.match(where)
-    name = "" if function == "??" else function[:200]
+    # Where a module exports nothing else, every address is said to be in this.
+    is_known = function != "??" and not function.startswith("PyInit_")
+    name = function[:200] if is_known else ""
     module = module[:_LONGEST_NAME]
     if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
         return Frame(name, "", 0, module, offset)
@@ -184,7 +191,8 @@ def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     return Frame(name, os.path.normpath(found["file"])[:_LONGEST_NAME], line, module, offset)
 
 
-def _with_source(frame: Frame) -> Frame:
+def with_source(frame: Frame) -> Frame:
+    """Return a frame with its line of source, where that can be read."""
     lines = _source_lines(frame.file) if frame.line else ()
     if frame.line > len(lines) or not frame.line:
         return frame
@@ -225,3 +233,32 @@ def of_program(stack: Stack, program: str) -> Frame | None:
     with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))
     in_program = (frame for frame in own if frame.module == program)
     return next(with_line, None) or next(in_program, None) or next(iter(own), None)
+
+
+def is_runtime(frame: Frame) -> bool:
+    """Return whether a frame is one of ONNX Runtime or QNN in compiled code."""
+    return _RUNTIME.match(PurePath(frame.module).name) is not None
+
+
+def own_stack(stack: Stack) -> Stack:
+    """Return the frames of the program itself: no interpreter, no runtime, no library of Python.
+
+    Where nothing is left, what of the runtime has a name.
+    """
+    compiled = [
+        one
+        for one in stack
+        if one.module != PYTHON and not _INTERPRETER.match(PurePath(one.module).name)
+    ]
+    outside = [one for one in compiled if not is_runtime(one) and (one.line or one.function)]
+    own = (*outside, *own_frames(stack))
+    kept = own or tuple(one for one in compiled if one.function) or tuple(compiled)
+    if kept or not stack:
+        return kept
+    return (Frame("Python code", module=stack[-1].module),)
+
+
+def place_of(stack: Stack) -> str:
+    """Return file and line of a call, or function and offset."""
+    frame = of_program(own_stack(stack), "")
+    return "" if frame is None else frame.place

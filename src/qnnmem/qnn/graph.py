@@ -360,7 +360,7 @@ def _scalar(name: str, value: Any) -> tuple[int | float | bool, DataType]:
         if not 0 <= value <= _LARGEST:
             cure = "give a number of numpy that says its type"
             raise UsageError(
-                f"parameter {quote(name)} is no 32-bit number without a sign", cure=cure
+                f"parameter {quote(name)} is not a 32-bit number without a sign", cure=cure
             )
         return value, DataType.UINT_32
     if hasattr(value, "dtype"):

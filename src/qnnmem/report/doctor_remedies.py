@@ -27,6 +27,7 @@ PLACEHOLDERS = {
     "CODE": "the error code in that line",
     "LOG": "the log's file",
     "CONFIG": "the config file of the tool",
+    "COMMAND": "the program that failed, with its arguments",
 }
 
 _COMMAND = r"`(?:qnnmem|adb) [^`]+`"

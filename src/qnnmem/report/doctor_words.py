@@ -80,15 +80,15 @@ def in_question(incident: Incident) -> list[str]:
     if not _is_open(incident):
         return []
     known = _in_question(incident)
-    rows = [f"{part:>4.0%}  {_meaning(one.cause)}" for one, part in known[:_NAMED]]
+    rows = [f"{part:>4.0%}  {_meaning(one.cause, one.meaning)}" for one, part in known[:_NAMED]]
     rest = sum(part for _, part in known[_NAMED:])
     return [*rows, f"{rest:>4.0%}  {len(known) - _NAMED} more"] if rest else rows
 
 
-def _meaning(cause: str) -> str:
+def _meaning(cause: str, words: str) -> str:
     kind = "memory: " if is_memory(cause) else ""
-    name = shorten(cause)
-    return f"{kind}{CAUSES[cause]} ({name})" if cause in CAUSES else f"{kind}{name}"
+    name, meaning = shorten(cause), shorten(words, WIDE) or CAUSES.get(cause)
+    return f"{kind}{meaning} ({name})" if meaning else f"{kind}{name}"
 
 
 def candidates(incident: Incident) -> str:

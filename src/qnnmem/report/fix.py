@@ -190,7 +190,7 @@ def scope(result: FixResult) -> str | None:
     if change.model is result.case.model and change.parts is None:  # no file is changed
         return None
     own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
-    return f"for {own} only: this is no fix for {other}, where it may need more memory"
+    return f"for {own} only: this is not a fix for {other}, where it may need more memory"
 
 
 def _was(change: JudgedChange) -> str:

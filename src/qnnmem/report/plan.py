@@ -13,13 +13,12 @@ from qnnmem.planner import Io, Pool
 from qnnmem.planner.model_plan import alike, pool_sizes
 from qnnmem.planner.planned_file import PlannedFile, PlanRow, Remedy
 from qnnmem.planner.pools import TCM
-from qnnmem.planner.tcm import too_many
 from qnnmem.report.plan_picture import SHOWN_AT_PEAK, letter_map, peak_lines, percent
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, table_lines
 from qnnmem.report.tcm import fatal_lines
 from qnnmem.results.files import RefusedFile
-from qnnmem.results.plan import PlanResult
+from qnnmem.results.plan import PlanResult, too_many
 from qnnmem.results.proof import ProofScope
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
@@ -334,7 +333,7 @@ def _fix_words(planned: PlannedFile) -> list[str]:
 
 
 def _prepare_command(planned: PlannedFile) -> list[str]:
-    """Quantize with ranges of made-up samples, which is enough for sizes."""
+    """Quantize with ranges of random samples, which is enough for sizes."""
     kept = [word for word in planned.given if word.partition("=")[0] in _OF_PREPARE]
     target = output_words(f"{PurePath(planned.input).stem}.bin")
     width = f"--quantize=int{planned.plan.options.bits}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from qnnmem.lpai.tcm import TcmAccount
-from qnnmem.planner.tcm import too_many
-from qnnmem.results.plan import TcmAnswer
+from qnnmem.results.plan import TcmAnswer, too_many
 from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.tcm import TcmAccount
 
 _MAX_ROWS = 64
 _MAX_CHANGES = 6

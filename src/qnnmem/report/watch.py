@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qnnmem.programs.ledger import listed
-from qnnmem.programs.watch.summary import amount, of_programmer
+from qnnmem.programs.stacks import own_stack
+from qnnmem.programs.watch.summary import amount
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.table import Column, text_table
 from qnnmem.results.programs import (
@@ -14,6 +15,7 @@ from qnnmem.results.programs import (
     FailedCall,
     FailedRun,
     LiveHandle,
+    LostSession,
     Stack,
     WatchResult,
     thinned,
@@ -67,7 +69,9 @@ def _lines(report: WatchResult) -> Iterator[str]:
         yield f"injected   {shorten(', '.join(report.injected), 2 * _WIDE)}"
     yield from _left("never released", report.unreleased)
     yield from _left("alive when their backend was freed", report.freed_after_backend)
+    yield from _lost(report.lost)
     yield from _failures(report)
+    yield from _made(report)
     yield from _timeline(report)
     yield from _functions(report)
     if not report.has_lines:
@@ -79,14 +83,74 @@ def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
         return
     yield ""
     yield f"{title}:"
-    for one in things[:_ROWS]:
-        size = f", {format_size(one.bytes)}" if one.bytes else ""
-        name = f" {one.name!r}" if one.name else ""
-        where = f" at {one.place}" if one.place else ""
-        yield shorten(f"  {one.kind}{name}{size}, made by {one.made_by}{where}", _WIDE)
+    groups: dict[tuple[str, str], list[LiveHandle]] = {}
+    for one in things:
+        groups.setdefault((one.name, one.place), []).append(one)
+    for (name, place), handles in tuple(groups.items())[:_ROWS]:
+        yield shorten(f"  {_amounts(handles)}{_of(name, place)}", _WIDE)
+        makers = ", ".join(dict.fromkeys(one.made_by for one in handles))
+        yield shorten(f"    made by  {makers}", _WIDE)
+        yield from _stack(handles[0].stack)
+    if len(groups) > _ROWS:
+        yield f"  and {sum(map(len, tuple(groups.values())[_ROWS:])):,} more"
+
+
+def _amounts(handles: Sequence[LiveHandle]) -> str:
+    """How many of each kind, with the bytes that are known."""
+    counts, sizes = Counter(one.kind for one in handles), Counter[str]()
+    for one in handles:
+        sizes[one.kind] += one.bytes
+    return ", ".join(
+        amount(kind, number) + (f" ({format_size(sizes[kind])})" if sizes[kind] else "")
+        for kind, number in counts.items()
+    )
+
+
+def _of(name: str, place: str) -> str:
+    return f"{f' of {shorten(name, 100)!r}' if name else ''}{f' at {place}' if place else ''}"
+
+
+def _lost(lost: tuple[LostSession, ...]) -> Iterator[str]:
+    if not lost:
+        return
+    yield ""
+    yield "went on without QNN:"
+    for one in lost[:_ROWS]:
+        yield shorten(f"  session{_of(one.name or ', '.join(one.graphs), one.place)}", _WIDE)
+        yield f"    call     {lost_call(one)}"
+        yield f"    cost     {lost_cost(one)}"
         yield from _stack(one.stack)
-    if len(things) > _ROWS:
-        yield f"  and {len(things) - _ROWS:,} more"
+    if len(lost) > _ROWS:
+        yield f"  and {len(lost) - _ROWS:,} more"
+
+
+def lost_call(one: LostSession) -> str:
+    """Which call failed for a session."""
+    if not one.function:
+        return "none failed: ONNX Runtime gave none of its nodes to QNN"
+    how = " on purpose" if one.injected else ""
+    return f"{shorten(one.function)} answered {one.code} {one.code_name}{how}"
+
+
+def lost_cost(one: LostSession) -> str:
+    """What it costs to go on without QNN."""
+    before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
+    after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
+    in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN for nothing"
+    return f"executions by QNN: {after}{in_vain}"
+
+
+def _made(report: WatchResult) -> Iterator[str]:
+    if not report.made:
+        return
+    yield ""
+    yield "made:"
+    for one in report.made[:_ROWS]:
+        size = f", {format_size(one.bytes)}" if one.bytes else ""
+        often = f", {one.count:,} times" if one.count > 1 else ""
+        yield shorten(f"  {one.kind}{_of(one.name, one.place)}{size}{often}", _WIDE)
+    if len(report.made) > _ROWS:
+        yield f"  and {len(report.made) - _ROWS:,} more"
 
 
 def _failures(report: WatchResult) -> Iterator[str]:
@@ -104,7 +168,7 @@ def _failures(report: WatchResult) -> Iterator[str]:
 def _failure(one: FailedCall) -> Iterator[str]:
     how = " on purpose" if one.injected else ""
     often = f", {one.count:,} times" if one.count > 1 else ""
-    where = f" at {one.place}" if one.place else ""
+    where = _of(one.of, one.place)
     said = f"{one.code} {one.name}{how}{often}"
     yield f"  {shorten(f'{one.function}{where}', _WIDE)}: {said}"
     if one.finding or one.injected:
@@ -120,7 +184,7 @@ def _failure(one: FailedCall) -> Iterator[str]:
 
 
 def _stack(stack: Stack) -> Iterator[str]:
-    own = [frame for frame in of_programmer(stack) if frame.line]
+    own = [frame for frame in own_stack(stack) if frame.line]
     for frame in own[1:_FRAMES]:  # the first stands in the line above
         source = f"  {frame.source}" if frame.source else ""
         yield f"    from     {printable(shorten(f'{frame.function} {frame.place}{source}', 200))}"

@@ -217,7 +217,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     input: Annotated[str, describe("Path of the model, as it was given.")]
     backend: Annotated[
         Literal["lpai", "htp"] | UnsetType,
-        describe("The backend that the result is for; it is no fix for the other."),
+        describe("The backend that the result is for; it is not a fix for the other."),
     ] = UNSET
     fits: Annotated[bool | None, describe("Whether every budget holds; null without one.")]
     before_bytes: Annotated[Count | None, describe("Bytes of the model as it is.")] = None

@@ -62,11 +62,12 @@ class EntryFacts(EntryTitle, frozen=True, kw_only=True):
     sources: Annotated[tuple[str, ...], describe("Where this is known from.")] = ()
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A cause and how likely it is, from 0 to 1."""
 
     cause: str
     score: Share
+    meaning: Annotated[str, describe("The cause in the entry's words.", is_omitted=True)] = ""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):

@@ -51,9 +51,9 @@ class CheckedFile(Struct, frozen=True):
     named_by: Annotated[
         str | None, describe("Tool file that points to it; null if the user named it.")
     ] = None
-    unreadable: Annotated[str | None, describe("Why it is no JSON object; null if it is one.")] = (
-        None
-    )
+    unreadable: Annotated[
+        str | None, describe("Why it is not a JSON object; null if it is one.")
+    ] = None
 
 
 class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):

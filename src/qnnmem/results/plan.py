@@ -40,6 +40,11 @@ class PlanPeak(Struct, frozen=True):
     live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
 
+def too_many(buffers: int, most: int) -> str:
+    """Return the clause about more allocations than the pool serves."""
+    return f"{buffers} allocations where TCM serves {most}, fatal on the device"
+
+
 class TcmAnswer(Struct, frozen=True):
     """Whether constants or a binary fit the TCM of aDSP direct mode together with IO."""
 
@@ -137,6 +142,12 @@ class PlanBuffer(Struct, frozen=True):
         Count, describe("Start of the buffer in bytes from the start of its pool.")
     ]
     aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
+    shape: Annotated[
+        str, describe("Shape and type of the tensor in the file, such as 1x3x224x224 float32.")
+    ] = ""
+    reads: Annotated[
+        tuple[Difference, ...], describe("Steps of the ops that read the buffer.")
+    ] = ()
 
 
 def _scope(proof: ProofScope | UnsetType, optimal: bool) -> ProofScope:
@@ -164,6 +175,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
         PlanPeak | None, describe("The fullest step of scratch; null without buffers.")
     ] = None
     ops: Annotated[tuple[str, ...], describe("Names of the ops, in the order they run.")] = ()
+    op_types: Annotated[tuple[str, ...], describe("Type of each op, in the same order.")] = ()
     buffers: Annotated[tuple[PlanBuffer, ...], describe("Every planned buffer with its place.")]
 
     @property
@@ -301,6 +313,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         tuple[str, ...],
         describe("Names of the ops, in the order they run: step 0 is the first."),
     ] = ()
+    op_types: Annotated[tuple[str, ...], describe("Type of each op, in the same order.")] = ()
     buffers: Annotated[
         tuple[PlanBuffer, ...],
         describe("Every planned buffer with its place; constants are not listed."),
@@ -336,6 +349,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
             io=self.io,
             peak=self.peak,
             ops=self.ops,
+            op_types=self.op_types,
             buffers=self.buffers,
         )
 

@@ -54,7 +54,7 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """How large the error is, on what."""
-        samples = "made-up samples" if self.made_up_samples else "the calibration samples"
+        samples = "random samples" if self.made_up_samples else "the calibration samples"
         widths = f"int{self.bits} with {self.weight_bits}-bit weights"
         return f"{widths}: off by up to {percent(self.error)} of the largest output on {samples}"
 

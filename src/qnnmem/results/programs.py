@@ -235,11 +235,49 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
     ]
     process: Annotated[Count, describe("Process that made it.")] = 0
     handle: Annotated[Word, describe("Its handle.")] = 0
-    name: Annotated[str, describe("Name of a graph; else empty.")] = ""
+    name: Annotated[str, describe("Name of a graph, or of the model of a session; else empty.")] = (
+        ""
+    )
     bytes: Annotated[Count, describe("Of a context its binary, of memory what was registered.")] = 0
     made_by: Annotated[str, describe("Function that made it.")] = ""
     time_ns: Annotated[Count, describe("When, since the start.")] = 0
     place: Place = ""
+    stack: CallStack = ()
+
+
+class MadeHandle(Struct, frozen=True, kw_only=True):
+    """A context, graph or memory handle that a program made; alike ones are counted."""
+
+    kind: Annotated[str, describe("What it is."), one_of("context", "graph", "memory")]
+    name: Annotated[
+        str,
+        describe("Name of the graph; of a context the model of its session, or its graphs."),
+    ] = ""
+    bytes: Annotated[Count, describe("Of a context its binary, of memory what was registered.")] = 0
+    count: Annotated[Count, describe("How many.")] = 1
+    process: Annotated[Count, describe("Process that made it.")] = 0
+    made_by: Annotated[str, describe("Function that made it.")] = ""
+    time_ns: Annotated[Count, describe("When the first was made, since the start.")] = 0
+    place: Place = ""
+
+
+class LostSession(Struct, frozen=True, kw_only=True):
+    """A session that the program went on without: nothing of it was executed by QNN any more."""
+
+    name: Annotated[str, describe("Its model, where ONNX Runtime made it; else empty.")] = ""
+    graphs: Annotated[tuple[str, ...], describe("Names of its graphs.")] = ()
+    function: Annotated[
+        str, describe("The call that failed; empty for a session that never got a graph.")
+    ] = ""
+    code: Annotated[Count, describe("What that answered.")] = 0
+    code_name: Annotated[str, describe("Name of the code.")] = ""
+    injected: Annotated[bool, describe("Whether it failed on purpose.")] = False
+    executions: Annotated[Count, describe("How often it was executed before.")] = 0
+    spent_ns: Annotated[Count, describe("Time in QNN for it.")] = 0
+    after_ns: Annotated[Count, describe("How long the program ran on without it.")] = 0
+    time_ns: Annotated[Count, describe("When it was lost, since the start.")] = 0
+    process: Annotated[Count, describe("Process that made it.")] = 0
+    place: Annotated[str, describe("File and line that made it, or where in which object.")] = ""
     stack: CallStack = ()
 
 
@@ -256,6 +294,7 @@ class FailedCall(Struct, frozen=True, kw_only=True):
     function: str
     code: Count = 0
     name: Annotated[str, describe("Name of the code.")] = ""
+    of: Annotated[str, describe("Graph or model that it was for; empty where not known.")] = ""
     count: Annotated[Count, describe("How often.")] = 1
     injected: Annotated[bool, describe("Whether it failed on purpose.")] = False
     finding: Annotated[
@@ -318,12 +357,20 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     functions: Annotated[dict[str, FunctionTotal], describe("All calls of each function.")] = field(
         default_factory=dict
     )
+    made: Annotated[
+        tuple[MadeHandle, ...],
+        describe("Contexts, graphs and registered memory that it made, at most 200 different."),
+    ] = ()
     unreleased: Annotated[
         tuple[LiveHandle, ...], describe("What the program never gave back, at most 200.")
     ] = ()
     freed_after_backend: Annotated[
         tuple[LiveHandle, ...],
         describe("Contexts that were alive when their backend was freed, at most 200."),
+    ] = ()
+    lost: Annotated[
+        tuple[LostSession, ...],
+        describe("Sessions that the program went on without, at most 200."),
     ] = ()
     findings: Annotated[Count, describe("How many problems were found.")] = 0
     failed_calls: Annotated[
@@ -346,8 +393,10 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
             self,
             libraries=self.libraries[:_LISTED],
             timeline=thinned(self.timeline, _MOMENTS),
+            made=self.made[:_LISTED],
             unreleased=_cut(self.unreleased),
             freed_after_backend=_cut(self.freed_after_backend),
+            lost=tuple(replace(one, stack=one.stack[:_FRAMES]) for one in self.lost[:_LISTED]),
             failed_calls=tuple(
                 replace(call, stack=call.stack[:_FRAMES]) for call in self.failed_calls
             ),

@@ -41,6 +41,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.kb-check/1": "kb.KbCheckResult",
     "qnnmem.kb/1": "kb.KbResult",
     "qnnmem.lint/1": "lint.LintResult",
+    "qnnmem.llm/1": "llm.LlmResult",
     "qnnmem.lpai-choices/1": "lpai.ChoicesResult",
     "qnnmem.lpai-rules/1": "lpai.RulesResult",
     "qnnmem.lpai-selftest/1": "lpai.SelftestResult",
@@ -125,6 +126,6 @@ def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decod
     try:
         return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
-        raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
+        raise UsageError(f"it is no {name}: a name in it is not a text", where=where) from exc
     except msgspec.ValidationError as exc:
         raise UsageError(f"it is no {name}: {exc}", where=where) from exc

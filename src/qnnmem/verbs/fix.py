@@ -208,7 +208,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
     from qnnmem.planner import PoolOptions
 
     if kind_of(path) != "onnx":
-        raise UsageError(f"{path} is no ONNX model; only those can be changed")
+        raise UsageError(f"{path} is not an ONNX model; only those can be changed")
     shapes = dict(wish.shapes)
     if recipe is not None and not (wish.dims or wish.shapes):
         shapes = dict(recipe.shapes)

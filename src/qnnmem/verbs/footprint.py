@@ -40,7 +40,7 @@ def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill 
     if stored is not None:
         return FileBill(replace(stored, file=file, from_cache=False), is_compiled=False)
     folder = None if options.cache is None else Path(options.cache)
-    made, is_kept = _compiled_bill(path, soc, compile_options(options), folder, call)
+    made, is_kept = compiled_bill(path, soc, compile_options(options), folder, call)
     if isinstance(made, CompileFailure):
         return made
     return FileBill(replace(made, file=file, from_cache=is_kept), is_compiled=True)
@@ -67,7 +67,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
     return bill_of_loaded(path, soc, time_limit)
 
 
-def _compiled_bill(
+def compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
     """The bill of a model, or why the library made none; and whether it was kept."""

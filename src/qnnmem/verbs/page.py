@@ -99,7 +99,7 @@ def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -
     sections.append(origin_section([_origin(file) for file in files], words, _versions()))
     names = ", ".join(Path(file).name for file in files[:3])
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return render_page(sections, options.title or f"{names}{more}")
+    return render_page(sections, options.title or f"{names}{more}", heading=options.title or "")
 
 
 def _origin(file: str) -> tuple[str, int, str]:

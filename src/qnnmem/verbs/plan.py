@@ -128,7 +128,7 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
     sizes, graph = options.sizes, options.graph
     if options.seen_as == "qnn":
         if kind != "onnx":
-            raise UsageError(f"{path} is no ONNX model; --as qnn is for those")
+            raise UsageError(f"{path} is not an ONNX model; --as qnn is for those")
         return _as_qnn(path, options, listener)
     if library and any(sizes.values()):
         raise UsageError(f"{path} has fixed shapes; sizes are given to ONNX and TFLite models")

@@ -218,7 +218,7 @@ def _compile_options(
 
 
 def _is_library(path: Path, options: PreparationOptions) -> bool:
-    """Return whether native code composes the graphs; UsageError for a file that is no model."""
+    """Return whether native code composes the graphs; UsageError for a file that is not a model."""
     from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
 
     for_onnx = options.epcontext or options.partition

@@ -58,7 +58,7 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 
 
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
-    """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
+    """Refuse what is not a model, and what cannot be varied: a DLC has no free dimensions."""
     from qnnmem.htp.compile import is_composed
     from qnnmem.htp.sweep import check_settings
     from qnnmem.loader.file_kind import check_kind

@@ -83,6 +83,6 @@ def read_result(path: Path, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as exc:
         raise LoadError(name, "is not whole: its JSON does not end as it should") from exc
     if not isinstance(found, dict):
-        raise LoadError(name, "is no result of qnnmem")
+        raise LoadError(name, "is not a result of qnnmem")
     sections_of(found, name)
     return found

@@ -27,7 +27,7 @@ def declared_size(request: Request) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise RequestRefused(400, "the size of the body is no number")
+        raise RequestRefused(400, "the size of the body is not a number")
     return int(text)
 
 
@@ -97,9 +97,9 @@ async def receive_json(request: Request) -> dict[str, Any]:
     except ClientDisconnect as exc:
         raise RequestRefused(400, "the request did not come whole") from exc
     except (ValueError, RecursionError) as exc:
-        raise RequestRefused(400, "the request is no JSON") from exc
+        raise RequestRefused(400, "the request is not JSON") from exc
     if not isinstance(found, dict):
-        raise RequestRefused(400, "the request is no JSON object")
+        raise RequestRefused(400, "the request is not a JSON object")
     return found
 
 

@@ -131,9 +131,9 @@ def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
     try:
         found = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
-        return JobAnswer(JobReply(70, "its result is no JSON; please report it"))
+        return JobAnswer(JobReply(70, "its result is not JSON; please report it"))
     if not isinstance(found, dict):
-        return JobAnswer(JobReply(70, "its result is no JSON object; please report it"))
+        return JobAnswer(JobReply(70, "its result is not a JSON object; please report it"))
     if reason := _why_unreadable(found):
         return JobAnswer(JobReply(reply.exit_code, reason, is_unreadable=True))
     found, code = _without_neighbours(found, reply.exit_code)

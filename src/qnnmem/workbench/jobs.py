@@ -333,5 +333,5 @@ def checked_options(values: object) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise UsageError("the settings are no object")
+        raise UsageError("the settings are not an object")
     return {name: value for name, value in values.items() if value not in (None, "", [], False)}

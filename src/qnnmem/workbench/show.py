@@ -12,7 +12,7 @@ from qnnmem.gate.comparison import compare_results
 from qnnmem.report.page.budgets import diff_parts
 from qnnmem.report.page.document import PageSection, render_page
 from qnnmem.report.page.markup import Html, lines, tag
-from qnnmem.report.page.plan import memory_map
+from qnnmem.report.page.memory_map import map_pair
 from qnnmem.report.page.sections import sections_of
 from qnnmem.results.plan import PlanResult
 from qnnmem.results.read import read_result, schema_in
@@ -62,10 +62,12 @@ def _maps(before: Result, after: Result) -> Iterator[Html]:
         plans = [msgspec.convert(one, ready(PlanResult)) for one in (before, after)]
     except msgspec.ValidationError:
         return
-    yield Html('<div class="pair">')
-    for title, plan in zip(("Before", "After"), plans, strict=True):
-        yield Html(f"<div><h3>{title}</h3>\n{memory_map(plan.map)}</div>")
-    yield Html("</div>")
+    first, second = (plan.map for plan in plans)
+    captions = [
+        f"{title}: scratch {plan.scratch_bytes:,} bytes"
+        for title, plan in (("Before", first), ("After", second))
+    ]
+    yield map_pair(first, second, (captions[0], captions[1]))
 
 
 def summary_of(result: Result) -> str:

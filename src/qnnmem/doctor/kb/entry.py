@@ -110,6 +110,7 @@ class Entry(EntryFacts, frozen=True, omit_defaults=True):
     over: tuple[str, ...] = ()  # entries that this one beats, whatever the order of lines
     explains: tuple[str, ...] = ()  # signs that are harmless where a benign entry fires
     candidates: tuple[tuple[str, float], ...] = ()
+    words: tuple[tuple[str, str], ...] = ()  # what candidates mean in this entry, by cause
     collect: tuple[str, ...] = ()
     body: str = ""
     typical: int = 0  # of an entry without conditions: how many typical lines it has

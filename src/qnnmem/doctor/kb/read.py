@@ -112,7 +112,8 @@ def _formal(text: str, name: str, own: bool) -> Entry:
         stage_from_call=_flag(table, "stage_from_call", name),
         over=_words(table, "over", name),
         explains=_signs(_words(table, "explains", name), name),
-        candidates=_candidates(table.get("candidates", []), name),
+        candidates=_candidates(candidates := table.get("candidates", []), name),
+        words=tuple((row[0], row[2]) for row in candidates if len(row) > 2),
         remedies=_words(table, "remedies", name),
         collect=_words(table, "collect", name),
         sources=_words(table, "sources", name),
@@ -203,17 +204,18 @@ def _value(text: str, scale: int) -> int:
 def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
     good = isinstance(rows, list) and all(
         isinstance(row, list)
-        and len(row) == 2
-        and isinstance(row[0], str)
+        and len(row) in (2, 3)
+        and all(isinstance(word, str) for word in (row[0], *row[2:]))
         and row[0] in CAUSES
         and type(row[1]) in (int, float)
         and 0 < row[1] <= 1
         for row in rows
     )
     if not good:
-        raise UsageError(f"{name}: candidates are written [[cause, score from 0 to 1], ...]")
+        shape = "[[cause, score from 0 to 1], ...], each with words of its own if need be"
+        raise UsageError(f"{name}: candidates are written {shape}")
     assert isinstance(rows, list)  # noqa: S101 - for the type checker
-    return tuple((cause, float(score)) for cause, score in rows)
+    return tuple((row[0], float(row[1])) for row in rows)
 
 
 def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:

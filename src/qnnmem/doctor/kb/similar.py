@@ -18,17 +18,20 @@ from functools import lru_cache
 import msgspec
 
 from qnnmem.doctor.kb.entry import Entry
-from qnnmem.doctor.kb.sections import typical_lines
+from qnnmem.doctor.kb.sections import section, typical_lines
 
 _K1, _B = 1.5, 0.75  # as bm25s has them
 # Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
 # little more (tests/doctor/test_similar.py measures it).
 THRESHOLD = 0.24
 _LEAST_WORDS = 2
+_LEAST_LETTERS = 5  # of words that are also looked for as they are written
+_NOWHERE = 3
 _NEAR_BEST = 0.5  # of the best score, how much another entry needs to be found beside it
 _REMEMBERED = 1024
 
 _WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_CODE = re.compile(r"(?:0x)?[0-9a-f]+")  # in whichever spelling, so not as it is written
 _CODES = range(1000, 31_000)
 
 
@@ -51,13 +54,29 @@ class FoundEntry(msgspec.Struct, frozen=True):
 def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
     """The entries in which the words stand, in whatever part of them, best first."""
     searched = Ranker(tuple(entries), _everything)
-    found = searched.rank(text, len(entries), 0.0, least=1)
-    near = [one for one in found if one.score >= _NEAR_BEST * found[0].score]
-    named = "-".join(text.lower().split())
-    near.sort(key=lambda one: one.entry.id != named)
+    found = {one.entry.id: one for one in searched.rank(text, len(entries), 0.0, least=1)}
+    least = _NEAR_BEST * max((one.score for one in found.values()), default=0.0)
+    asked = " ".join(text.lower().split())
+    near: list[tuple[int, SimilarEntry]] = []
+    for entry in entries:
+        one = found.get(entry.id, SimilarEntry(entry, 0.0, ()))
+        place = _place(asked, entry)
+        if place < _NOWHERE or (one.shared and one.score >= least):
+            near.append((place, one))
+    near.sort(key=lambda pair: (pair[0], -pair[1].score, pair[1].entry.id))
     return tuple(
-        FoundEntry(one.entry, one.score, searched.best_line(text, one)) for one in near[:limit]
+        FoundEntry(one.entry, one.score, searched.best_line(text, one)) for _, one in near[:limit]
     )
+
+
+def _place(asked: str, entry: Entry) -> int:
+    """Where an entry has the words as they are asked: the lower, the more it is about them."""
+    if "-".join(asked.split()) == entry.id:
+        return 0
+    if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
+        return _NOWHERE
+    parts = (entry.title, section(entry, "Root Cause"))
+    return next((at for at, text in enumerate(parts, 1) if asked in text.lower()), _NOWHERE)
 
 
 def rank(

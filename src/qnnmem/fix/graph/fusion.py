@@ -134,7 +134,7 @@ class Reworker(ChildProcess):
         try:
             made: onnx.ModelProto = onnx.ModelProto.FromString(blob)
         except DecodeError as exc:
-            raise ChildFailed("what was written is no model") from exc
+            raise ChildFailed("what was written is not a model") from exc
         return made
 
 

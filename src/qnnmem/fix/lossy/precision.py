@@ -140,7 +140,7 @@ class PrecisionRemedy:
         notes = (f"inputs and outputs that were floats are {kind}", *notes)
         if not case.samples and word != "fp16":
             notes = (
-                f"WARNING: ranges of {word} were learnt from made-up data: sizes are right, "
+                f"WARNING: ranges of {word} were learnt from random data: sizes are right, "
                 "results are not, and the difference shown is not that on real inputs; give "
                 "samples of your own",
                 *notes,

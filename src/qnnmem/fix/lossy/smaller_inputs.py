@@ -131,7 +131,7 @@ _FACTORS = (0.75, 0.5)
 _PICTURE_AXES = 4
 _MOST_CHANNELS = 4  # of a picture whose channels come last
 _COARSEST = 32  # product of the strides of usual backbones
-_LEAST = 8  # rows and columns; a smaller input is no picture
+_LEAST = 8  # rows and columns; a smaller input is not a picture
 
 Sizes = dict[str, tuple[int, ...]]
 

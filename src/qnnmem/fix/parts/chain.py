@@ -187,7 +187,7 @@ def _check(path: Path, chain: Chain) -> None:
 
 def _check_file(path: Path, name: str, sha256: str) -> None:
     if Path(name).name != name:
-        raise LoadError(path, f"names a part {quote(name)}, which is no plain file name")
+        raise LoadError(path, f"names a part {quote(name)}, which is not a plain file name")
     blob = read_bytes(path.parent / name, _LARGEST)
     if hashlib.sha256(blob).hexdigest() != sha256:
         raise LoadError(path.parent / name, "is not the file that the manifest was made of")

@@ -1,5 +1,5 @@
 """Whether a changed model computes what it did: both are run, every output is compared."""
 
-SAMPLES = 3  # of made-up data, where none are given
+SAMPLES = 3  # of random data, where none are given
 # Optimisation levels of onnxruntime beside "disabled"; it uses the last unless told otherwise.
 LEVELS = ("basic", "extended", "all")

@@ -146,7 +146,7 @@ def _window(facts: NodeFacts) -> _Window | str:
     node, before, after = facts.node, facts.shape(0), facts.result
     count = len(before) - 2
     if count < 1 or len(after) != len(before) or count + facts.axis < 0:
-        return f"{node.op_type} of something that is no picture"
+        return f"{node.op_type} of something that is not a picture"
     weights = WEIGHTS.get(node.op_type)
     kernel = facts.ints("kernel_shape") or (() if weights is None else facts.shape(weights)[2:])
     strides = facts.ints("strides") or (1,) * count
@@ -339,7 +339,7 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
     block = integer(facts.node, "blocksize", 0)
     if len(facts.result) != 4 or block < 1:
-        return "DepthToSpace of something that is no picture"
+        return "DepthToSpace of something that is not a picture"
     there = Rows(need.first // block, -(-need.end // block))
     return BandStep(Rows(there.first * block, there.end * block), {0: there})
 
@@ -347,7 +347,7 @@ def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _space_to_depth(facts: NodeFacts, need: Rows) -> BandStep | str:
     block = integer(facts.node, "blocksize", 0)
     if len(facts.result) != 4 or block < 1:
-        return "SpaceToDepth of something that is no picture"
+        return "SpaceToDepth of something that is not a picture"
     return BandStep(need, {0: Rows(need.first * block, need.end * block)})
 
 

@@ -354,5 +354,5 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
 def count(value: object) -> int:
     """Return a count of a recipe; raise ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 40:
-        raise ValueError(f"{quote(value)} is no count")
+        raise ValueError(f"{quote(value)} is not a count")
     return value

@@ -389,7 +389,7 @@ class _Job:
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
-        """Run a partitioned model; one that cannot run is no result."""
+        """Run a partitioned model; one that cannot run is not a result."""
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)

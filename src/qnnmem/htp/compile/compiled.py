@@ -114,7 +114,9 @@ def _parsed(epcontext: bytes) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(epcontext)
     except DecodeError as exc:
-        raise WorkerError("the EPContext model that came with the binary is no ONNX model") from exc
+        raise WorkerError(
+            "the EPContext model that came with the binary is not an ONNX model"
+        ) from exc
     return model
 
 

@@ -270,7 +270,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             lambda graph: _ask_register(graph, offset=_total(graph)),
         ),
         "unaligned-offset": Misuse(
-            f"an offset registered that is no multiple of {ALIGNMENT}",
+            f"an offset registered that is not a multiple of {ALIGNMENT}",
             _unaligned,
             lambda graph: _ask_register(graph, offset=4),
         ),

@@ -244,7 +244,7 @@ class Connection(PipeEnd):
             self._frames.put(None)
 
     def _find_greeting(self, stream: BinaryIO) -> bool:
-        """Skip what a login prints; False for a program that is no worker."""
+        """Skip what a login prints; False for a program that is not a worker."""
         room = MAX_NOISE
         while room > 0 and (line := stream.readline(room)):
             room -= len(line)
@@ -256,12 +256,12 @@ class Connection(PipeEnd):
                     )
                 return not self._why
             if line.strip() == CLIENT_LINE.strip():
-                self._why = "gives back what it is sent: it is no worker"
+                self._why = "gives back what it is sent: it is not a worker"
                 return False
             self._noise = (self._noise + line)[-_TAIL:]
             self._heard = time.monotonic()
         if room <= 0:
-            self._why = "is no worker"
+            self._why = "is not a worker"
         return False
 
     def _read_errors(self) -> None:

@@ -309,7 +309,7 @@ def compose_library(
     try:
         compose = library[_COMPOSE]
     except AttributeError:
-        raise Refused("read", f"has no {_COMPOSE}, so it is no model library") from None
+        raise Refused("read", f"has no {_COMPOSE}, so it is not a model library") from None
     compose.restype = c_uint32
     compose.argtypes = (
         *(c_void_p, _BareTable, c_void_p, c_void_p, c_uint32),

@@ -315,7 +315,7 @@ def embed(path: Path, tensor: onnx.TensorProto) -> None:
     except LoadError as exc:
         raise LoadError(path, f"{_external(tensor)} cannot be read; {exc.reason}") from exc
     if len(data) != need:
-        raise LoadError(path, f"{_external(tensor)} is cut short")
+        raise LoadError(path, f"{_external(tensor)} is truncated")
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
     tensor.raw_data = data

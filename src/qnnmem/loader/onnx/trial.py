@@ -142,7 +142,7 @@ class TrialChild(ChildProcess):
         thorough: bool,
         watched: int = 0,
     ) -> Attempted:
-        """Run the open model with made-up and given values; its last outputs are shapes."""
+        """Run the open model with random and given values; its last outputs are shapes."""
         import onnx
 
         given = onnx.GraphProto(initializer=values).SerializeToString()

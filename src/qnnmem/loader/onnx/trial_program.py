@@ -284,7 +284,7 @@ def order(request: Order, payload: bytes) -> NodeOrder:
 
 
 def _runs(session: Any, request: Run) -> list[list[Any]]:
-    """Collect fetched values; runs that fail on made-up inputs do not count if one succeeds."""
+    """Collect fetched values; runs that fail on random inputs do not count if one succeeds."""
     runs, failure = [], None
     for kind in RUNS[: request.runs]:
         feeds = {item.name: _feed(kind, item) for item in request.inputs}

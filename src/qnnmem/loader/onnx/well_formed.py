@@ -200,7 +200,7 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
     who = f"{quote(node.op_type)[1:-1]} {quote(node.name or next(iter(node.output), ''))}"
     return LoadError(
         path,
-        f"{who} of domain {quote(node.domain)} is no ONNX operator, so nothing here knows the "
+        f"{who} of domain {quote(node.domain)} is not an ONNX operator, so nothing here knows the "
         "shapes it gives",
         cure="export it as ONNX operators, or as a function of the model",
     )

@@ -106,7 +106,7 @@ class _Scan:
                 if size > 127:
                     size, at = self._varint(at - 1, end)
                 if size > end - at:
-                    raise Damaged("is cut short or is not an ONNX model")
+                    raise Damaged("is truncated or not an ONNX model")
                 number = tag >> 3
                 if number in plain:
                     self.plain_bytes += size
@@ -126,7 +126,7 @@ class _Scan:
         else:  # groups do not occur in ONNX
             raise Damaged("is not an ONNX model")
         if at > end:
-            raise Damaged("is cut short or is not an ONNX model")
+            raise Damaged("is truncated or not an ONNX model")
         return at
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
@@ -138,4 +138,4 @@ class _Scan:
             if byte < 128:
                 return value, at
             shift += 7
-        raise Damaged("is cut short or is not an ONNX model")
+        raise Damaged("is truncated or not an ONNX model")

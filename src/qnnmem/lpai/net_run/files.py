@@ -7,7 +7,7 @@ An input list has one line for each inference:
     a first line that begins with `#`, then one that begins with `%`, are headers and do not count
     names count only if all entries of the first line have one; that line fixes the order for all
 
-Inputs that nobody has to write come from made-up numbers, or from `.npy` and `.npz` files. They lie
+Inputs that nobody has to write come from random numbers, or from `.npy` and `.npz` files. They lie
 where the results will: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
 where there are several. They are those that qnn-net-run would read, and appear all or none.
 """

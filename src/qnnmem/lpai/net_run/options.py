@@ -34,7 +34,7 @@ _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class RandomInputs:
-    """So many inferences of every graph on made-up numbers, which depend on the seed alone."""
+    """So many inferences of every graph on random numbers, which depend on the seed alone."""
 
     count: int
     seed: int = 0

@@ -261,7 +261,7 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     """Whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
-    shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
+    shapes than planned. One that merely fails on random inputs is not: its order stays unknown.
     `here` tries it in this process, which then must be a limited child itself.
     """
     from qnnmem.errors import ChildFailed

@@ -66,7 +66,7 @@ class QuantizeResult:
 
     notes: tuple[str, ...]
     samples: int
-    seeded_random: bool  # ranges come from made-up data: good for sizes, not for accuracy
+    seeded_random: bool  # ranges come from random data: good for sizes, not for accuracy
     worst_error: float | None  # largest difference on the samples, relative to the output's largest
     io: Mapping[str, Quant] = field(default_factory=dict)  # of integer inputs and outputs
     tried: tuple[TriedWidths, ...] = ()  # wider numbers, where the error is large
@@ -135,7 +135,7 @@ def _result(
     if samples is None:
         notes.insert(
             0,
-            f"ranges come from {done.samples} made-up samples: sizes and addresses are right, "
+            f"ranges come from {done.samples} random samples: sizes and addresses are right, "
             "results are not accurate until ranges come from real samples (calibration)",
         )
     if worst is not None:

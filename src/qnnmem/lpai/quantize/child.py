@@ -67,7 +67,7 @@ class Quantize(WireMessage, frozen=True):
     bits: int
     weight_bits: int
     inputs: list[Input]
-    samples: tuple[Sample, ...] | None  # None: made-up ones of the seed
+    samples: tuple[Sample, ...] | None  # None: random ones of the seed
     count: int
     seed: int
     states: list[tuple[str, str]]

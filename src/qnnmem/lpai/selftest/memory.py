@@ -256,7 +256,7 @@ def _input_freed(t: Trial) -> None:
     inputs, outputs = client.tensors()
     block = client.buffer(512)
     inputs[0].client_buf = block.array[128:][:128].data
-    t.check(client.graph.execute(inputs, outputs) == 0, "a slice is no input")
+    t.check(client.graph.execute(inputs, outputs) == 0, "a slice is not an input")
     block.free()
     t.refused(client.graph.execute, inputs, outputs)
 
@@ -405,7 +405,7 @@ def _by_address(t: Trial) -> None:
     inputs, outputs = client.tensors()
     numbers(inputs[0])[:] = 3
     inputs[0].client_buf = inputs[0].client_buf.address
-    t.check(client.graph.execute(inputs, outputs) == 0, "an address is no input")
+    t.check(client.graph.execute(inputs, outputs) == 0, "an address is not an input")
 
 
 # fmt: off
@@ -432,7 +432,7 @@ MEMORY = (
           lambda t: t.client(profile=profile(lenient_scratch=True)).noted(
               lambda c: c.set(_scratch(c, start=16)))),
     breaks("R3", "start address 16 bytes off", 6000, _wrong_scratch(start=16)),
-    breaks("R3", "size that is no multiple of the size alignment", 6000, _wrong_scratch(63)),
+    breaks("R3", "size that is not a multiple of the size alignment", 6000, _wrong_scratch(63)),
     keeps("R4", "exactly the size asked for",
           lambda t: t.client().give_scratch().holds(
               lambda c: c.graph.scratch is not None, "the buffer was not taken")),

@@ -376,7 +376,7 @@ class ClientCall:
         if found is not None:
             sentence = f"{number:#x} is the handle of a {found.kind}, not of a {kind}"
         elif number:
-            sentence = f"{number:#x} is no handle of a {kind}"
+            sentence = f"{number:#x} is not a handle of a {kind}"
         else:
             sentence = f"the {kind} is NULL"
         self.fail(code, finding("C6", sentence, self.name))

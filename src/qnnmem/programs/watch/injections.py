@@ -65,7 +65,7 @@ def read_code(text: str) -> int:
         code = code_named(text)
     if code is None or not 0 < code <= _LARGEST_CODE:
         raise UsageError(
-            f"{quote(text)} is no code that a call of QNN fails with",
+            f"{quote(text)} is not a code that a call of QNN fails with",
             cure="write a number such as 1002, or a name such as QNN_COMMON_ERROR_MEM_ALLOC",
         )
     return code

@@ -21,13 +21,14 @@ from qnnmem.programs.process_memory import (
     Unreadable,
     presence,
 )
+from qnnmem.programs.python_lines import PythonLines
 from qnnmem.programs.socket_server import Message, ProgramConnection, SocketServer
 from qnnmem.programs.watch.injections import Injection, InjectionCounter
 from qnnmem.programs.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen, TraceRecorder
 from qnnmem.qnn.shared_memory import tensor_bytes
 from qnnmem.text import shorten
 
-_HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED = range(1, 6)
+_HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED, _PYTHON = range(1, 7)
 _GO, _ANSWER = range(2)
 _INJECTED, _WAITS = 1, 2
 _VERSION = 2
@@ -100,7 +101,9 @@ class _WatchedThread:
             _ASK: self._ask,
             _TOLD: self._told,
             _LOGGED: self._logged,
+            _PYTHON: self._python,
         }
+        self._lines = PythonLines()
 
     def hear(self, said: Message) -> None:
         """Handle one message, and answer it if the program waits."""
@@ -189,7 +192,9 @@ class _WatchedThread:
                 f"arguments of {NAMES[function]} that could not be read"
             )
         recorder = self._server.recorder
-        place, since = recorder.place(self._memory, frames), recorder.since_start(begin)
+        python, self._lines = self._lines, PythonLines()
+        place = recorder.place(self._memory, frames, python.frames)
+        since = recorder.since_start(begin)
         recorder.add(
             CallSeen(
                 *(self._pid, self._tid, slot, NAMES[function]),
@@ -197,7 +202,7 @@ class _WatchedThread:
                 on=arguments[0],
                 handles=handles,
                 bytes=before.size or _size(function, arguments),
-                name=before.name,
+                name=before.name or python.model,
                 place=place,
                 injected=bool(flags & _INJECTED),
             )
@@ -210,6 +215,11 @@ class _WatchedThread:
             if self._waiting[at].function == function:
                 return self._waiting.pop(at)
         return _Before(function)
+
+    def _python(self, said: Message) -> None:
+        if not said.words:
+            raise Hangup("it has no lines of Python")
+        self._lines = self._lines.with_text(said.data[8:][: said.words[0]], self._memory)
 
     def _logged(self, said: Message) -> None:
         if len(said.words) < 3:

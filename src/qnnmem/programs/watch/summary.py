@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -14,7 +13,8 @@ from qnnmem.errors import LoadError
 from qnnmem.programs.functions import FREES, MAKES, is_question
 from qnnmem.programs.launch import end_words
 from qnnmem.programs.ledger import in_words
-from qnnmem.programs.stacks import of_program
+from qnnmem.programs.stacks import place_of
+from qnnmem.programs.watch.sessions import Sessions
 from qnnmem.programs.watch.trace import (
     MOST_BYTES,
     MOST_PARTS,
@@ -30,9 +30,10 @@ from qnnmem.qnn.codes import code_name
 from qnnmem.results.programs import (
     AliveAt,
     FailedCall,
-    Frame,
     LiveHandle,
     LoggedLine,
+    LostSession,
+    MadeHandle,
     NotChecked,
     Stack,
     WatchedLibrary,
@@ -43,12 +44,15 @@ from qnnmem.units import format_size
 
 _MOST_FAILURES = 200  # of different ones
 _RULES = 3  # that no call matched, in the verdict
+_MOST_MADE = 1000  # different things in the list of what was made
+_MOST_NAMES = 4  # of graphs that a context is called by
+_LONGEST_NAME = 200
 _LOG_LINES = 200  # that are kept for one call
+_KINDS = ("context", "graph", "memory", "device", "backend")
 _OWNERS = {"graph": "context", "context": "backend"}
+_SHOWN = ("context", "graph", "memory")
+_Alike = tuple[str, int, str, int, str]  # kind, process, name, bytes and place
 _Key = tuple[str, int, int, int]  # kind, process, slot and handle
-_INTERPRETER = re.compile(
-    r"(?:lib)?python3?[0-9.]*(?:\.so.*)?$|_ctypes\.|libffi\.|libc\.so|_start$"
-)
 
 
 def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchResult:
@@ -73,7 +77,8 @@ def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) ->
     # A program that was killed cannot give anything back.
     unreleased = () if end.ended_by else tuple(life.left())
     missed = tuple(_not_checked(end))
-    met = sum(call.finding for call in failures)
+    lost = tuple(reading.sessions.lost(end, reading.stacks))
+    met = sum(call.finding for call in failures) + sum(map(_is_news, lost))
     ended = bool(end.ended_by or end.timed_out)
     findings = met + len(unreleased) + len(life.early) + len(end.unmatched) + ended
     result = WatchResult(
@@ -93,8 +98,10 @@ def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) ->
         peak=_peak(timeline),
         timeline=timeline,
         functions=dict(sorted(end.totals.items())),
+        made=tuple(life.made()),
         unreleased=unreleased,
         freed_after_backend=tuple(life.early),
+        lost=lost,
         findings=findings,
         failed_calls=failures,
         has_lines=end.has_lines,
@@ -153,13 +160,20 @@ def _verdict(result: WatchResult) -> str:
 
 
 def _findings(result: WatchResult) -> Iterator[str]:
+    yield from _lost(result.lost)
     kinds = Counter(handle.kind for handle in result.unreleased)
     if kinds:
-        yield f"{', '.join(amount(kind, n) for kind, n in kinds.items())} never released"
+        left = ", ".join(amount(kind, kinds[kind]) for kind in sorted(kinds, key=rank))
+        names = {(one.name, one.place) for one in result.unreleased}
+        of = f" ({_session(*names.pop())})" if len(names) == 1 else ""
+        yield f"{left} never released{of}"
     if result.freed_after_backend:
         early = amount("context", len(result.freed_after_backend))
         yield f"{early} alive when the backend was freed"
-    failed = sum(call.finding for call in result.failed_calls)
+    causes = {(one.function, one.code) for one in result.lost if not _is_news(one)}
+    failed = sum(
+        call.finding and (call.function, call.code) not in causes for call in result.failed_calls
+    )
     if failed:
         yield counted(failed, "failed call")
     for rule in result.unmatched[:_RULES]:
@@ -170,6 +184,28 @@ def _findings(result: WatchResult) -> Iterator[str]:
         yield "no end in time"
     elif result.ended_by:
         yield f"an end by {result.ended_by}"
+
+
+def _lost(lost: Sequence[LostSession]) -> Iterator[str]:
+    if len(lost) > 1:
+        yield f"{counted(len(lost), 'session')} went on without QNN"
+    for one in lost[:1] if len(lost) == 1 else ():
+        yield f"{_session(one.name, one.place)} went on without QNN"
+
+
+def _session(name: str, place: str) -> str:
+    of = f" {shorten(name, 100)!r}" if name else ""
+    return f"the session{of}{f' of {shorten(place, 200)}' if place else ''}"
+
+
+def _is_news(one: LostSession) -> bool:
+    """Whether no failed call counts for it already."""
+    return one.injected or is_question(one.function) or not one.function
+
+
+def rank(kind: str) -> int:
+    """Place of a kind in a list: what holds most memory first."""
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def amount(kind: str, number: int) -> str:
@@ -190,9 +226,10 @@ class _Reading:
         self.libraries: dict[tuple[int, int], LibrarySeen] = {}
         self.lives: list[CallSeen] = []
         self.end: ProgramEnd | None = None
+        self.sessions = Sessions()
         self.log_lines = 0
         self._failed: dict[
-            tuple[str, int, int, bool], tuple[CallSeen, int, tuple[LoggedLine, ...]]
+            tuple[str, int, int, bool, str], tuple[CallSeen, int, tuple[LoggedLine, ...]]
         ] = {}
         self._logs: dict[tuple[int, int], deque[LogSeen]] = {}
 
@@ -212,6 +249,7 @@ class _Reading:
             self._call(event)
 
     def _call(self, call: CallSeen) -> None:
+        self.sessions.take(call)
         if call.code:
             self._fail(call)
         if (not call.code and call.function in MAKES) or (
@@ -220,7 +258,8 @@ class _Reading:
             self.lives.append(call)
 
     def _fail(self, call: CallSeen) -> None:
-        key = call.function, call.code, call.place, call.injected
+        of = self.sessions.name_of(call)
+        key = call.function, call.code, call.place, call.injected, of
         if key in self._failed:
             first, count, log = self._failed[key]
             self._failed[key] = first, count + 1, log
@@ -232,12 +271,13 @@ class _Reading:
 
     def failures(self) -> Iterator[FailedCall]:
         """Yield failed calls in the order of the first of each kind."""
-        for call, count, log in self._failed.values():
+        for (*_, of), (call, count, log) in self._failed.items():
             stack = self.stacks.get(call.place, ())
             yield FailedCall(
                 function=call.function,
                 code=call.code,
                 name=code_name(call.code),
+                of=of,
                 count=count,
                 injected=call.injected,
                 finding=not call.injected and not is_question(call.function),
@@ -246,6 +286,10 @@ class _Reading:
                 stack=stack,
                 log=log,
             )
+
+
+def _alike(one: LiveHandle) -> _Alike:
+    return one.kind, one.process, one.name, one.bytes, one.place
 
 
 class _Life:
@@ -260,6 +304,9 @@ class _Life:
         self._bytes = 0
         self.timeline: list[AliveAt] = []
         self.early: list[LiveHandle] = []
+        self._told: list[LiveHandle] = []  # the same as they were made
+        self._made: dict[_Alike, tuple[LiveHandle, int]] = {}
+        self._graphs: dict[_Alike, dict[str, None]] = {}
 
     def take(self, call: CallSeen) -> None:
         """A call that makes or frees."""
@@ -300,8 +347,35 @@ class _Life:
         self._free(key)  # a graph may be asked for again and again
         self._tried.discard(key)
         self._handles.add(key, made, owner)
+        if kind in _SHOWN:
+            self._keep(made, self._handles.get(owner) if owner else None)
         self._counts[kind] += 1
         self._bytes += size if kind == "memory" else 0
+
+    def _keep(self, made: LiveHandle, owner: LiveHandle | None) -> None:
+        """Keep what was made for the list of that; alike ones are counted."""
+        key = _alike(made)
+        if key in self._made or len(self._made) < _MOST_MADE:
+            first, count = self._made.get(key, (made, 0))
+            self._made[key] = first, count + 1
+        if made.kind == "graph" and owner is not None:
+            names = self._graphs.setdefault(_alike(owner), {})
+            if made.name and len(names) < _MOST_NAMES:
+                names[made.name] = None
+
+    def made(self) -> Iterator[MadeHandle]:
+        """Every context, graph and registered memory; alike ones are one."""
+        for key, (one, count) in self._made.items():
+            yield MadeHandle(
+                kind=one.kind,
+                name=one.name or shorten(", ".join(self._graphs.get(key, ())), _LONGEST_NAME),
+                bytes=one.bytes,
+                count=count,
+                process=one.process,
+                made_by=one.made_by,
+                time_ns=one.time_ns,
+                place=one.place,
+            )
 
     def _free(self, key: _Key) -> None:
         gone = self._handles.free(key)
@@ -319,7 +393,8 @@ class _Life:
         for context in self._handles.disown(backend):
             alive = self._handles.get(context)
             if alive is not None and context not in self._tried:
-                self.early.append(alive)
+                self._told.append(alive)
+                self.early.append(self._named(context, alive))
 
     def _note(self, time: int) -> None:
         counts = self._counts
@@ -328,26 +403,23 @@ class _Life:
         if row != (last.contexts, last.graphs, last.memory_handles, last.memory_bytes):
             self.timeline.append(AliveAt(time, *row))
 
+    def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
+        """A context that has no name has that of its graphs."""
+        if handle.name or handle.kind != "context":
+            return handle
+        graphs = (self._handles.get(one) for one in self._handles.owned(key))
+        names = dict.fromkeys(one.name for one in graphs if one is not None)
+        return replace(handle, name=shorten(", ".join(filter(None, names)), _LONGEST_NAME))
+
     def left(self) -> Iterator[LiveHandle]:
         """What was never given back; a graph goes with its context."""
-        early = set(map(id, self.early))  # told once
-        for key, handle in self._handles:
-            if handle.kind != "graph" and id(handle) not in early and key not in self._tried:
-                yield handle
-
-
-def place_of(stack: Stack) -> str:
-    """Return file and line of a call, or function and offset."""
-    frame = of_program(of_programmer(stack), "")
-    return "" if frame is None else frame.place
-
-
-def of_programmer(stack: Stack) -> Stack:
-    """Return a stack without the frames of a Python interpreter."""
-    kept = tuple(one for one in stack if not _INTERPRETER.match(PurePath(one.module).name))
-    if kept or not stack:
-        return kept
-    return (Frame("Python code", module=stack[-1].module),)
+        told = set(map(id, self._told))
+        left = [
+            self._named(key, handle)
+            for key, handle in self._handles
+            if handle.kind != "graph" and id(handle) not in told and key not in self._tried
+        ]
+        yield from sorted(left, key=lambda one: rank(one.kind))
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:

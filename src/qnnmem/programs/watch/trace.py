@@ -19,7 +19,7 @@ from msgspec import Meta
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import ProcessMemory
-from qnnmem.programs.stacks import Symbols, Trace
+from qnnmem.programs.stacks import Symbols, Trace, with_source
 from qnnmem.results.programs import FunctionTotal, NotChecked, Stack
 from qnnmem.text import shorten
 from qnnmem.units import format_size
@@ -136,7 +136,7 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
                 wrong = shorten(str(exc), 200)
                 if number == 1:
-                    raise LoadError(path, f"it is no trace of {SCHEMA}: {wrong}") from exc
+                    raise LoadError(path, f"it is not a trace of {SCHEMA}: {wrong}") from exc
                 raise LoadError(path, f"line {number:,} is none of a trace: {wrong}") from exc
             parts += parts_of(found)
             if parts > MOST_PARTS:
@@ -174,8 +174,8 @@ class TraceRecorder:
         self._encode = msgspec.json.Encoder().encode
         self._lock = threading.Lock()
         self._bytes = self._parts = 0
-        self._known: dict[tuple[ProcessMemory, tuple[int, ...]], int] = {}
-        self._numbers: dict[Trace, int] = {}
+        self._known: dict[tuple[ProcessMemory, tuple[int, ...], Stack], int] = {}
+        self._numbers: dict[tuple[Trace, Stack], int] = {}
         self._start = time.monotonic_ns()
         self.left_out = 0
 
@@ -199,11 +199,14 @@ class TraceRecorder:
             self._bytes, self._parts = bytes_now, parts_now
             self._file.write(line)
 
-    def place(self, memory: ProcessMemory, addresses: tuple[int, ...]) -> int:
-        """Return the number of a call stack; 0 for none, or if there are too many."""
+    def place(self, memory: ProcessMemory, addresses: tuple[int, ...], python: Stack = ()) -> int:
+        """Return the number of a call stack; 0 for none, or if there are too many.
+
+        `python` are its lines of Python, which follow those of compiled code.
+        """
         if not addresses:
             return 0
-        key = memory, addresses  # not its pid, which may be reused
+        key = memory, addresses, python  # not its pid, which may be reused
         with self._lock:
             found = self._known.get(key)
             full = len(self._known) >= _MOST_STACKS
@@ -211,17 +214,19 @@ class TraceRecorder:
             return found or 0
         trace = self.symbols.trace(memory, addresses)
         with self._lock:
-            number = self._numbers.setdefault(trace, len(self._numbers) + 1) if trace else 0
+            unknown = len(self._numbers) + 1
+            number = self._numbers.setdefault((trace, python), unknown) if trace else 0
             self._known[key] = number
         return number
 
     def lines(self) -> Iterator[bytes]:
         """Yield call stacks with functions and lines, then every event; call it once at the end."""
-        everything = tuple({frame: None for trace in self._numbers for frame in trace})
+        everything = tuple({frame: None for trace, _ in self._numbers for frame in trace})
         self.symbols.stack(everything)  # each file is looked into once
         size = parts = 0
-        for trace, number in self._numbers.items():
-            stack = StackSeen(number, self.symbols.stack(trace)[:MOST_FRAMES])
+        for (trace, python), number in self._numbers.items():
+            frames = (*self.symbols.stack(trace), *map(with_source, python))
+            stack = StackSeen(number, frames[:MOST_FRAMES])
             line = self._encode(stack) + b"\n"
             size, parts = size + len(line), parts + parts_of(stack)
             if size > _STACK_BYTES or parts > _STACK_PARTS:

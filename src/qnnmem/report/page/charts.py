@@ -1,7 +1,7 @@
-"""Bars and lines as SVG: drawn when the page is written, so they need no JavaScript.
+"""Bars and curves as SVG: drawn when the page is written, so they need no JavaScript.
 
-Only shapes are stretched to the width of the page; words stay as large as the reader has them, so a
-chart can be read in a narrow window, too.
+Shapes stretch with the page, words do not. Bars of one group share one scale, and every axis has
+numbers with units. Names of limits stand below a chart, where nothing can cover them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from itertools import pairwise
 from qnnmem.report.page.markup import Html, lines, tag, text
 from qnnmem.units import format_size
 
-_WIDE, _ROW = 1000, 20
-_HEIGHT, _TOP, _FLOOR = 190, 26, 168
-_COLOURS = 4  # of lines in one chart
+_WIDE, _TALL, _TOP = 1000, 150, 6  # of a plot, stretched to the page
+_REACH = 99.4  # percent of the width: a tick at the end must not be cut in half
+_FAR = 4  # a limit that is more than so many times the longest bar would only shorten all bars
+_VISIBLE = 0.05  # part of a limit from which a bar shows it
+_COLOURS = 4  # of curves in one chart
+_NARROW = 250  # pixels of the narrowest plot, to keep labels apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,54 +37,115 @@ class Bar:
         """All pieces."""
         return sum(size for _, size in self.pieces)
 
+    @property
+    def share(self) -> float:
+        """Part of the limit that is used."""
+        return self.total / max(self.limit or 0, 1)
+
 
 def bars(rows: Sequence[Bar], title: str) -> Html:
-    """Bars without a limit on one scale; one with a limit against that, which is a line."""
-    most = max((row.start + row.total for row in rows if row.limit is None), default=0)
-    return tag("div", *(_bar(row, most) for row in rows), class_="bars", role="list", title=title)
+    """Return bars on one scale, with a tick for each limit that is not far beyond them."""
+    longest = max((row.start + row.total for row in rows), default=0)
+    limits = [row.limit for row in rows if row.limit is not None]
+    near = [limit for limit in limits if limit <= _FAR * longest or len(rows) == 1]
+    whole = max([longest, *near]) or 1
+    shown = [_bar(row, whole) for row in rows]
+    return tag("div", *shown, _axis(whole), class_="bars", role="list", title=title)
 
 
-def _bar(row: Bar, most: int) -> Html:
-    whole = most if row.limit is None else max(row.total, row.limit)
-    # The line of a limit that is the end of the scale must not be cut in half.
-    scale = (_WIDE - 6) / (whole or 1)
+def limit_bars(rows: Sequence[Bar], title: str) -> Html:
+    """Return the tightest limit as a bar, where one shows anything, the others as a line each."""
+    known = sorted((row for row in rows if row.limit is not None), key=lambda row: -row.share)
+    drawn = known[: bool(known) and known[0].share >= _VISIBLE]
+    loose = [tag("li", f"{row.label}: ", _amount(row)) for row in known[len(drawn) :]]
+    others = [tag("ul", *loose, class_="looser")] if loose else []
+    return lines([*([bars(drawn, title)] if drawn else []), *others])
+
+
+def _bar(row: Bar, whole: int) -> Html:
+    shapes = "".join(_shapes(row, _REACH / whole, whole))
     return tag(
         "div",
         tag("span", row.label, class_="label"),
-        Html(
-            f'<svg viewBox="0 0 {_WIDE} {_ROW}" preserveAspectRatio="none" aria-hidden="true">'
-            f"{''.join(_shapes(row, scale))}</svg>"
-        ),
+        Html(f'<svg aria-hidden="true">{shapes}</svg>'),
         _amount(row),
         class_="bar",
         role="listitem",
     )
 
 
-def _shapes(row: Bar, scale: float) -> Iterator[str]:
-    left = row.start * scale
+def _shapes(row: Bar, scale: float, whole: int) -> Iterator[str]:
+    left = row.start
     for kind, size in row.pieces:
-        width = max(size * scale, 2 if size else 0)
-        place = f'x="{left:.1f}" y="2" width="{width:.1f}" height="{_ROW - 4}"'
-        yield f'<rect {place} class="{kind}"/>'
-        left += size * scale
-    if row.limit is not None:
-        at = row.limit * scale + 1
-        yield f'<path d="M{at:.1f} 0V{_ROW}" class="limit"/>'
+        place = f'x="{left * scale:.3f}%" width="{size * scale:.3f}%"'
+        said = f"<title>{text(kind)}: {size:,} bytes</title>"
+        yield f'<rect {place} y="3" height="16" class="{text(kind)}">{said}</rect>'
+        left += size
+    if row.limit is not None and row.limit <= whole:
+        at = f"{row.limit * scale:.3f}%"
+        if row.total > row.limit:
+            ends = f'x1="{at}" x2="{row.total * scale:.3f}%" y1="11" y2="11"'
+            yield f'<line {ends} class="beyond"/><line {ends} class="excess"/>'
+        yield f'<line x1="{at}" x2="{at}" y1="0" y2="22" class="limit"/>'
+
+
+def _axis(whole: int) -> Html:
+    marks = [
+        f'<line x1="{at:.3f}%" x2="{at:.3f}%" y1="0" y2="5" class="axis"/>'
+        f'<text x="{at:.3f}%" y="17"{" class=middle" if tick else ""}>{short_size(tick)}</text>'
+        for tick in round_ticks(whole, 4, is_size=True)
+        if (at := _REACH * tick / whole) < 92
+    ]
+    line = f'<line x1="0" x2="{_REACH}%" y1="0.5" y2="0.5" class="axis"/>'
+    empty = tag("span", "", class_="label")
+    drawn = Html(f'<svg aria-hidden="true">{line}{"".join(marks)}</svg>')
+    return tag("div", empty, drawn, tag("span", "", class_="amount"), class_="bar scale")
+
+
+def round_ticks(top: int, most: int, *, is_size: bool) -> list[int]:
+    """Return at most so many round numbers above 0, and 0; powers of two for sizes."""
+    step = 1
+    factors = [2] if is_size else [2, 2.5, 2]
+    at = 0
+    while top // step > most:
+        step = int(step * factors[at % len(factors)])
+        at += 1
+    return list(range(0, top + 1, step))
+
+
+def short_size(size: int) -> str:
+    """Return a round size without its zeros."""
+    number, _, unit = format_size(size).partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}" if size else "0"
 
 
 def _amount(row: Bar) -> Html:
-    words = [tag("span", "not known", class_="faint")]
-    if row.pieces:
-        exact = f"{row.total:,} bytes"
-        words = [tag("span", format_size(row.total), title=exact), mark(row.origin)]
-    if row.limit is not None:
-        words += [tag("span", f" of {format_size(row.limit)}", title=f"{row.limit:,} bytes")]
-        words += [mark(row.limit_origin)]
-        if row.total > row.limit:
-            words.append(tag("span", f", {format_size(row.total - row.limit)} too many"))
-    over = row.limit is not None and row.total > row.limit
-    return tag("span", *words, class_="amount over" if over else "amount")
+    if not row.pieces:
+        there = "" if row.limit is None else f"; the limit is {format_size(row.limit)}"
+        return tag("span", tag("span", f"not known{there}", class_="faint"), class_="amount")
+    need, limit = row.total, row.limit
+    exact = tag("span", format_size(need), title=f"{need:,} bytes")
+    if limit is None:
+        return tag("span", exact, mark(row.origin), class_="amount")
+    words = [exact, mark(row.origin), *_against(need, limit, row.limit_origin)]
+    return tag("span", *words, class_="amount over" if need > limit else "amount")
+
+
+def _against(need: int, limit: int, origin: str) -> list[Html]:
+    """Return a limit and the distance to it, which rounded numbers may hide."""
+    there = tag("span", f" of {format_size(limit)}", title=f"{limit:,} bytes")
+    if need > limit:
+        return [there, mark(origin), tag("span", f", {format_size(need - limit)} over the limit")]
+    if need == limit:
+        return [there, mark(origin), tag("span", ", all of it")]
+    if format_size(need) == format_size(limit):
+        return [there, mark(origin), tag("span", f", {format_size(limit - need)} left")]
+    return [there, mark(origin), tag("span", f", {share_words(need / limit)}", class_="faint")]
+
+
+def share_words(share: float) -> str:
+    """Return a part as percent, without a false zero."""
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}" if share >= 0.001 else "under 0.1%"
 
 
 def mark(origin: str) -> Html:
@@ -121,13 +185,14 @@ def curves(
         return Html("")
     low, high = min(x for x, _ in every), max(x for x, _ in every)
     top = max([size for _, size in every] + [limit for _, limit in limits]) or 1
-    wide, tall = (_WIDE - 12) / ((high - low) or 1), (_FLOOR - _TOP) / top
+    wide, tall = (_WIDE - 12) / ((high - low) or 1), (_TALL - _TOP) / top
 
     def place(x: float, y: int) -> str:
-        return f"{6 + (x - low) * wide:.1f} {_FLOOR - y * tall:.1f}"
+        return f"{6 + (x - low) * wide:.1f} {_TALL - y * tall:.1f}"
 
-    across = [(name, limit, _FLOOR - limit * tall) for name, limit in limits]
-    shapes = [f'<path d="M0 {_FLOOR}H{_WIDE}" class="axis"/>']
+    is_size = shown is format_size
+    ticks = round_ticks(top, 4, is_size=is_size)
+    shapes = [f'<path d="M0 {_TALL - tick * tall:.1f}H{_WIDE}" class="axis"/>' for tick in ticks]
     for number, (_, points) in enumerate(series):
         path = _path(points, place, stepped)
         if len(series) == 1:
@@ -137,15 +202,55 @@ def curves(
         shapes.append(f'<path d="{path}" class="line {kind}"/>')
         if not stepped:
             shapes += [f'<path d="M{place(x, y)}h0" class="dot {kind}"/>' for x, y in points]
-    shapes += [f'<path d="M0 {at:.1f}H{_WIDE}" class="limit"/>' for _, _, at in across]
+    shapes += [
+        f'<path d="M0 {_TALL - limit * tall:.1f}H{_WIDE}" class="limit l{at}"/>'
+        for at, (_, limit) in enumerate(limits)
+    ]
+    write = short_size if is_size else shown
+    up = [
+        f'<text x="70" y="{_TALL - tick * tall + 4:.1f}" class="end">{text(write(tick))}</text>'
+        for tick in ticks
+    ]
+    inner = "\n".join(shapes)
+    across = _across(sorted({x for x, _ in every}), low, high, stepped)
+    return lines(
+        [
+            Html(
+                f'<div class="plot" role="img" aria-label="{text(title)}" '
+                f'data-low="{low:g}" data-high="{high:g}">'
+                f'<svg class="up" height="{_TALL + 6}">{"".join(up)}</svg>'
+                f'<svg class="field" height="{_TALL}" viewBox="0 0 {_WIDE} {_TALL}" '
+                f'preserveAspectRatio="none">\n{inner}\n</svg>'
+                f'<svg class="across" height="20">{"".join(across)}</svg>'
+                f'<span class="unit">{text(unit)}</span></div>'
+            ),
+            _keys(series, limits, shown, max(size for _, size in every)),
+        ]
+    )
+
+
+def _keys(
+    series: Sequence[tuple[str, Points]],
+    limits: Sequence[tuple[str, int]],
+    shown: Callable[[int], str],
+    highest: int,
+) -> Html:
     named = [
         Html(f'<span class="key"><i class="s{at % _COLOURS}"></i>{text(name)}</span>')
         for at, (name, _) in enumerate(series)
         if name
     ]
-    keys = tag("div", *named, class_="tools") if named else Html("")
-    words = [*_top(top, limits, shown), *_words(low, high, unit, across)]
-    return lines([_plot(title, shapes, words), keys])
+    named += [
+        Html(
+            f'<span class="key"><svg width="26" height="10" aria-hidden="true">'
+            f'<line x1="0" x2="26" y1="5" y2="5" class="limit l{at}"/></svg>'
+            f"{text(name)} {text(shown(limit))}</span>"
+        )
+        for at, (name, limit) in enumerate(limits)
+    ]
+    if not limits:  # which mostly stand at the highest point
+        named.append(tag("span", f"highest {shown(highest)}", class_="key"))
+    return tag("div", *named, class_="tools")
 
 
 def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> str:
@@ -156,40 +261,17 @@ def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> 
     return " ".join(path)
 
 
-def _top(top: int, limits: Sequence[tuple[str, int]], shown: Callable[[int], str]) -> Iterator[str]:
-    if not any(limit == top for _, limit in limits):
-        yield f'<text x="4" y="{_TOP - 8}">{text(shown(top))}</text>'
-
-
-def _words(
-    low: float, high: float, unit: str, across: Sequence[tuple[str, int, float]]
-) -> Iterator[str]:
-    used: list[float] = []
-    for name, limit, at in sorted(across, key=lambda one: one[2]):
-        y = at - 6
-        while any(abs(y - other) < 15 for other in used):  # two limits that are close
-            y += 15
-        used.append(y)
-        words = text(f"{name} {format_size(limit)}")
-        yield f'<text x="100%" dx="-4" y="{y:.1f}" class="end limitname">{words}</text>'
-    yield f'<text x="0" y="{_FLOOR + 17}">{low:g}</text>'
-    yield f'<text x="50%" y="{_FLOOR + 17}" class="middle">{text(unit)}</text>'
-    yield f'<text x="100%" y="{_FLOOR + 17}" class="end">{high:g}</text>'
-
-
-def _plot(title: str, shapes: Sequence[str], words: Sequence[str]) -> Html:
-    inner = "\n".join(shapes)
-    return lines(
-        [
-            Html(
-                f'<svg class="plot" width="100%" height="{_HEIGHT}" role="img" '
-                f'aria-label="{text(title)}">'
-            ),
-            Html(
-                f'<svg width="100%" height="100%" viewBox="0 0 {_WIDE} {_HEIGHT}" '
-                f'preserveAspectRatio="none">\n{inner}\n</svg>'
-            ),
-            *map(Html, words),
-            Html("</svg>"),
-        ]
-    )
+def _across(places: Sequence[float], low: float, high: float, stepped: bool) -> Iterator[str]:
+    """Yield numbers below a plot: those of points where they have room, else round ones."""
+    wide = (high - low) or 1
+    if stepped or len(places) > 12:
+        step = max(round_ticks(max(int(wide), 1), 5, is_size=False)[1:2] or [1])
+        begin = -(-low // step) * step
+        places = [begin + at * step for at in range(int((high - begin) // step) + 1)] or [low]
+    free = -1.0
+    for x in places:
+        at, half = 0.6 + 98.8 * (x - low) / wide, 50 * (7.5 * len(f"{x:g}") + 8) / _NARROW
+        if at - half >= free or x == places[0]:
+            end = " end" if at + half > 100 else "" if at < half else " middle"
+            yield f'<text x="{at:.2f}%" y="14" class="x{end}">{x:g}</text>'
+            free = at + (0 if end == " end" else half if end else 2 * half)

@@ -13,10 +13,13 @@ from qnnmem.results.doctor import DoctorResult
 from qnnmem.results.incident import Evidence, Incident
 from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted
+from qnnmem.units import format_size
 
 _MOST = 50  # incidents that are shown in full
 _WIDE, _ROW = 1000, 26  # of the timeline
 _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
+# A command with the words that lead to it: it stands below the sentence, where it can be copied.
+_IN_SENTENCE = re.compile(r"(?:[:;,]|[:;,]? (?:or|and|with))? *`qnnmem [^`]+`")
 
 
 def doctor_section(found: DoctorResult) -> PageSection:
@@ -40,26 +43,48 @@ def _read(found: DoctorResult) -> Html:
 
 
 def _incident(one: Incident, why: dict[str, str]) -> Html:
-    memory = "memory or not is open"
-    if isinstance(one.is_memory, bool):
-        memory = "memory" if one.is_memory else "not memory"
-    where = f"stage {one.stage}, {memory}, confidence {one.confidence}"
     times = f", {one.count:,} times" if one.count > 1 else ""
     reason = why.get(one.entry or "", "")
+    kind = "memory or not is open"
+    if isinstance(one.is_memory, bool):
+        kind = "memory" if one.is_memory else "not memory"
+    where = f"stage {one.stage}, {kind}, confidence {one.confidence}{times}"
+    remedies = list(_remedies(one))
+    deciding = [row for row in one.evidence if row.decides] or one.evidence[:1]
     return lines(
         [
             tag("h3", one.title),
-            tag("p", f"{one.cause_meaning} ({one.cause}); {where}{times}", class_="answer"),
+            tag("p", f"{_capital(one.cause_meaning)} ({one.cause})", class_="answer"),
             *_shortage(one),
+            tag("p", where, class_="faint wraps"),
+            tag(
+                "div",
+                tag(
+                    "div",
+                    *([tag("h4", "The line that decides")] if deciding else ()),
+                    tag("ol", *map(_line, deciding), class_="evidence"),
+                    *([tag("p", reason)] if reason else ()),
+                ),
+                *([tag("div", *remedies)] if remedies else ()),
+                class_="beside",
+            ),
             *_candidates(one),
-            tag("h4", "What the log says, in order"),
-            *_timeline(one.evidence),
-            tag("ol", *map(_line, one.evidence), class_="evidence"),
-            tag("p", reason) if reason else Html(""),
-            *_remedies(one),
+            *_log(one, deciding),
             *_numbers(one),
         ]
     )
+
+
+def _capital(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
+    """All lines in order, where there are more than those above."""
+    if len(one.evidence) > len(shown):
+        yield tag("h4", "What the log says, in order")
+        yield from _timeline(one.evidence)
+        yield tag("ol", *map(_line, one.evidence), class_="evidence")
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
@@ -92,7 +117,7 @@ def _line(shown: Evidence) -> Html:
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(
         "li",
-        tag("span", f"{PurePath(shown.file).name}:{shown.line}{times}", class_="faint"),
+        tag("span", f"{shown.file}:{shown.line}{times}", class_="faint wraps"),
         Html(" <strong>decides</strong>" if shown.decides else ""),
         Html("<br>"),
         tag("code", text(shown.text, 2000)),
@@ -102,11 +127,13 @@ def _line(shown: Evidence) -> Html:
 
 def _shortage(one: Incident) -> Iterator[Html]:
     need, limit = (_size(one.quantities.get(name)) for name in _NEED)
+    if one.shortage_bytes is not None:
+        short = _size(one.shortage_bytes)
+        words = f" ({format_size(short)})" if short is not None and short >= 1024 else ""
+        yield tag("p", f"Missing: {one.shortage_bytes:,} bytes{words}", class_="answer")
     if need is not None and limit is not None:
         bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin_of, _NEED))
         yield bars([bar], "Needed against the limit")
-    if one.shortage_bytes is not None:
-        yield tag("p", f"Missing: {one.shortage_bytes:,} bytes")
 
 
 _NEED = ("needed_bytes", "limit_bytes")
@@ -120,7 +147,7 @@ def _size(number: int | str | None) -> int | None:
 def _candidates(one: Incident) -> Iterator[Html]:
     """Where the lines leave it open: causes, the likeliest first."""
     if len(one.candidates) > 1:
-        rows = [(each.cause, f"{each.score:.0%}") for each in one.candidates]
+        rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in one.candidates]
         yield details("Causes that it may be", table(("cause", "likely"), rows))
 
 
@@ -128,7 +155,7 @@ def _remedies(one: Incident) -> Iterator[Html]:
     if one.remedies:
         yield tag("h4", "What to change")
     for remedy in one.remedies:
-        yield tag("p", _COMMAND.sub(r"\1", remedy))
+        yield tag("p", _IN_SENTENCE.sub("", remedy).strip() or remedy)
         yield from map(command, _COMMAND.findall(remedy))
     if one.collect_next:
         yield tag("h4", "What to collect next")

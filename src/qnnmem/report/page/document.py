@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from qnnmem.report.page.markup import Html, lines, table, tag, text
+from qnnmem.report.page.markup import Html, details, lines, table, tag, text
 from qnnmem.report.shell import shell_line
 from qnnmem.results.result import TOOL
 
@@ -20,25 +20,21 @@ class PageSection:
     title: str
     body: Html
     has_map: bool = False
+    is_folded: bool = False  # provenance, which nobody reads first
 
 
-def render_page(sections: Sequence[PageSection], title: str) -> str:
-    """The whole file."""
+def render_page(sections: Sequence[PageSection], title: str, *, heading: str = "") -> str:
+    """The whole file; a heading stands above all, else the title, or that of the only section."""
     style, script = page_style(), page_script()
     rules = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"style-src {source_of(style)}; script-src {source_of(script)}"
     )
     named = [(f"part-{number}", section) for number, section in enumerate(sections, start=1)]
-    links = (tag("a", one.title, href=f"#{name}") for name, one in named)
-    parts = (
-        Html(
-            f'<section id="{name}" aria-labelledby="{name}-title">\n'
-            f'<h2 id="{name}-title">{text(one.title)}</h2>\n{one.body}\n</section>'
-        )
-        for name, one in named
-    )
-    many = len(named) > 1
+    shown = [(name, one) for name, one in named if not one.is_folded]
+    links = (tag("a", one.title, href=f"#{name}") for name, one in shown)
+    alone = len(shown) == 1 and not heading
+    parts = (_part(name, one, is_headed=not alone) for name, one in named)
     return (
         "<!doctype html>\n"
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -46,12 +42,21 @@ def render_page(sections: Sequence[PageSection], title: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>{text(title)}</h1>"
-        + (f'<nav aria-label="Parts">{lines(links)}</nav>' if many else "")
+        f"<header><h1>{text(shown[0][1].title if alone else heading or title)}</h1>"
+        + (f'<nav aria-label="Parts">{lines(links)}</nav>' if len(shown) > 1 else "")
         + f"</header>\n<main>\n{lines(parts)}\n</main>\n"
         f"<footer>Written by {text(TOOL)}. Not affiliated with Qualcomm.</footer>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+def _part(name: str, one: PageSection, *, is_headed: bool) -> Html:
+    if one.is_folded:
+        return tag("section", details(one.title, one.body), id=name)
+    if not is_headed:
+        return tag("section", one.body, id=name, aria_label=one.title, class_="alone")
+    heading = tag("h2", one.title, id=f"{name}-title")
+    return tag("section", heading, one.body, id=name, aria_labelledby=f"{name}-title")
 
 
 def page_style() -> str:
@@ -103,4 +108,5 @@ def origin_section(
                 table(("word beside a number", "means"), _MEANING),
             ]
         ),
+        is_folded=True,
     )

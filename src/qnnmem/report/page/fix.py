@@ -7,9 +7,10 @@ from pathlib import PurePath
 
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import Html, badge, command, lines, table, tag
-from qnnmem.report.page.memory_map import memory_map
+from qnnmem.report.page.markup import Html, answer, command, lines, table, tag
+from qnnmem.report.page.memory_map import map_pair, memory_map
 from qnnmem.results.fix import FixedModel, RemedyTrial
+from qnnmem.units import format_size
 
 
 def fix_section(fix: FixedModel) -> PageSection:
@@ -22,16 +23,15 @@ def fix_section(fix: FixedModel) -> PageSection:
         f"Fix of {name}{target}",
         lines(
             [
-                tag("p", badge(fix.fits), class_="answer"),
+                *_answer(fix),
+                *_bars(fix),
+                *_next(fix),
                 *_chain(fix),
                 *_deployment(fix),
-                *_bars(fix),
                 *_maps(fix),
-                tag("p", f"In the way: {fix.obstacle}") if fix.obstacle else Html(""),
                 table(head, rows, "What was tried, in order; what was kept is bold"),
                 *(tag("p", note) for note in fix.notes),
                 *(tag("p", f"Wrote {file}") for file in fix.files),
-                *_next(fix),
                 tag("p", f"{fix.input}, {fix.tool}; bytes before and after are computed by plans")
                 if fix.maps is not None
                 else tag("p", f"{fix.input}, {fix.tool}"),
@@ -39,6 +39,22 @@ def fix_section(fix: FixedModel) -> PageSection:
         ),
         has_map=fix.maps is not None,
     )
+
+
+def _answer(fix: FixedModel) -> Iterator[Html]:
+    chosen = fix.chosen
+    change = f"; {chosen.change}" if fix.best else ""
+    yield answer(fix.fits, _sizes(fix), change)
+    if fix.obstacle:
+        yield tag("p", f"In the way: {fix.obstacle}")
+
+
+def _sizes(fix: FixedModel) -> str:
+    before, after = fix.before_bytes, fix.after_bytes
+    if before is None or after is None:
+        return ""
+    limit = "" if fix.limit_bytes is None else f", limit {format_size(fix.limit_bytes)}"
+    return f"{fix.chosen.pool} from {format_size(before)} to {format_size(after)}{limit}"
 
 
 def _chain(fix: FixedModel) -> Iterator[Html]:
@@ -77,17 +93,8 @@ def _maps(fix: FixedModel) -> Iterator[Html]:
         yield memory_map(before, "As it is and stays", budget=fix.limit_bytes)
         return
     yield tag("h3", "Memory before and after")
-    yield tag(
-        "div",
-        memory_map(
-            before,
-            f"Before: scratch {before.scratch_bytes:,} bytes",
-            beside=after,
-            budget=fix.limit_bytes,
-        ),
-        memory_map(after, _after(fix), beside=before, budget=fix.limit_bytes),
-        class_="pair",
-    )
+    first = f"Before: scratch {before.scratch_bytes:,} bytes"
+    yield map_pair(before, after, (first, _after(fix)), fix.limit_bytes)
 
 
 def _after(fix: FixedModel) -> str:

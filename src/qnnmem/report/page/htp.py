@@ -6,17 +6,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from qnnmem.provenance import Sourced
-from qnnmem.report.page.charts import Bar, bars, curves, mark
+from qnnmem.report.page.charts import Bar, bars, curves, limit_bars, mark
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import Html, badge, details, lines, table, tag
+from qnnmem.report.page.markup import Html, answer, badge, command, details, lines, table, tag
+from qnnmem.report.shell import command_line, file_word
 from qnnmem.results.fit import FitCheck, FitResult, SocFit
 from qnnmem.results.footprint import Bill
 from qnnmem.results.place import Placement, PlaceResult
 from qnnmem.results.qmem import QmemChoice, QmemResult, QmemRow
 from qnnmem.results.sweep import SweepResult, SweptSetting
+from qnnmem.text import counted
+from qnnmem.units import format_size
 
 _KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
+_MOST_GRAPHS, _MOST_TENSORS = 24, 16  # that are drawn
 
 
 def file_name(file: str) -> str:
@@ -25,17 +29,113 @@ def file_name(file: str) -> str:
 
 
 def bill_section(bill: Bill) -> PageSection:
-    """A bill as a waterfall, and against each limit."""
+    """A bill: what it takes, against each limit, as a waterfall, by graph and by tensor."""
     body = [
         *_missing(bill),
-        tag("p", f"Made for {bill.soc or 'a SoC that is not named'}.", class_="answer"),
+        *_answer(bill),
+        limit_bars(list(_limits(bill)), "Need against each limit"),
+        *_next(bill),
+        tag("h3", "What the memory is made of"),
         bars(list(_waterfall(bill)), "What the memory is made of"),
-        *_limits(bill),
-        *(tag("p", trap.sentence) for trap in bill.traps),
+        *_graphs(bill),
         *_largest(bill),
+        *_traffic(bill),
+        *(tag("p", trap.sentence) for trap in bill.traps),
         _sources(bill),
     ]
     return PageSection(f"HTP bill of {file_name(bill.file)}", lines(body))
+
+
+def _answer(bill: Bill) -> Iterator[Html]:
+    over = [row for row in _limits(bill) if row.share > 1]
+    target = bill.soc or "a SoC that is not named"
+    total = "not known" if bill.total is None else format_size(bill.total.value)
+    part = bill.dominant and bill.parts.get(bill.dominant)
+    most = f", most of it {bill.dominant}, {format_size(part.value)}" if part else ""
+    if over:
+        worst = max(over, key=lambda row: row.share)
+        more = format_size(worst.total - (worst.limit or 0))
+        yield answer(False, f"{worst.label}: {more} over the limit of {target}")
+        yield tag("p", f"All together {total}{most}.")
+    else:
+        yield tag("p", f"Takes {total} on {target}{most}.", class_="answer")
+
+
+def _next(bill: Bill) -> Iterator[Html]:
+    """The command that judges every limit and tries nearby settings."""
+    words = ["qnnmem", "fit", file_word(bill.file), f"--soc={bill.soc}"]
+    pasted = command_line(words) if bill.soc else ""
+    if pasted:
+        yield tag("p", "Whether it fits, and what to change:")
+        yield command(pasted)
+
+
+def _graphs(bill: Bill) -> Iterator[Html]:
+    """The graphs of a context beside each other; VTCM apart, as they use it in turn."""
+    if len(bill.graphs) < 2:
+        return
+    shown = bill.graphs[:_MOST_GRAPHS]
+    rows = [
+        Bar(
+            graph.name,
+            [
+                (kind, part.value)
+                for kind, part in (
+                    ("constants", graph.weights),
+                    ("io", graph.io),
+                    ("other", graph.op_data),
+                    ("scratch", graph.ddr_tensors),
+                    ("total", graph.spill_fill),
+                )
+                if part is not None
+            ],
+            origin="computed",
+        )
+        for graph in shown
+    ]
+    yield tag("h3", "Memory of each graph, without VTCM")
+    yield bars(rows, "Memory of each graph")
+    yield _kinds(
+        ("constants", "weights"),
+        ("io", "IO"),
+        ("other", "op data"),
+        ("scratch", "DDR tensors"),
+        ("total", "spill/fill"),
+    )
+    lanes = [
+        Bar(graph.name, [("persistent", graph.vtcm.value)], origin=graph.vtcm.origin.value)
+        for graph in shown
+        if graph.vtcm is not None
+    ]
+    if lanes:
+        yield tag("h3", "VTCM, which graphs use in turn")
+        yield bars(lanes, "VTCM of each graph")
+    if len(bill.graphs) > len(shown):
+        yield tag("p", f"{len(bill.graphs) - len(shown):,} more graphs in the result.")
+
+
+def _kinds(*kinds: tuple[str, str]) -> Html:
+    keys = (Html(f'<span class="key"><i class="{kind}"></i>{name}</span>') for kind, name in kinds)
+    return tag("div", *keys, class_="tools")
+
+
+def _traffic(bill: Bill) -> Iterator[Html]:
+    """Bytes between VTCM and DDR in one inference."""
+    moved = (
+        ("spilled to DDR", bill.spilled_per_inference),
+        ("filled from DDR", bill.filled_per_inference),
+        ("DDR read", bill.ddr_read_per_inference),
+        ("DDR written", bill.ddr_written_per_inference),
+    )
+    rows = [
+        Bar(name, [("total", one.value)], origin=one.origin.value)
+        for name, one in moved
+        if one is not None
+    ]
+    if rows:
+        yield tag("h3", "Traffic of one inference")
+        yield bars(rows, "Bytes moved in one inference")
+        yield tag("p", "The library gives sums, not the op that spills.", class_="faint")
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
@@ -61,27 +161,28 @@ def _waterfall(bill: Bill) -> Iterator[Bar]:
         yield Bar("all together", [("total", bill.total.value)], origin=bill.total.origin.value)
 
 
-def _limits(bill: Bill) -> Iterator[Html]:
+def _limits(bill: Bill) -> Iterator[Bar]:
     high = None if bill.process_domain is None else bill.process_domain.high
-    pairs = [
+    pairs = (
         ("compile limit", bill.compile_estimate, bill.compile_limit),
         ("process domain", high, bill.process_domain_budget),
-    ]
-    found = [
-        Bar(name, [("total", need.value)], limit.value, 0, need.origin.value, limit.origin.value)
-        for name, need, limit in pairs
-        if need is not None and limit is not None
-    ]
-    if found:
-        yield tag("h3", "Against the limits")
-        yield bars(found, "Need against each limit")
+    )
+    for name, need, limit in pairs:
+        if need is not None and limit is not None:
+            origins = need.origin.value, limit.origin.value
+            yield Bar(name, [("total", need.value)], limit.value, 0, *origins)
 
 
 def _largest(bill: Bill) -> Iterator[Html]:
-    items = [*bill.largest_weights, *bill.largest_io]
+    """The largest tensors as bars on one scale, and in a table."""
+    items = sorted((*bill.largest_weights, *bill.largest_io), key=lambda one: -one.bytes)
     if items:
-        rows = [(one.name, one.kind, one.bytes) for one in items]
-        yield details("Largest tensors", table(("tensor", "kind", "bytes"), rows))
+        kinds = {"weights": "constants"}
+        yield tag("h3", "Largest tensors")
+        rows = [Bar(one.name, [(kinds.get(one.kind, "io"), one.bytes)]) for one in items]
+        yield bars(rows[:_MOST_TENSORS], "Largest tensors")
+        cells = [(one.name, one.graph, one.kind, one.bytes) for one in items]
+        yield details("All of them", table(("tensor", "graph", "kind", "bytes"), cells))
 
 
 def _sources(bill: Bill) -> Html:
@@ -111,10 +212,16 @@ def _sources(bill: Bill) -> Html:
 
 
 def fit_section(fit: FitResult) -> PageSection:
-    """Every SoC with its checks."""
+    """Every SoC with its checks, those that do not fit first."""
+    order = {False: 0, None: 1, True: 2}
+    socs = sorted(fit.socs, key=lambda one: order[one.fits])
+    good = [one.soc for one in socs if one.fits]
+    named = f": {', '.join(good[:_MOST_TENSORS])}" if good else ""
+    head = [answer(fit.fits, f"fits {len(good):,} of {counted(len(socs), 'SoC')}{named}")]
     tool = tag("p", f"{fit.file}, {fit.tool}", class_="faint")
     return PageSection(
-        f"Does {file_name(fit.file)} fit", lines([*map(_soc, fit.socs), *([tool] * bool(fit.tool))])
+        f"Does {file_name(fit.file)} fit",
+        lines([*(head if len(socs) > 1 else ()), *map(_soc, socs), *([tool] if fit.tool else ())]),
     )
 
 
@@ -126,18 +233,23 @@ def _soc(soc: SocFit) -> Html:
         for number in (one.need_high, one.limit)
         if number is not None
     ]
-    rows = [
-        (one.setting, "compiled and fits" if one.verified else "", one.reason)
+    settings = [
+        part
         for one in soc.suggestions
+        for part in (
+            tag("p", f"{one.reason}{', compiled and fits' if one.verified else ''}:"),
+            command(one.setting),
+        )
     ]
-    head = ("what to change", "verified", "reason")
     origins = details(f"Where the numbers of {soc.soc} come from", table(("what", "from"), sources))
+    unknown = [bar for bar in checks if bar.limit is None or not bar.pieces]
     return lines(
         [
             tag("h3", soc.soc, Html(" "), badge(soc.fits)),
             tag("p", soc.why) if soc.why else Html(""),
-            bars(checks, f"Need against each limit of {soc.soc}") if checks else Html(""),
-            table(head, rows) if rows else Html(""),
+            *([tag("h4", "What to change"), *settings] if settings else ()),
+            limit_bars([bar for bar in checks if bar not in unknown], f"Limits of {soc.soc}"),
+            bars(unknown, f"No limit is known on {soc.soc}") if unknown else Html(""),
             origins if sources else Html(""),
         ]
     )
@@ -175,10 +287,10 @@ def sweep_section(sweep: SweepResult) -> PageSection:
         for row in sweep.rows
     ]
     charts = list(_sweep_lines(sweep.rows, names))
-    what = f"{sweep.soc}, measured by {sweep.library}" if sweep.library else sweep.soc
+    measured = f", measured by {sweep.library}" if sweep.library else ""
     reasons = [tag("p", row.reason) for row in sweep.rows if row.reason][:_MOST_LINES]
-    body = [tag("p", what, class_="answer"), *charts, table(head, rows), *reasons]
-    body += [tag("p", f"{sweep.file}, {sweep.tool}", class_="faint")]
+    body = [tag("p", sweep.summary, class_="answer"), *charts, table(head, rows), *reasons]
+    body += [tag("p", f"{sweep.file}, {sweep.tool}{measured}", class_="faint")]
     return PageSection(f"Sweep of {file_name(sweep.file)}", lines(body))
 
 
@@ -208,7 +320,12 @@ def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator
 def place_section(place: PlaceResult) -> PageSection:
     """Process domains as filled bars, in the order given and in the best."""
     body = [
-        tag("p", badge(place.fits), class_="answer"),
+        answer(
+            place.fits,
+            f"{counted(len(place.contexts), 'context')} in "
+            f"{counted(len(place.best.domains), 'process domain')}, "
+            f"{len(place.given.domains):,} in the order given",
+        ),
         tag("h3", "In the order given"),
         _domains(place, place.given),
         tag("h3", "In the best order"),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from qnnmem.report.page.charts import Bar, bars
+from qnnmem.report.page.charts import Bar, bars, limit_bars
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import Html, badge, lines, table, tag
+from qnnmem.report.page.markup import Html, answer, badge, lines, table, tag
 from qnnmem.report.page.memory_map import memory_map
 from qnnmem.results.inspect import InspectedBinary, InspectedGraph
 from qnnmem.results.lint import LintResult, Severity
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted
+from qnnmem.units import format_size
 
 _POOLS = {"scratch": "scratch", "persistent": "persistent", "io": "io", "constants": "constants"}
 
@@ -25,9 +26,9 @@ def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
         f"LPAI binary {name}",
         lines(
             [
-                tag("p", f"{made}; {counted(ours.file_bytes, 'byte')}", class_="answer"),
                 *_tcm(ours),
                 *(part for graph in ours.graphs for part in _graph(graph)),
+                tag("p", f"{made}; {counted(ours.file_bytes, 'byte')}", class_="faint wraps"),
                 tag("p", f"{ours.tool}; sizes are computed, limits of TCM documented"),
             ]
         ),
@@ -42,8 +43,12 @@ def _tcm(ours: InspectedBinary) -> Iterator[Html]:
     known = [(what, tcm) for what, tcm in rows if tcm is not None]
     if not known:
         return
+    what, first = known[0]
+    spare = format_size(abs(first.spare))
+    words = f"{what}: {spare} {'left' if first.spare >= 0 else 'over the limit'}"
+    yield answer(first.fits, words)
     yield tag("h3", "TCM of aDSP direct mode: binary and IO")
-    yield bars(
+    yield limit_bars(
         [
             Bar(what, [("total", tcm.need_bytes)], tcm.limit_bytes, 0, "computed", "documented")
             for what, tcm in known

@@ -13,6 +13,7 @@ from qnnmem.units import format_size
 
 _LONGEST = 400  # characters of a name or a line
 _ROWS = 2000  # of a table
+FITS = ("fits", "does not fit", "cannot tell")
 Cell = str | int | None
 
 
@@ -83,14 +84,17 @@ def details(title: str, body: Html, *, is_open: bool = False) -> Html:
     return Html(f"<details{state}><summary>{text(title)}</summary>\n{body}\n</details>")
 
 
-def badge(
-    fits: bool | None, words: tuple[str, str, str] = ("fits", "does not fit", "cannot tell")
-) -> Html:
+def badge(fits: bool | None, words: tuple[str, str, str] = FITS) -> Html:
     """An answer in a word."""
     kind, word = {True: ("good", words[0]), False: ("bad", words[1]), None: ("open", words[2])}[
         fits
     ]
     return tag("strong", word, class_=f"badge {kind}")
+
+
+def answer(fits: bool | None, *sentence: str, words: tuple[str, str, str] = FITS) -> Html:
+    """The verdict, first of everything that a section shows."""
+    return tag("p", badge(fits, words), Html(" "), *sentence, class_="answer")
 
 
 def data(values: Any) -> Html:

@@ -6,66 +6,85 @@ beside it hold the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.report.page.markup import Html, data, lines, tag
+from qnnmem.report.page.markup import Html, data, details, lines, tag
+from qnnmem.report.page.markup import table as table_of
 from qnnmem.results.plan import PlanBuffer, PlanMap
 from qnnmem.text import counted
 
 _POOLS = ("scratch", "io", "persistent")
 _HINT = (
     "Point at a box or click it. Keys, once the map has the focus: arrows move, + and - zoom, "
-    "0 shows all, n and p go from box to box, / searches."
+    "0 shows all, n and p go from box to box, [ and ] from step to step, / searches."
 )
 _CAPTION = (
     "Memory map: steps go right, addresses up, every box is a tensor, with its place and its time."
 )
 _PEAKS = 24  # buttons for what sets the peak
+_LISTED = 2000  # rows of the table; the map has all
+_TOOLS = Html(
+    '<div class="tools">'
+    '<input type="search" placeholder="tensor name" aria-label="Search tensors">'
+    '<button type="button" data-zoom="in" aria-label="zoom in">+</button>'
+    '<button type="button" data-zoom="out" aria-label="zoom out">\u2212</button>'
+    '<button type="button" data-all>show all</button>'
+    '<label>colour by <select><option value="pool">pool</option>'
+    '<option value="op">op type</option><option value="life">lifetime</option>'
+    '<option value="size">size</option></select></label>'
+    '<span class="legend" role="group" aria-label="Colours"></span>'
+    '<span class="saves">save the view as <button type="button" data-save="svg">SVG</button> '
+    '<button type="button" data-save="png">PNG</button></span></div>'
+)
 
 
 def memory_map(
     plan: PlanMap,
     caption: str = _CAPTION,
     *,
-    beside: PlanMap | None = None,
+    beside: tuple[str, PlanMap] | None = None,
     budget: int | None = None,
+    below: Html | None = None,
 ) -> Html:
-    """The whole figure; on one scale with the map of the plan that it stands `beside`."""
+    """Return the whole figure; `beside` names the plan it is compared with, on the same axes.
+
+    What is `below` belongs to the map: a selection is marked there, too.
+    """
     boxes = drawn(plan)
-    used = {one.pool for one in boxes}
-    keys = (
-        Html(f'<span class="key"><i class="{pool}"></i>{pool}</span>')
-        for pool in _POOLS
-        if pool in used
-    )
     words = f"Memory map of {counted(len(boxes), 'tensor')} in {plan.scratch_bytes:,} bytes"
     return lines(
         [
             Html('<figure class="map">'),
             tag("figcaption", caption),
+            _TOOLS,
+            tag("canvas", "", tabindex=0, role="img", aria_label=f"{words} of scratch"),
             tag(
                 "div",
-                Html('<input type="search" placeholder="tensor name" aria-label="Search tensors">'),
-                Html('<button type="button" data-zoom="in" aria-label="zoom in">+</button>'),
-                Html('<button type="button" data-zoom="out" aria-label="zoom out">\u2212</button>'),
-                Html('<button type="button" data-all>show all</button>'),
-                *keys,
-                class_="tools",
+                tag("output", _HINT, class_="told", data_hint=_HINT, aria_live="polite"),
+                Html('<div class="near"></div>'),
             ),
-            tag("canvas", "", tabindex=0, role="img", aria_label=f"{words} of scratch"),
-            tag("output", _HINT, class_="told", data_hint=_HINT, aria_live="polite"),
-            _peak(plan, boxes),
+            tag("div", *_peak(plan, boxes)),
+            tag("div", *([below] if below is not None else []), _table(plan, boxes)),
             data(map_data(plan, boxes, beside, budget)),
             Html("</figure>"),
         ]
     )
 
 
-def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
+def map_pair(
+    before: PlanMap, after: PlanMap, captions: tuple[str, str], budget: int | None = None
+) -> Html:
+    """Return two maps on the same axes, their peaks above each other, the difference shaded."""
+    first = memory_map(before, captions[0], beside=("after", after), budget=budget)
+    second = memory_map(after, captions[1], beside=("before", before), budget=budget)
+    return tag("div", first, second, class_="pair")
+
+
+def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
     """Buttons that lead to what sets the peak, the largest first."""
     if plan.peak is None:
-        return Html("")
+        return
     number = {buffer.name: at for at, buffer in enumerate(boxes)}
     live = sorted(plan.peak.live, key=lambda one: -one.bytes)
     buttons = [
@@ -77,11 +96,32 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
         if one.name in number
     ]
     if not buttons:
-        return Html("")
+        return
     op = f" ({plan.peak.op})" if plan.peak.op else ""
     rest = f"; the {_PEAKS} largest of {len(live)}" if len(live) > _PEAKS else ""
     where = f"What sets the peak, {plan.peak.bytes:,} bytes at step {plan.peak.step:,}{op}{rest}:"
-    return lines([tag("p", where), tag("ul", *buttons, class_="peaks")])
+    yield tag("p", where)
+    yield tag("ul", *buttons, class_="peaks")
+
+
+def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
+    """All tensors, the largest first; the name of one that is drawn selects its box."""
+    number = {id(buffer): at for at, buffer in enumerate(boxes)}
+    largest = sorted(plan.buffers, key=lambda one: (-one.size_bytes, one.name))[:_LISTED]
+    rows = (
+        (
+            tag("button", one.name, type="button", class_="link", data_box=number[id(one)])
+            if id(one) in number
+            else one.name,
+            *(one.pool, one.size_bytes, one.offset_bytes, f"{one.lower} to {one.upper - 1}"),
+            one.shape,
+        )
+        for one in largest
+    )
+    head = ("tensor", "pool", "bytes", "offset", "steps", "shape")
+    total = counted(len(plan.buffers), "tensor")
+    which = "All" if len(largest) == len(plan.buffers) else f"The {_LISTED:,} largest of"
+    return details(f"{which} {total}", table_of(head, rows))
 
 
 def drawn(plan: PlanMap) -> list[PlanBuffer]:
@@ -95,27 +135,44 @@ def drawn(plan: PlanMap) -> list[PlanBuffer]:
 def map_data(
     plan: PlanMap,
     boxes: Sequence[PlanBuffer],
-    beside: PlanMap | None = None,
+    beside: tuple[str, PlanMap] | None = None,
     budget: int | None = None,
 ) -> dict[str, Any]:
     """What the drawing code reads."""
-    both = (plan, beside or plan)
-    firsts, lasts = [one.lower for one in boxes], [one.upper for one in boxes]
+    name, other = beside or ("", plan)
+    first, last = _steps(boxes)
+    types = plan.op_types
     return {
         "scratch": plan.scratch_bytes,
         "persistent": plan.persistent_bytes,
         "bound": plan.lower_bound_bytes,
-        "tallest": max(one.scratch_bytes for one in both),
-        "above": max(one.persistent_bytes for one in both),
+        "tallest": max(plan.scratch_bytes, other.scratch_bytes),
+        "above": max(plan.persistent_bytes, other.persistent_bytes),
         "budget": budget,
-        "first": min(firsts, default=0),
-        "last": max(lasts, default=1),
+        "other": {"name": name, "scratch": other.scratch_bytes} if name else None,
+        "first": first,
+        "last": last,
+        "view": _view(plan, other),
         "peak": None if plan.peak is None else {"step": plan.peak.step},
-        "ops": plan.ops,
+        "ops": [f"{op} ({types[at]})" if at < len(types) else op for at, op in enumerate(plan.ops)],
         "names": [one.name for one in boxes],
         "aliases": {at: one.aliases for at, one in enumerate(boxes) if one.aliases},
+        "shapes": {at: one.shape for at, one in enumerate(boxes) if one.shape},
+        "reads": {at: one.reads for at, one in enumerate(boxes) if one.reads},
         "boxes": [
             [_POOLS.index(one.pool), one.offset_bytes, one.size_bytes, one.lower, one.upper]
             for one in boxes
         ],
     }
+
+
+def _steps(boxes: Sequence[PlanBuffer]) -> tuple[int, int]:
+    firsts, lasts = [one.lower for one in boxes], [one.upper for one in boxes]
+    return min(firsts, default=0), max(lasts, default=1)
+
+
+def _view(plan: PlanMap, other: PlanMap) -> tuple[int, int]:
+    """Return the steps in the window: of two plans as many on both sides of their peaks."""
+    (first, last), (begin, end) = _steps(drawn(plan)), _steps(drawn(other))
+    peak, second = (one.peak.step if one.peak else 0 for one in (plan, other))
+    return peak - max(peak - first, second - begin), peak + max(last - peak, end - second)

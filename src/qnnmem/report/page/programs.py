@@ -8,7 +8,7 @@ from qnnmem.report.check_client import numbers
 from qnnmem.report.page.charts import Points, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
-from qnnmem.report.page.markup import Cell, Html, badge, details, lines, table, tag, text
+from qnnmem.report.page.markup import Cell, Html, answer, details, lines, table, tag, text
 from qnnmem.results.programs import (
     ClientFinding,
     ClientResult,
@@ -106,8 +106,7 @@ def _is_open(found: ClientResult | WatchResult) -> bool:
 
 
 def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> Iterator[Html]:
-    yield tag("p", badge(passes if called and not is_open else None, _ANSWER), class_="answer")
-    yield tag("p", verdict)
+    yield answer(passes if called and not is_open else None, verdict, words=_ANSWER)
 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:

@@ -52,7 +52,7 @@ def decode(model: ReadModel) -> onnx.ModelProto:
     try:
         proto.ParseFromString(model.blob)
     except (DecodeError, ValueError, RuntimeError) as exc:
-        raise LoadError(model.path, "is cut short or is not an ONNX model") from exc
+        raise LoadError(model.path, "is truncated or not an ONNX model") from exc
     except MemoryError as exc:
         raise LoadError(model.path, "does not fit into memory") from exc
     return proto

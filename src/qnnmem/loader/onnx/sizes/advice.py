@@ -159,7 +159,7 @@ class _Advisor:
             text = failures[0][1].text
             if all(failure.is_steady for _, failure in failures):
                 return LoadError(self._model.path, f"onnxruntime refuses these sizes at {text}")
-            return (f"not tried to the end, made-up data stopped at {text}",)
+            return (f"not tried to the end, random data stopped at {text}",)
         return tuple(f"onnxruntime refuses these sizes when {w}: {f.text}" for w, f in failures)
 
     def _open_sizes(self) -> list[OpenSize]:

@@ -1,0 +1,299 @@
+"""The sizes of a decoder, from config.json, the header of a GGUF file or the table of models."""
+
+from __future__ import annotations
+
+import struct
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from qnnmem.bounded_file import is_there, read_bytes, read_head
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.loader.file_kind import kind_of_bytes
+from qnnmem.results.llm import LlmModel
+from qnnmem.text import nearest, printable, quote
+
+_MAX_CONFIG = 1 << 20  # bytes; a config.json has a few KiB
+_MAX_HEADER = 1 << 26  # of a GGUF file: vocabularies of 262,144 tokens take 16 MiB
+_MAX_NAME = 80
+
+# What a decoder may have: sizes far beyond any that was made, but not so far that sums overflow.
+_BOUNDS = {
+    "hidden": 1 << 17,
+    "layers": 1 << 10,
+    "heads": 1 << 10,
+    "kv_heads": 1 << 10,
+    "head_dim": 1 << 12,
+    "inter": 1 << 20,
+    "vocab": 1 << 22,
+}
+_NAMES = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_dim": ("head_dim",),
+    "inter": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocab": ("vocab_size",),
+}
+_FAMILIES = (
+    *("llama", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "mistral"),
+    *("mixtral", "qwen2_moe", "qwen3_moe", "granite", "smollm3", "olmo2", "internlm2", "exaone"),
+)
+# Parts of a decoder whose memory these rules do not describe.
+_REFUSED = {
+    "kv_lora_rank": "compressed KV caches (multi-head latent attention)",
+    "ssm_cfg": "state-space layers",
+    "state_size": "state-space layers",
+    "mamba_d_state": "state-space layers",
+    "linear_num_value_heads": "layers of linear attention",
+    "hidden_size_per_layer_input": "embeddings of their own in each layer",
+    "is_encoder_decoder": "an encoder beside the decoder",
+}
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+def read_model(text: str) -> LlmModel:
+    """Return the decoder of a file, of a folder with config.json, or of a known name."""
+    path = Path(text)
+    known = known_models()
+    if not is_there(path):
+        if text.lower() in known:
+            return known[text.lower()]
+        if "/" in text or path.suffix in (".json", ".gguf"):
+            raise LoadError(path, "no such file")
+        meant = nearest(text, known)
+        hint = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
+        what = f"{quote(text)} is neither a file nor a model known here"
+        raise UsageError(what, cure=f"{hint} A config.json or a GGUF file works for any other")
+    if path.is_dir():
+        path = path / "config.json"
+    head = read_head(path, 4) if path.is_file() else b""
+    model = _read_gguf(path) if head == b"GGUF" else _read_config(path)
+    found = next((one for one in known.values() if _sizes(one) == _sizes(model)), None)
+    return model if found is None else replace(model, preset=found.name)
+
+
+@cache
+def known_models() -> Mapping[str, LlmModel]:
+    """Return the table of known models by name."""
+    table = tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8"))
+    return {
+        name: _known(name, dict(zip(table["columns"], row, strict=True)))
+        for name, row in table["models"].items()
+    }
+
+
+def _known(name: str, row: dict[str, Any]) -> LlmModel:
+    row["source"] = f"config.json of {row['source']}"
+    return LlmModel(name=name, preset=name, **row)
+
+
+def _sizes(model: LlmModel) -> tuple[int, ...]:
+    return tuple(getattr(model, name) for name in _BOUNDS)
+
+
+def _read_config(path: Path) -> LlmModel:
+    data = read_bytes(path, _MAX_CONFIG)
+    try:
+        values = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as exc:
+        kind = kind_of_bytes(data)
+        what = "is JSON that is cut short or damaged" if data[:1] == b"{" else f"is {kind.words}"
+        cure = "name config.json of the model, a GGUF file, or a known model"
+        raise LoadError(path, what, cure=cure) from exc
+    if not isinstance(values, dict):
+        raise LoadError(path, "is not the config.json of a model")
+    notes = []
+    inner = values.get("text_config")
+    if isinstance(inner, dict):
+        notes.append("only the text decoder is planned: encoders of images or sound are not")
+        values = {**values, **inner}
+    _refuse(path, values)
+    name = values.get("_name_or_path") or path.absolute().parent.name or path.name
+    return _model(path, values, notes, str(name))
+
+
+def _refuse(path: Path, values: Mapping[str, Any]) -> None:
+    for key, what in _REFUSED.items():
+        if values.get(key):
+            raise LoadError(path, f"has {what}, which are not planned here ({key})")
+    layers = values.get("layer_types")
+    if isinstance(layers, list):
+        others = {str(one) for one in layers} - {"full_attention", "sliding_attention"}
+        if others:
+            odd = quote(min(others))
+            raise LoadError(path, f"has layers of the type {odd}, which are not planned here")
+
+
+def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -> LlmModel:
+    family = values.get("model_type")
+    family = printable(family[:40]) if isinstance(family, str) else "not stated"
+    sizes = {key: _first(path, values, names) for key, names in _NAMES.items()}
+    experts = next((key for key in _EXPERTS if values.get(key)), "")
+    if experts:
+        sizes["inter"] = _first(path, values, ("moe_intermediate_size", *_NAMES["inter"]))
+        notes.append("experts were never compiled here: all of them are counted as resident")
+    if sizes["kv_heads"] is None:
+        sizes["kv_heads"] = sizes["heads"]
+    if sizes["head_dim"] is None and sizes["hidden"] and sizes["heads"]:
+        if sizes["hidden"] % sizes["heads"]:
+            raise LoadError(
+                path,
+                f"{sizes['hidden']:,} of hidden_size are no multiple of {sizes['heads']:,} heads, "
+                "and head_dim is missing",
+            )
+        sizes["head_dim"] = sizes["hidden"] // sizes["heads"]
+    longest = _number(path, "max_position_embeddings", values.get("max_position_embeddings"))
+    if values.get("sliding_window") and values.get("use_sliding_window", True):
+        notes.append("sliding windows are counted as full KV caches, which is the most they take")
+    if family not in _FAMILIES:
+        notes.append(f"the family {family} is not known: it is planned like Llama")
+    # Tied is what Transformers takes a missing field for.
+    tied = values.get("tie_word_embeddings", True) is not False
+    return checked(
+        path,
+        sizes,
+        name=printable(name[-_MAX_NAME:]),
+        family=family,
+        tied=tied,
+        experts=_number(path, experts, values.get(experts)) or 0 if experts else 0,
+        max_context=longest or 0,
+        source="config.json",
+        notes=tuple(notes),
+    )
+
+
+def checked(path: Path, sizes: Mapping[str, int | None], **rest: Any) -> LlmModel:
+    """Return the decoder; LoadError for sizes that are missing, absurd or contradict each other."""
+    for key, most in _BOUNDS.items():
+        value = sizes[key]
+        if value is None:
+            raise LoadError(path, f"does not state {_NAMES[key][0]}: it is no decoder's config")
+        if not 1 <= value <= most:
+            raise LoadError(path, f"{_NAMES[key][0]} is {quote(value)}, not from 1 to {most:,}")
+    heads, groups = sizes["heads"], sizes["kv_heads"]
+    if heads and groups and heads % groups:
+        what = f"{heads:,} heads cannot share {groups:,} KV heads: it is no multiple"
+        raise LoadError(path, what)
+    if rest.get("experts", 0) > 1 << 12:
+        raise LoadError(path, f"{quote(rest['experts'])} experts are more than 4,096")
+    return LlmModel(**{**sizes, **rest})
+
+
+def _first(path: Path, values: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    name = next((name for name in names if values.get(name) is not None), None)
+    return None if name is None else _number(path, name, values[name])
+
+
+def _number(path: Path, name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise LoadError(path, f"{name} is {quote(value)}, not a whole number")
+    if not 0 <= value < 1 << 53:
+        raise LoadError(path, f"{name} is {quote(value)}, which is no size")
+    return value
+
+
+# --- GGUF: the header alone -----------------------------------------------------------------------
+
+
+_FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_MAX_ENTRIES = 1 << 16
+_GGUF = {
+    "hidden": "embedding_length",
+    "layers": "block_count",
+    "heads": "attention.head_count",
+    "kv_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "inter": "feed_forward_length",
+    "vocab": "vocab_size",
+}
+
+
+class _Header:
+    """A GGUF header, read forward; struct.error or IndexError where it ends too soon."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 4
+
+    def number(self, form: str) -> Any:
+        size = struct.calcsize(f"<{form}")
+        (value,) = struct.unpack_from(f"<{form}", self._data, self._at)
+        self._at += size
+        return value
+
+    def text(self) -> str:
+        length = self.number("Q")
+        self._skip(length)
+        return self._data[self._at - length : self._at].decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """Return a number or a text; of an array how many it has."""
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            return self.number(_FIXED[kind])
+        kind, count = self.number("I"), self.number("Q")
+        if kind != _STRING:
+            self._skip(count * struct.calcsize(f"<{_FIXED[kind]}"))
+            return count
+        for _ in range(count):
+            self._skip(self.number("Q"))
+        return count
+
+    def _skip(self, length: int) -> None:
+        self._at += length
+        if self._at > len(self._data):
+            raise IndexError
+
+
+def _read_gguf(path: Path) -> LlmModel:
+    header = _Header(read_head(path, _MAX_HEADER))
+    try:
+        header.number("I")
+        tensors, entries = header.number("Q"), header.number("Q")
+        if max(tensors, entries) > _MAX_ENTRIES:
+            raise IndexError
+        found = {}
+        for _ in range(entries):
+            key = header.text()
+            found[key] = header.value(header.number("I"))
+        names = set()
+        for _ in range(tensors):
+            names.add(header.text())
+            for _ in range(min(header.number("I"), 8)):
+                header.number("Q")
+            header.number("I"), header.number("Q")
+    except (struct.error, IndexError, KeyError) as exc:
+        raise LoadError(path, "is a GGUF file whose header is damaged or cut short") from exc
+    return _gguf_model(path, found, names)
+
+
+def _gguf_model(path: Path, found: Mapping[str, Any], names: set[str]) -> LlmModel:
+    family = str(found.get("general.architecture", "not stated"))[:40]
+    for word in (".ssm.", "kv_lora_rank"):
+        if any(word in key for key in found):
+            raise LoadError(path, f"is a {quote(family)}, whose layers are not planned here")
+    values = {_NAMES[key][0]: found.get(f"{family}.{name}") for key, name in _GGUF.items()}
+    values["vocab_size"] = values["vocab_size"] or found.get("tokenizer.ggml.tokens")
+    experts = found.get(f"{family}.expert_count")
+    inter = found.get(f"{family}.expert_feed_forward_length")
+    values |= {
+        "model_type": family,
+        "num_experts": experts,
+        "moe_intermediate_size": inter,
+        "max_position_embeddings": found.get(f"{family}.context_length"),
+        "tie_word_embeddings": "output.weight" not in names,
+    }
+    name = str(found.get("general.name") or path.stem)
+    model = _model(path, values, [], name)
+    return replace(model, source="GGUF header")

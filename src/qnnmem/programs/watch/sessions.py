@@ -1,0 +1,142 @@
+"""Sessions that went on without QNN: a call failed, and nothing of them was executed afterwards.
+
+A session is a context with its graphs, or what failed before there was one. It is lost if a call
+for it failed, no graph of it was executed later, nobody made it again and executed that, and the
+program ended as if nothing had happened. One of ONNX Runtime is lost, too, if it never got a graph:
+no node was given to QNN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qnnmem.programs.functions import BEGINS, MAKES
+from qnnmem.programs.stacks import is_runtime, place_of
+from qnnmem.programs.watch.trace import CallSeen, ProgramEnd
+from qnnmem.qnn.codes import code_name
+from qnnmem.results.programs import LostSession, Stack
+
+_MOST = 20_000  # sessions that are followed
+_Key = tuple[int, int, int]  # process, slot and handle
+
+
+@dataclass(slots=True)
+class _Session:
+    made: CallSeen
+    graphs: dict[str, None] = field(default_factory=dict)
+    executions: int = 0
+    last: int = 0  # end of the last execution that was right
+    spent_ns: int = 0
+    failed: CallSeen | None = None
+    has_graph: bool = False
+
+    @property
+    def name(self) -> str:
+        """The model that it is made of, or else its graphs."""
+        return self.made.name or ", ".join(self.graphs)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a call failed after which nothing of it was executed."""
+        return self.failed is not None and self.last <= self.failed.begin
+
+
+class Sessions:
+    """Follows the sessions of one trace, call by call."""
+
+    def __init__(self) -> None:
+        self._all: list[_Session] = []
+        self._contexts: dict[_Key, _Session] = {}
+        self._graphs: dict[_Key, _Session] = {}
+
+    def take(self, call: CallSeen) -> None:
+        """One call."""
+        session: _Session | None
+        kind = MAKES.get(call.function)
+        on = call.process, call.slot, call.on
+        if call.function in BEGINS:
+            session = _Session(call, failed=call if call.code else None)
+            if (call.code or kind == "context") and len(self._all) < _MOST:
+                self._all.append(session)
+                self._contexts.update(
+                    {(call.process, call.slot, one): session for one in call.handles}
+                )
+        elif kind == "graph":
+            session = self._contexts.get(on)
+            if session is not None:
+                self._graph(session, call)
+        elif (session := self._graphs.get(on)) is not None:
+            _graph_used(session, call)
+        else:
+            return
+        if session is not None:
+            session.spent_ns += call.end - call.begin
+
+    def _graph(self, session: _Session, call: CallSeen) -> None:
+        if call.name and len(session.graphs) < 8:
+            session.graphs[call.name] = None
+        if call.code:
+            session.failed = session.failed or call
+            return
+        session.has_graph = True
+        if session.failed is not None and MAKES.get(session.failed.function) == "graph":
+            session.failed = None  # it was asked for before it was made
+        for one in call.handles:
+            self._graphs[call.process, call.slot, one] = session
+
+    def name_of(self, call: CallSeen) -> str:
+        """Return the name of the session that a call works for; empty where it is not known."""
+        on = call.process, call.slot, call.on
+        is_graph = call.function not in BEGINS and MAKES.get(call.function) != "graph"
+        session = (self._graphs if is_graph else self._contexts).get(on)
+        return call.name or (session.name if session is not None else "")
+
+    def lost(self, end: ProgramEnd, stacks: dict[int, Stack]) -> Iterator[LostSession]:
+        """Yield those that the program went on without, in the order of their making."""
+        if not end.timed_out and (end.exit_code or end.ended_by):
+            return  # it said so
+        again = {
+            _identity(one): one.made.begin  # of the last one
+            for one in sorted(self._all, key=lambda one: one.made.begin)
+            if one.executions
+        }
+        for one in self._all:
+            stack = stacks.get(one.made.place, ())
+            is_without = not one.failed and not one.has_graph and any(map(is_runtime, stack))
+            was_made_again = again.get(_identity(one), 0) > one.made.begin
+            if (one.is_lost or is_without) and not was_made_again:
+                yield _described(one, end, stack)
+
+
+def _identity(one: _Session) -> tuple[int, str, int]:
+    """What a session has in common with one that is made in its place."""
+    return one.made.process, one.name, 0 if one.name else one.made.place
+
+
+def _graph_used(session: _Session, call: CallSeen) -> None:
+    if call.code:
+        session.failed = call if not session.is_lost else session.failed
+    elif call.function.startswith("QnnGraph_execute"):
+        session.executions += 1
+        session.last = max(session.last, call.end)
+
+
+def _described(one: _Session, end: ProgramEnd, stack: Stack) -> LostSession:
+    call = one.failed
+    since = call.end if call else one.made.end
+    return LostSession(
+        name=one.made.name,
+        graphs=tuple(one.graphs),
+        function=call.function if call else "",
+        code=call.code if call else 0,
+        code_name=code_name(call.code) if call else "",
+        injected=bool(call and call.injected),
+        executions=one.executions,
+        spent_ns=one.spent_ns,
+        after_ns=max(0, end.time - since),
+        time_ns=since,
+        process=one.made.process,
+        place=place_of(stack),
+        stack=stack,
+    )

@@ -1,0 +1,144 @@
+"""The answer of `qnnmem llm` as text: the verdict, then shards, KV cache, tables and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qnnmem.report.table import ANSWERS, Column, text_table
+from qnnmem.results.fit import answer_of
+from qnnmem.results.footprint import SizeRange
+from qnnmem.results.llm import LlmResult, LlmRow
+from qnnmem.text import counted, shorten
+from qnnmem.units import format_size
+
+_SHARDS = (
+    Column("shard", "<"),
+    *(Column(title) for title in ("file", "weights", "IO", "process domain")),
+    Column("in"),
+)
+_ROWS = (
+    *(Column(title) for title in ("shards", "domains", "largest PD", "all files", "KV cache")),
+    Column("longest context"),
+)
+
+
+def render_text(result: LlmResult, *, verbose: bool = False) -> str:
+    """Return verdict, shards, KV cache, tables and notes; names are made safe to print."""
+    blocks = [
+        [verdict(result), shorten(result.why, 300)],
+        list(_shards(result)),
+        list(_facts(result, verbose)),
+        list(_checks(result)),
+        _table("what to change", result.changes),
+        _table("", result.rows),
+        [f"note: {shorten(note, 300)}" for note in result.notes],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def verdict(result: LlmResult) -> str:
+    """Return one line: whether it fits, in how many shards and domains."""
+    shards, domains = len(result.shards), len(result.placement.domains)
+    where = f"{counted(shards, 'shard')}, {counted(domains, 'process domain')}"
+    name = shorten(result.model.name)
+    what = f"{name} with {result.context:,} tokens on {result.soc}: {where}"
+    return f"{ANSWERS[result.fits]}: {what}"
+
+
+def _shards(result: LlmResult) -> Iterator[str]:
+    domain = {
+        at: str(number)
+        for number, one in enumerate(result.placement.domains)
+        for at in one.contexts
+    }
+    rows = (
+        (
+            one.name,
+            *(f"{size.value:,}" for size in (one.file_bytes, one.weights, one.io)),
+            f"{one.process_domain.high.value:,}",
+            domain.get(at, "none"),
+        )
+        for at, one in enumerate(result.shards)
+    )
+    yield from text_table(_SHARDS, rows)
+    names = [result.shards[at].name for at in result.placement.order]
+    if len(names) > 1:
+        yield f"load in this order: {', '.join(names)}"
+
+
+def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
+    recipe, graphs = result.recipe, " and ".join(f"AR-{ar}" for ar in result.ar)
+    graphs += " share the weights" if len(result.ar) > 1 else " only"
+    token, cache = result.kv_bytes_per_token.value, result.kv_bytes.value
+    yield f"KV cache: {token:,} bytes for each token, {_size(cache)} in all"
+    yield f"longest context that fits with these shards: {result.longest_context:,} tokens"
+    own, shared = result.spill_fill.high.value, result.spill_fill_shared.high.value
+    yield f"spill/fill: up to {format_size(own)}; shared by all, up to {format_size(shared)}"
+    yield f"files: {_size(result.file_bytes.value)}, {result.origin}, {graphs}"
+    if result.recipe_range is not None:
+        yield f"  over the usual recipes {_between(result.recipe_range)}"
+    low, high = result.compile_seconds
+    yield (
+        f"to compile: {_between(result.host_ram)} of host RAM, {low:,} to {high:,} s (order of "
+        "magnitude)"
+    )
+    wide = f", 8 bits: {', '.join(recipe.wide)}" if recipe.wide else ""
+    block = f" in blocks of {recipe.block}" if recipe.block else ""
+    yield (
+        f"recipe: {recipe.name}: layers {recipe.bits} bits{block}{wide}, embedding "
+        f"{recipe.embedding}, head {recipe.head}, KV {recipe.kv}"
+    )
+    if verbose:
+        yield f"  from: {recipe.source}"
+        yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
+        yield f"budget of a domain: {result.budget.value:,} bytes, {result.budget.origin.value}"
+
+
+def _checks(result: LlmResult) -> Iterator[str]:
+    """More compiled layers than were needed, and the error of what those had led to expect."""
+    if result.checks:
+        head = ("compiled", "what", "expected", "measured", "error")
+        columns = [Column(title, ">" if at > 1 else "<") for at, title in enumerate(head)]
+        rows = (
+            (
+                f"AR-{one.ar}, {counted(one.layers, 'layer')}",
+                one.what,
+                f"{one.expected:,}",
+                f"{one.measured:,}",
+                f"{100 * (one.expected / one.measured - 1):+.2f} %" if one.measured else "-",
+            )
+            for one in result.checks
+        )
+        yield from text_table(columns, rows)
+
+
+def _table(title: str, rows: Sequence[LlmRow]) -> list[str]:
+    if not rows:
+        return []
+    names = list(dict.fromkeys(name for row in rows for name in row.setting))
+    shown = names if len({tuple(row.setting) for row in rows}) == 1 else []
+    head = [Column(name, "<") for name in shown] or [Column("setting", "<")]
+    cells = (
+        (
+            *(
+                [str(row.setting[name]) for name in shown]
+                or [" ".join(f"{name}={value}" for name, value in row.setting.items())]
+            ),
+            ANSWERS[answer_of(row.answer)],
+            f"{row.shards:,}",
+            f"{row.domains:,}",
+            *(format_size(s) for s in (row.largest_domain, row.file_bytes, row.kv_bytes)),
+            f"{row.longest_context:,}",
+        )
+        for row in rows
+    )
+    table = list(text_table((*head, Column("answer", "<"), *_ROWS), cells))
+    return [f"{title}:", *table] if title else table
+
+
+def _size(size: int) -> str:
+    return f"{size:,} bytes ({format_size(size)})"
+
+
+def _between(sizes: SizeRange) -> str:
+    return f"{format_size(sizes.low.value)} to {format_size(sizes.high.value)}"

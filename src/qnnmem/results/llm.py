@@ -1,0 +1,157 @@
+"""Whether a language model fits HTP: its shards, their process domains, the KV cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Struct
+
+from qnnmem.provenance import Sourced
+from qnnmem.results.fit import FitAnswer, answer_of
+from qnnmem.results.footprint import SizeRange
+from qnnmem.results.place import DOMAINS, Placement
+from qnnmem.results.result import Count, Positive, Result, SourcedNumber, describe
+from qnnmem.text import counted, shorten
+
+
+class LlmModel(Struct, frozen=True, kw_only=True):
+    """The sizes of a decoder."""
+
+    name: str
+    family: str
+    hidden: Positive
+    layers: Positive
+    heads: Positive
+    kv_heads: Positive
+    head_dim: Positive
+    inter: Annotated[Positive, describe("Width of the MLP; of one expert where there are some.")]
+    vocab: Positive
+    tied: Annotated[bool, describe("Whether embedding and head are one matrix in the model.")]
+    experts: Annotated[Count, describe("Experts of each layer; 0 for a dense model.")] = 0
+    max_context: Annotated[Count, describe("Longest context it was made for; 0: not known.")] = 0
+    preset: Annotated[str, describe("The known model with these sizes, if there is one.")] = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class LlmRecipe(Struct, frozen=True, kw_only=True):
+    """In how many bits each part of the model is kept."""
+
+    name: str
+    bits: Annotated[Positive, describe("Bits of the weights of a layer.")]
+    block: Annotated[Count, describe("Weights that share a scale; 0: one scale per channel.")] = 0
+    wide: Annotated[tuple[str, ...], describe("Matrices of a layer kept in 8 bits.")] = ()
+    wide_layers: Annotated[
+        tuple[Count, Count] | None, describe("First and last layer where that holds; null: all.")
+    ] = None
+    embedding: Annotated[Positive, describe("Bits of the embedding.")] = 16
+    head: Annotated[Positive, describe("Bits of the head.")] = 8
+    kv: Annotated[Positive, describe("Bits of an element of the KV cache.")] = 8
+    apart: Annotated[bool, describe("Whether the embedding is a context of its own.")] = False
+    is_stated: Annotated[
+        bool, describe("Whether the exporter states this recipe for this very model.")
+    ] = False
+    source: str = ""
+
+
+class LlmShard(Struct, frozen=True, kw_only=True):
+    """One context binary of the model."""
+
+    name: str
+    first: Annotated[Count, describe("Its first layer.")] = 0
+    layers: Count = 0
+    embedding: bool = False
+    head: bool = False
+    file_bytes: Sourced
+    weights: Annotated[Sourced, describe("Weights, which all its graphs share.")]
+    io: Annotated[Sourced, describe("Inputs and outputs of all graphs, KV cache included.")]
+    spill_fill: SizeRange
+    compile_need: Annotated[SizeRange, describe("Of its largest graph.")]
+    process_domain: SizeRange
+
+
+class LlmRow(Struct, frozen=True, kw_only=True):
+    """The answer for one SoC or setting."""
+
+    setting: dict[str, str | int]
+    answer: FitAnswer
+    shards: Annotated[Count, describe("Context binaries, the embedding included.")]
+    domains: Count
+    largest_domain: Annotated[Count, describe("Most that one shard may need of its domain.")]
+    file_bytes: Count
+    kv_bytes: Count
+    longest_context: Count
+    why: str = ""
+
+
+class LlmCheck(Struct, frozen=True, kw_only=True):
+    """A number of compiled layers, beside what fewer layers had led to expect."""
+
+    what: str
+    ar: Positive
+    layers: Positive
+    expected: Count
+    measured: Count
+
+
+class LlmActual(Struct, frozen=True, kw_only=True):
+    """A context binary that is there, beside the shard that was to be expected."""
+
+    file: str
+    file_bytes: Count
+    expected: Annotated[Count | None, describe("Bytes of the expected shard; null: none.")] = None
+    process_domain: SizeRange | None = None
+    findings: tuple[str, ...] = ()
+
+
+class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
+    """Whether a language model fits a SoC, and in which shards."""
+
+    model: LlmModel
+    recipe: LlmRecipe
+    soc: str
+    context: Annotated[Positive, describe("Tokens that the KV cache holds.")]
+    ar: Annotated[tuple[Positive, ...], describe("Tokens that each graph takes at a time.")]
+    answer: FitAnswer
+    why: Annotated[str, describe("The limit on which the answer hangs.")]
+    shards: tuple[LlmShard, ...]
+    placement: Annotated[Placement, describe("Load order and process domains.")]
+    budget: Annotated[Sourced, describe("Bytes of one process domain.")]
+    max_domains: SourcedNumber = DOMAINS
+    file_bytes: Sourced
+    recipe_range: Annotated[
+        SizeRange | None, describe("All files, over the usual recipes; null where one is stated.")
+    ] = None
+    kv_bytes_per_token: Sourced
+    kv_bytes: Sourced
+    longest_context: Annotated[Count, describe("Longest that fits with these shards; 0: none.")]
+    spill_fill: Annotated[SizeRange, describe("Where each graph has its own buffer.")]
+    spill_fill_shared: Annotated[SizeRange, describe("Where all share the largest.")]
+    host_ram: Annotated[SizeRange, describe("Of the compiler, for the largest shard.")]
+    compile_seconds: Annotated[
+        tuple[Count, Count], describe("For all shards, order of magnitude only.")
+    ]
+    origin: Annotated[str, describe("How sizes of a layer became known.")]
+    notes: Annotated[tuple[str, ...], describe("What was not judged, and what to know.")] = ()
+    rows: Annotated[tuple[LlmRow, ...], describe("Other SoCs or settings.")] = ()
+    changes: Annotated[tuple[LlmRow, ...], describe("What to change, each computed.")] = ()
+    checks: Annotated[tuple[LlmCheck, ...], describe("More layers, compiled to check.")] = ()
+    actual: Annotated[tuple[LlmActual, ...], describe("Files that were compared.")] = ()
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None where the bounds let both happen."""
+        return answer_of(self.answer)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command: of the rows, one that fits is enough."""
+        found = {row.answer for row in self.rows} or {self.answer}
+        return 0 if "fits" in found else 3 if "cannot-tell" in found else 1
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        word = {True: "fits", False: "does not fit", None: "cannot tell"}[self.fits]
+        parts = f"{counted(len(self.shards), 'shard')} at context {self.context:,}"
+        return f"{word}: {shorten(self.model.name)} on {self.soc}, {parts}"

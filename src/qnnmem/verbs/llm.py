@@ -1,0 +1,169 @@
+"""`llm`: whether a language model fits, over SoCs and settings, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from qnnmem.errors import chain_words
+from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from qnnmem.htp.llm.plan import LlmCase
+    from qnnmem.options.htp import LlmOptions
+    from qnnmem.results.footprint import Bill
+    from qnnmem.results.llm import LlmCheck, LlmResult, LlmRow
+    from qnnmem.verbs import VerbCall
+
+_VARIED = ("context", "ar", "shards", "kv")
+_MOST_ROWS = 1000
+_AT_A_TIME = 2  # compiles: each takes up to 2 GB for an 8B model
+
+
+def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
+    """Return the answer for a model, with the tables that were asked for."""
+    from qnnmem.errors import MissingSoc
+    from qnnmem.htp.llm.plan import llm_case, plan_llm
+    from qnnmem.targets.socs import socs
+
+    if options.soc is None and not options.all_socs:
+        raise MissingSoc(model)
+    case = llm_case(
+        model,
+        soc=options.soc or "SM8650",
+        context=options.context,
+        ar=options.ar,
+        recipe=options.recipe,
+        bits=options.bits,
+        shards=options.shards,
+    )
+    checks: tuple[LlmCheck, ...] = ()
+    if options.compile or options.check or options.exact:
+        case, checks = _compiled(case, options, call)
+    rows: list[LlmRow] = []
+    if options.all_socs:
+        known = {soc.library_name: soc for soc in socs() if soc.has_htp}
+        names = sorted(soc.name for soc in known.values())
+        rows += [_row(case, {"soc": name}) for name in names]
+    rows += [_row(case, setting) for setting in _settings(options.vary)]
+    result = plan_llm(case)
+    changes = () if result.fits else tuple(_changes(case, result))
+    return replace(result, rows=tuple(rows), changes=changes, checks=checks)
+
+
+def _compiled(
+    case: LlmCase, options: LlmOptions, call: VerbCall
+) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
+    """Compile layers of each graph, two at a time; return the case with their sizes."""
+    from concurrent.futures import ThreadPoolExecutor
+    from tempfile import TemporaryDirectory
+
+    from qnnmem.htp.llm.compiled import CHECKED_AT, DEPTHS, checks, plain_case, ratios
+    from qnnmem.htp.llm.plan import plan_llm
+
+    plain, more = plain_case(case), []
+    if options.check:
+        more.append(CHECKED_AT)
+    if options.exact:
+        more.append(max(one.layers for one in plan_llm(case).shards))
+    # The longest compiles go first, so that the last worker is not alone with one.
+    wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
+    wanted.sort(key=lambda one: -one[0] * one[1])
+    with TemporaryDirectory(".qnnmem") as folder, ThreadPoolExecutor(_AT_A_TIME) as pool:
+        jobs = [
+            pool.submit(_layers_bill, plain, *one, Path(folder), options, call) for one in wanted
+        ]
+        try:
+            bills = dict(zip(wanted, (job.result() for job in jobs), strict=True))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    found = tuple(one for depth in dict.fromkeys(more) for one in checks(case, bills, depth))
+    return replace(case, measured=ratios(case, bills)), found
+
+
+def _layers_bill(
+    case: LlmCase, ar: int, layers: int, folder: Path, options: LlmOptions, call: VerbCall
+) -> Bill:
+    """The bill of a model of a few layers; CannotTell where the library refuses it."""
+    from qnnmem.errors import CannotTell
+    from qnnmem.htp.compile import CompileFailure, CompileOptions
+    from qnnmem.htp.llm.layer import write_layers
+    from qnnmem.verbs.footprint import compiled_bill
+
+    path = folder / f"ar{ar}_{counted(layers, 'layer').replace(' ', '_')}.onnx"
+    call.listener.say(f"writing {path.name}")
+    write_layers(path, case.model, case.recipe, layers=layers, ar=ar, context=case.context)
+    cache = None if options.cache is None else Path(options.cache)
+    wanted = CompileOptions(time_limit_s=options.time_limit)
+    bill, _ = compiled_bill(path, case.soc, wanted, cache, call)
+    path.unlink()
+    if isinstance(bill, CompileFailure):
+        what = (
+            f"{counted(layers, 'layer')} of AR-{ar} cannot be compiled: ",
+            *chain_words(bill.why),
+        )
+        raise CannotTell(what)
+    return bill
+
+
+def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:
+    from qnnmem.htp.llm.plan import changed, llm_row, plan_llm
+
+    return llm_row(plan_llm(changed(case, setting)), setting)
+
+
+def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
+    """Every combination of what is varied; a range doubles from its low end."""
+    from itertools import product
+
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.sweep import parse_axis
+    from qnnmem.options.parsers import pair, whole_number
+
+    axes: dict[str, list[int]] = {}
+    for text in varied:
+        name, listed = pair(text, "name=1024,4096", "--vary context=1024..16384")
+        if name not in _VARIED:
+            known = ", ".join(_VARIED)
+            raise UsageError(f"'{name[:40]}' is not varied here; there are {known}")
+        low, dots, high = listed.partition("..")
+        if dots:
+            value, last = whole_number(low), whole_number(high)
+            axes[name] = []
+            while 1 <= value < last:
+                axes[name].append(value)
+                value *= 2
+            axes[name].append(last)
+        else:
+            axes[name] = [int(one) for one in parse_axis(text).values]
+    if not axes:
+        return
+    combined = list(product(*axes.values()))
+    if len(combined) > _MOST_ROWS:
+        raise UsageError(f"these are {len(combined):,} settings, more than {_MOST_ROWS:,}")
+    for values in combined:
+        yield dict(zip(axes, values, strict=True))
+
+
+def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
+    """What helps when it does not fit, each computed: those that fit first."""
+    recipe, layers = case.recipe, sum(one.layers > 0 for one in result.shards)
+    settings: list[dict[str, str | int]] = []
+    if case.shards:  # without a wish for some, all numbers were tried
+        more = dict.fromkeys((layers + 1, 2 * layers))
+        settings += [{"shards": count} for count in more if count <= case.model.layers]
+    settings += [{"kv": 8}] if recipe.kv > 8 else []
+    settings += [{"ar": ar} for ar in (64, 32) if max(case.ar) > ar]
+    settings += [{"head": bits} for bits in (8, 4) if recipe.head > bits]
+    settings += [{"layers": bits} for bits in (8, 4) if recipe.bits > bits]
+    settings += [{"embedding": 8}] if recipe.embedding > 8 else []
+    if case.context // 2 > max(case.ar):
+        settings += [{"context": case.context // 2}]
+    settings += [{"layers": 4, "head": 4, "kv": 8, "embedding": 8}]
+    rows = [_row(case, one) for one in settings]
+    order = {"fits": 0, "cannot-tell": 1}
+    yield from sorted(rows, key=lambda row: order.get(row.answer, 2))

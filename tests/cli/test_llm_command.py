@@ -1,0 +1,76 @@
+"""`qnnmem llm`: verdict, tables, changes and refusals on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+from command_line import exit_code, sentence, verb
+
+from qnnmem.results.schema import load_schema
+
+run = verb("llm")
+
+
+def test_the_first_line_is_the_verdict() -> None:
+    """Whether it fits, in how many shards and domains; then the limit that decides."""
+    done = run("llama-3.2-3b", "--soc", "SM8650")
+    assert exit_code(done) == 0
+    first, second = done.stdout.splitlines()[:2]
+    assert first.startswith("fits: llama-3.2-3b with 4,096 tokens on SM8650: 2 shards, 1 process")
+    assert second.startswith("the process domain decides: ")
+    assert "RAM of the device is not judged" in done.stdout
+
+
+def test_what_does_not_fit_comes_with_computed_changes() -> None:
+    """Exit code 1, and a table in which those that fit lead."""
+    done = run("llama-3.1-8b", "--soc", "SM8650", "--shards", "1", "--json")
+    assert exit_code(done) == 1
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, load_schema("qnnmem.llm/1"))
+    assert values["answer"] == "does-not-fit"
+    answers = [row["answer"] for row in values["changes"]]
+    assert answers[0] == "fits"
+    assert values["changes"][0]["setting"] == {"shards": 2}
+    assert answers == sorted(answers, key=["fits", "cannot-tell", "does-not-fit"].index)
+
+
+def test_a_table_over_contexts_doubles() -> None:
+    """Every row is computed for its own context."""
+    done = run("qwen3-4b", "--soc", "SM8750", "--vary", "context=1024..5000", "--json")
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["setting"] for row in rows] == [{"context": n} for n in (1024, 2048, 4096, 5000)]
+    assert [row["kv_bytes"] for row in rows] == [73_728 * n for n in (1024, 2048, 4096, 5000)]
+
+
+def test_a_table_over_socs_needs_no_soc() -> None:
+    """An older SoC has a smaller compile limit, so it needs more shards."""
+    done = run("llama-3.2-3b", "--all-socs", "--json")
+    rows = {row["setting"]["soc"]: row for row in json.loads(done.stdout)["rows"]}
+    assert rows["SM8450"]["shards"] > rows["SM8650"]["shards"]
+    assert exit_code(done) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["llama-3.2-3b"], "--soc"),
+        (["lama-3.2-3b", "--soc", "SM8650"], "did you mean llama-3.2-3b?"),
+        (["no/such.json", "--soc", "SM8650"], "no such file"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "9,9"], "18 layers, and the model has 28"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "99"], "more than the 28 layers"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "0"], "at least one layer"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--bits", "nose=4"], "not a part of a recipe"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--bits", "kv=4"], "possible are 8, 16"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--context", "100"], "leaves no room"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--vary", "nose=1,2"], "not varied here"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--vary", "context=0..9"], "context"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--ar", "0"], "at least one token"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence(words: list[str], said: str) -> None:
+    """Exit code 2, and what is wrong with it."""
+    done = run(*words)
+    assert exit_code(done) == 2
+    assert said in sentence(done)

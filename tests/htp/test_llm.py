@@ -1,0 +1,335 @@
+"""Language models: sizes by rule, shards against limits, configs from anywhere."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import qnnmem
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.htp.library import library_there
+from qnnmem.htp.llm.config import known_models, read_model
+from qnnmem.htp.llm.layer import write_layers
+from qnnmem.htp.llm.recipe import find_recipe, recipe_names
+from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, io_bytes, kv_per_token, weights
+from qnnmem.options.htp import LlmOptions
+from qnnmem.results.llm import LlmRecipe, LlmResult
+from qnnmem.units import round_up
+from qnnmem.verbs import VerbCall
+from qnnmem.verbs.llm import plan_model
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+}
+# Bytes of one compiled layer, onnxruntime-qnn 2.7.0, SM8650: weights, and the constant beside them.
+COMPILED = [
+    ("qwen3-0.6b", 4, 8_069_120),
+    ("qwen3-0.6b", 8, 15_933_440),
+    ("qwen3-0.6b", 16, 31_469_568),
+    ("llama-3.2-1b", 4, 30_801_920),
+    ("llama-3.2-1b", 8, 61_210_624),
+    ("llama-3.2-1b", 16, 121_651_200),
+]
+# Inputs and outputs of one layer, and of what a graph has once.
+COMPILED_IO = [
+    ("qwen3-0.6b", 1, 512, 1_064_960, 40_960),
+    ("qwen3-0.6b", 128, 2048, 4_194_304, 1_081_344),
+    ("llama-3.2-1b", 1, 512, 540_672, 40_960),
+    ("llama-3.2-1b", 128, 2048, 2_097_152, 1_589_248),
+]
+
+
+SMALL = {
+    **{"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 64},
+    **{"num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1024},
+}
+
+
+def recipe(bits: int, kv: int = 8) -> LlmRecipe:
+    """A recipe with the same bits everywhere."""
+    return LlmRecipe(name="test", bits=bits, kv=kv)
+
+
+def config(folder: Path, **changes: object) -> str:
+    """A config.json, with some fields in other values; None leaves one out."""
+    values = {key: value for key, value in {**CONFIG, **changes}.items() if value is not None}
+    path = folder / "config.json"
+    path.write_text(json.dumps(values), "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(("name", "bits", "measured"), COMPILED)
+def test_weights_of_a_layer_are_those_of_the_compiler(name: str, bits: int, measured: int) -> None:
+    """Within a tenth of a percent, in 4, 8 and 16 bits."""
+    found = weights(known_models()[name], recipe(bits), LayerSpan(0, 1), LayerRatios())
+    assert found == pytest.approx(measured, rel=0.001)
+
+
+@pytest.mark.parametrize(("name", "ar", "context", "each", "once"), COMPILED_IO)
+def test_inputs_and_outputs_are_exact(
+    name: str, ar: int, context: int, each: int, once: int
+) -> None:
+    """To the byte, of one layer and of what comes once."""
+    model = known_models()[name]
+    for layers in (1, 2, 4):
+        found = io_bytes(model, recipe(4), LayerSpan(0, layers), ar, context)
+        assert found == layers * each + once
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "parts"),
+    [
+        ("llama-3.2-3b", (14, 14), {0: 788e6, 1: 719e6, 2: 1.12e9}),
+        ("llama-3.1-8b", (9, 9, 9, 5), {0: 1.05e9, 1: 997e6, 2: 997e6, 3: 997e6, 4: 1.08e9}),
+    ],
+)
+def test_published_parts_are_within_one_percent(
+    name: str, split: tuple[int, ...], parts: dict[int, float]
+) -> None:
+    """Files of Genie bundles, by rule."""
+    found = qnnmem.llm(name, soc="SM8650", shards=split)
+    assert found.fits
+    for at, size in parts.items():
+        assert found.shards[at].file_bytes.value == pytest.approx(size, rel=0.01)
+
+
+def test_the_process_domain_is_never_below_the_loader(tmp_path: Path) -> None:
+    """One layer of Llama 3.2 3B with two graphs: the library's estimate lies in the range."""
+    sizes = {"hidden_size": 3072, "num_attention_heads": 24, "head_dim": 128}
+    path = config(tmp_path, **sizes, num_hidden_layers=2)
+    found = qnnmem.llm(path, soc="SM8650", shards=(1, 1), recipe="genie-w4a16")
+    domain = found.shards[1].process_domain
+    assert domain.low.value <= 121_565_184 <= domain.high.value
+
+
+@pytest.mark.parametrize("name", ["llama-3.2-3b", "qwen3-4b", "phi-3.5-mini"])
+def test_the_longest_context_is_exact(name: str) -> None:
+    """It fits with the same shards, and one token more does not."""
+    first = qnnmem.llm(name, soc="SM8650")
+    split = tuple(one.layers for one in first.shards if one.layers)
+    split = split if len(split) > 1 else (1,)  # a single number is a count
+    last = first.longest_context
+    assert qnnmem.llm(name, soc="SM8650", context=last, shards=split).fits
+    assert not qnnmem.llm(name, soc="SM8650", context=last + 1, shards=split).fits
+
+
+def test_the_fewest_shards_are_the_fewest() -> None:
+    """One shard less does not surely fit."""
+    for name in ("llama-3.1-8b", "qwen3-8b", "mistral-7b"):
+        found = qnnmem.llm(name, soc="SM8450")
+        count = sum(one.layers > 0 for one in found.shards)
+        assert found.fits
+        assert count > 1
+        assert not qnnmem.llm(name, soc="SM8450", shards=(count - 1,)).fits
+
+
+@given(
+    st.sampled_from(sorted(known_models())),
+    st.sampled_from(recipe_names()),
+    st.integers(2, 9),
+    st.sampled_from([(1,), (128, 1), (64, 32, 1)]),
+)
+def test_shards_hold_every_layer_once(
+    name: str, wanted: str, count: int, ar: tuple[int, ...]
+) -> None:
+    """Embedding and head once, the layers in order; the total is the sum."""
+    found = qnnmem.llm(name, soc="SM8750", recipe=wanted, shards=(count,), ar=ar, context=2048)
+    layers = [n for one in found.shards for n in range(one.first, one.first + one.layers)]
+    assert layers == list(range(found.model.layers))
+    assert sum(one.embedding for one in found.shards) == 1
+    assert [one.head for one in found.shards][-1]
+    assert sum(one.head for one in found.shards) == 1
+    assert found.file_bytes.value == sum(one.file_bytes.value for one in found.shards)
+    assert sorted((*found.placement.order,)) == list(range(len(found.shards)))
+    for one in found.shards:
+        assert one.process_domain.low.value <= one.process_domain.high.value
+        assert one.process_domain.low.value > one.weights.value
+
+
+def test_the_kv_cache_grows_by_its_heads() -> None:
+    """Bytes of each token, with 8 and 16 bits."""
+    for name, size in (("llama-3.2-1b", 16_384), ("llama-3.2-3b", 57_344), ("qwen3-0.6b", 57_344)):
+        model = known_models()[name]
+        assert kv_per_token(model, recipe(4)) == size
+        assert kv_per_token(model, recipe(4, kv=16)) == 2 * size
+
+
+def test_a_known_config_is_recognized(tmp_path: Path) -> None:
+    """So that the recipe is that which an exporter states for the model."""
+    model = read_model(config(tmp_path))
+    assert model.preset == "llama-3.2-1b"
+    assert find_recipe("executorch-16a4w", model).wide_layers == (0, 3)
+    assert find_recipe("executorch-16a4w", model).is_stated
+
+
+def test_experts_windows_and_encoders_are_said(tmp_path: Path) -> None:
+    """Each in a note; all experts are counted."""
+    dense = qnnmem.llm(config(tmp_path), soc="SM8650")
+    odd = config(
+        tmp_path,
+        **{"num_local_experts": 4, "sliding_window": 4096, "model_type": "odd"},
+        text_config={"hidden_size": 2048},
+    )
+    found = qnnmem.llm(odd, soc="SM8650")
+    notes = " ".join(found.notes)
+    for word in ("experts", "sliding", "text decoder", "planned like Llama"):
+        assert word in notes
+    assert found.file_bytes.value > 1.9 * dense.file_bytes.value
+
+
+HOSTILE = {
+    "no size": {"hidden_size": None},
+    "huge": {"hidden_size": 1 << 60},
+    "negative": {"num_hidden_layers": -1},
+    "zero": {"num_attention_heads": 0},
+    "a word": {"vocab_size": "many"},
+    "true": {"intermediate_size": True},
+    "a fraction": {"num_hidden_layers": 1.5},
+    "a list": {"num_attention_heads": [32]},
+    "contradiction": {"num_key_value_heads": 7},
+    "no multiple": {"num_attention_heads": 33, "num_key_value_heads": 33},
+    "state space": {"mamba_d_state": 16},
+    "linear attention": {"layer_types": ["linear_attention", "full_attention"]},
+    "latent attention": {"kv_lora_rank": 512},
+    "many experts": {"num_experts": 1 << 40},
+}
+
+
+@pytest.mark.parametrize("changes", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_config_is_one_sentence(tmp_path: Path, changes: dict[str, object]) -> None:
+    """Huge, negative, missing and contradictory numbers, and layers that are not planned."""
+    with pytest.raises(QnnMemError) as caught:
+        qnnmem.llm(config(tmp_path, **changes), soc="SM8650")
+    assert caught.value.exit_code == 2
+    assert str(caught.value).count("\n") == 0
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[1]", b"\xff" * 99, b'{"a":' * 100_000, b"0" * (10 << 20), b"GGUF", b"GGUF\3\0"],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    """Cut, deep, large or no JSON at all."""
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(QnnMemError) as caught:
+        read_model(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def text(value: str) -> bytes:
+    """A string of GGUF."""
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(tensors: list[str]) -> bytes:
+    """The header of a small decoder, with a vocabulary of five tokens."""
+    numbers = {
+        **{"embedding_length": 2048, "block_count": 16, "feed_forward_length": 8192},
+        **{"attention.head_count": 32, "attention.head_count_kv": 8, "context_length": 4096},
+    }
+    entries = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
+    entries += [text(f"llama.{k}") + struct.pack("<II", 4, v) for k, v in numbers.items()]
+    tokens = b"".join(text(word) for word in "abcde")
+    entries.append(text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 5) + tokens)
+    entries.append(text("tokenizer.ggml.scores") + struct.pack("<IIQ", 9, 6, 5) + bytes(20))
+    infos = [text(name) + struct.pack("<IQIQ", 1, 64, 0, 0) for name in tensors]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(entries))
+    return head + b"".join(entries) + b"".join(infos)
+
+
+def test_the_header_of_a_gguf_file_is_enough(tmp_path: Path) -> None:
+    """Sizes from the header, the vocabulary from its tokens, tied where no output is listed."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf(["token_embd.weight"]))
+    model = read_model(str(path))
+    assert (model.hidden, model.layers, model.vocab, model.head_dim) == (2048, 16, 5, 64)
+    assert model.tied
+    path.write_bytes(gguf(["token_embd.weight", "output.weight"]))
+    assert not read_model(str(path)).tied
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_a_damaged_gguf_header_never_escapes(at: int, value: int) -> None:
+    """One byte is another: a model or a sentence."""
+    import tempfile
+
+    data = bytearray(gguf(["token_embd.weight"]))
+    data[at % len(data)] = value
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+        file.write(data)
+        file.flush()
+        with suppress(QnnMemError):
+            read_model(file.name)
+
+
+def test_a_result_survives_json() -> None:
+    """Written and read, it is the same."""
+    from qnnmem.results.read import read_result
+    from qnnmem.results.schema import encode
+
+    result = qnnmem.llm("qwen3-0.6b", soc="SM8650")
+    again = read_result(json.loads(encode(result)), "here")
+    assert isinstance(again, LlmResult)
+    assert again == result
+
+
+@pytest.mark.parametrize("wanted", ["w4a16", "executorch-16a4w", "w8a16"])
+def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted: str) -> None:
+    """A valid model whose tensors add up to what the rule says of its inputs and outputs."""
+    import onnx
+
+    model = read_model(config(tmp_path, **SMALL))
+    chosen, path = find_recipe(wanted, model), tmp_path / "layers.onnx"
+    write_layers(path, model, chosen, layers=2, ar=8, context=64)
+    found = onnx.load(path)
+    onnx.checker.check_model(found, full_check=True)
+    sizes = {onnx.TensorProto.UINT8: 1, onnx.TensorProto.UINT16: 2}
+    total = 0
+    for item in (*found.graph.input, *found.graph.output):
+        shape = [one.dim_value for one in item.type.tensor_type.shape.dim]
+        total += round_up(prod(shape) * sizes[item.type.tensor_type.elem_type], 8192)
+    assert total == io_bytes(model, chosen, LayerSpan(0, 2), 8, 64)
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+def test_compiled_layers_agree_with_more_of_them(tmp_path: Path) -> None:
+    """Four layers are what one and two lead to expect: IO exactly, file and weights nearly."""
+    options = LlmOptions(
+        soc="SM8650",
+        context=256,
+        ar=(8, 1),
+        recipe="w4a16",
+        check=True,
+        cache=str(tmp_path / "cache"),
+    )
+    found = plan_model(config(tmp_path, **SMALL), options, VerbCall(Mock()))
+    assert found.origin == "computed from 2 compiled layers"
+    assert {(one.ar, one.layers) for one in found.checks} == {(8, 4), (1, 4)}
+    for one in found.checks:
+        limit = {"IO": 0, "op data": 0.5}.get(one.what, 0.1)
+        assert one.expected == pytest.approx(one.measured, rel=limit)
+
+
+def test_layers_of_floats_are_not_compiled(tmp_path: Path) -> None:
+    """Refused in a sentence, before anything is compiled."""
+    options = LlmOptions(soc="SM8650", recipe="fp16", compile=True)
+    with pytest.raises(UsageError, match="planned by rule"):
+        plan_model(config(tmp_path), options, VerbCall(Mock()))

@@ -1,0 +1,196 @@
+"""Programs of ONNX Runtime that leak a session or go on without QNN: one for each word.
+
+A line with `# culprit` makes the session in question.
+"""
+
+from __future__ import annotations
+
+import ctypes  # noqa: TID251  # a program that is watched
+import gc
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnxruntime
+import onnxruntime_qnn
+from onnx import TensorProto, helper, save
+
+NAME = "QNNExecutionProvider"
+onnxruntime.set_default_logger_severity(4)
+onnxruntime.register_execution_provider_library(NAME, onnxruntime_qnn.get_library_path())
+WHAT, FOLDER = sys.argv[1], Path(sys.argv[2])
+
+
+def model(name: str, operator: str = "Relu") -> Any:
+    """One node between one input and one output."""
+    ends = [helper.make_tensor_value_info(one, TensorProto.FLOAT, [1, 16]) for one in "xy"]
+    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], name, ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def options(**entries: str) -> Any:
+    """On HTP, with entries of the configuration."""
+    chosen = onnxruntime.SessionOptions()
+    for key, value in entries.items():
+        chosen.add_session_config_entry(key.replace("__", "."), value)
+    devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == NAME]
+    chosen.add_provider_for_devices(devices[:1], {"backend_type": "htp", "soc_model": "57"})
+    return chosen
+
+
+def file(name: str, operator: str = "Relu") -> str:
+    """A model in a file."""
+    path = FOLDER / f"{name}.onnx"
+    save(model(name, operator), path)
+    return str(path)
+
+
+def run(session: Any) -> None:
+    """One execution."""
+    session.run(None, {"x": numpy.ones([1, 16], numpy.float32)})
+
+
+def other() -> Any:
+    """A session that nothing is wrong with."""
+    session = onnxruntime.InferenceSession(file("other"), options())
+    run(session)
+    return session
+
+
+class Holder:
+    """Holds itself and a session."""
+
+    def __init__(self, session: Any) -> None:
+        self.session, self.me = session, self
+
+
+def keep(session: Any) -> None:
+    """One reference too many, as a wrong extension module has it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+def global_() -> None:
+    """A session in a global, in a process that ends at once."""
+    other()
+    session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: global
+    run(session)
+    os._exit(0)
+
+
+def exception() -> None:
+    """An exception is kept, and with it the frame in which the session is."""
+
+    def work() -> None:
+        session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: exception
+        session.run(None, {"wrong": 1})
+
+    other()
+    try:
+        work()
+    except ValueError as exc:
+        keep(exc)
+
+
+def cycle() -> None:
+    """A cycle that nobody collects."""
+    gc.disable()
+    other()
+    holder = Holder(onnxruntime.InferenceSession(file("encoder"), options()))  # culprit: cycle
+    keep(holder)
+
+
+def thread() -> None:
+    """A session in a thread that never ends."""
+    ready = threading.Event()
+
+    def work() -> None:
+        session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: thread
+        run(session)
+        ready.set()
+        threading.Event().wait()
+
+    threading.Thread(target=work, daemon=True).start()
+    ready.wait()
+    other()
+
+
+def function() -> None:
+    """Both are made by one function; one of them stays."""
+
+    def load(name: str) -> Any:
+        return onnxruntime.InferenceSession(file(name), options())
+
+    load("decoder")
+    keep(load("encoder"))  # culprit: function
+
+
+def twice() -> None:
+    """Two sessions of one model; the second stays."""
+    path = file("encoder")
+    first = onnxruntime.InferenceSession(path, options())
+    second = onnxruntime.InferenceSession(path, options())  # culprit: twice
+    run(first)
+    keep(second)
+
+
+def lost() -> None:
+    """The second session gets no context, and computes on the CPU."""
+    kept = other()
+    data = model("encoder").SerializeToString()
+    session = onnxruntime.InferenceSession(data, options())  # culprit: lost
+    run(session)
+    run(kept)
+
+
+def unsupported() -> None:
+    """QNN gets nothing of a model; no call fails."""
+    other()
+    path = file("encoder", "Hardmax")
+    session = onnxruntime.InferenceSession(path, options())  # culprit: unsupported
+    run(session)
+
+
+def executed() -> None:
+    """An execution fails; the session is made again, without QNN, and nobody hears of it."""
+    kept = other()
+    session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: executed
+    for _ in range(4):
+        run(session)
+    run(kept)
+
+
+def disabled() -> None:
+    """ONNX Runtime may not fall back; the program catches the exception, and does so itself."""
+    strict = options(session__disable_cpu_ep_fallback="1")
+    try:
+        session = onnxruntime.InferenceSession(file("encoder"), strict)  # culprit: disabled
+    except Exception:
+        session = onnxruntime.InferenceSession(file("encoder"), providers=["CPUExecutionProvider"])
+    run(session)
+    other()
+
+
+def finalized() -> None:
+    """The graph cannot be finalized; the program takes the CPU."""
+    other()
+    try:
+        session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: finalized
+    except Exception:
+        session = onnxruntime.InferenceSession(file("encoder"), providers=["CPUExecutionProvider"])
+    run(session)
+
+
+def restored() -> None:
+    """From a model with a context binary, which stays."""
+    made = str(FOLDER / "made.onnx")
+    context = options(ep__context_enable="1", ep__context_file_path=made)
+    onnxruntime.InferenceSession(file("encoder"), context)
+    session = onnxruntime.InferenceSession(made, options())  # culprit: restored
+    run(session)
+    keep(session)
+
+
+globals()[WHAT]()  # last line
