@@ -20,8 +20,10 @@ from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 MODELS = Path(__file__).parents[2] / ".cache" / "models"
 # Models of 8 bits: every element must be the same.
-EXACT = ("alexa", "hey_jarvis", "hey_mycroft", "anomaly_detection", "keyword_spotting")
-EXACT += ("audio_example1", "tflite_micro_speech", "keyword_spotting_on_off")
+EXACT = (
+    *("alexa", "hey_jarvis", "hey_mycroft", "anomaly_detection", "keyword_spotting"),
+    *("audio_example1", "tflite_micro_speech", "keyword_spotting_on_off"),
+)
 STEP = 1 / 255  # of a float output, as a part of its largest value or of 1
 UINT8 = 3
 
