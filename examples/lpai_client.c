@@ -401,12 +401,16 @@ static void execute_async(void) {
     wait_for(&second);
 }
 
+/* One graph has one scratch, and these threads have one input and one output. */
 static void *execute_many(void *unused) {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     unsigned long run;
     (void)unused;
     for (run = 0; run < runs; run++) {
+        if (!makes("turn-missing")) pthread_mutex_lock(&turn);
         if (asynchronous) execute_async();
         else execute();
+        if (!makes("turn-missing")) pthread_mutex_unlock(&turn);
     }
     return NULL;
 }
@@ -459,7 +463,7 @@ static void spoil_memory(void) {
     if (makes("memory-registered-twice")) register_memory(2);
     if (makes("memory-used-after")) register_memory(1);
     if (makes("forked-child")) execute_in_child();
-    if (makes("crash")) raise(SIGSEGV);
+    if (makes("crash")) *(volatile int *)persistent.raw = *(volatile int *)(uintptr_t)0x40; /* line: crash */
 }
 
 static void execute_on_stack(void) {
@@ -532,6 +536,7 @@ static void read_words(int count, char **words) {
         else mistake = words[i];
     }
     if (makes("async-freed")) asynchronous = true;
+    if (makes("turn-missing") && threads < 2) threads = 2;
 }
 
 int main(int argc, char **argv) {

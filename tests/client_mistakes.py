@@ -42,7 +42,7 @@ MISTAKES = {
     "context-freed-twice": Expected("R16", "contextAgain", "contextFree"),
     "context-handle-wrong": Expected("C6", "wrongHandle"),
     "context-leaked": Expected("L1", "backendFree", "contextCreate"),
-    "crash": Expected("C7", ""),
+    "crash": Expected("C7", "crash"),
     "execute-code-ignored": Expected("C3", "execute"),
     "executed-after-free": Expected("R16", "execute", "contextFree"),
     "finalize-code-ignored": Expected("C3", "execute", "finalize"),
@@ -77,6 +77,7 @@ MISTAKES = {
     "scratch-on-stack": Expected("C5", "setConfig"),
     "scratch-too-small": Expected("R4", "setConfig"),
     "signal-leaked": Expected("L1", "backendFree", "signalCreate"),
+    "turn-missing": Expected("X8", "execute", "execute"),
     "system-leaked": Expected("L2", "systemCreate"),
 }
 

@@ -487,11 +487,11 @@ def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
 
 
 def test_the_shim_is_small_and_knows_every_function() -> None:
-    """Under 600 lines, and its tables have what the Python side has names for."""
+    """Under 800 lines, and its tables have what the Python side has names for."""
     source = (ROOT / "src" / "qnnmem" / "programs" / "shim.c").read_text("utf-8")
-    assert len(source.splitlines()) < 600
+    assert len(source.splitlines()) < 800
     assert len(NAMES) == 72 + 8
-    assert SHARED_BYTES == 24 + 16 * 1024 + 16 + 24 * 256 + 24 * (1 << 17)
+    assert SHARED_BYTES == 24 + 16 * 1024 + 16 + 24 * 256 + 24 * (1 << 17) + 8 * (2 + 64)
 
 
 def test_the_page_has_every_rule_about_programs() -> None:

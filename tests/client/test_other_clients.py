@@ -41,6 +41,7 @@ MISTAKES = {
         ("async-stack", "C5", "asyncStack", ""),
         ("context-twice", "R16", "contextFree", "firstFree"),
         ("state-written", "X6", "execute", ""),
+        ("turn-missing", "X8", "execute", "execute"),
         ("context-released", "L1", "backendFree", "contextCreate"),
     ],
     "sloppy.c": [

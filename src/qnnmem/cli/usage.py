@@ -14,6 +14,7 @@ from qnnmem.text import nearest, plain_or_quoted, quote, shorten
 # Whoever gives a file and no verb most likely wants this one.
 _VERB_OF = {".log": "doctor", ".json": "lint", ".conf": "lint", ".bin": "inspect"}
 _MODELS = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
+_PROGRAM_VERBS = ("check-client", "watch")  # which run a program with options of its own
 _CODE = re.compile(r"-?(?:\d+|0x[\da-f]+)|QNN_\w+|AEE_\w+", re.I)
 _GIVEN = re.compile(r"'(?P<value>.*)' is not ", re.S)
 
@@ -61,6 +62,10 @@ def _no_option(name: str, context: click.Context) -> str:
     known = [one for parameter in context.command.get_params(context) for one in parameter.opts]
     options = [one for one in known if one.startswith("-")]
     hint = near(name, options) or f"; {_ask(context, 'lists all')}"
+    if context.info_name in _PROGRAM_VERBS:
+        hint += (
+            f"; options of the program stand behind --: {context.command_path} -- PROGRAM {name}"
+        )
     return f"{_there_is(context)} no option {plain_or_quoted(name)}{hint}"
 
 

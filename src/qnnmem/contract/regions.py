@@ -63,6 +63,7 @@ class Region:
     def __init__(self, address: int, size: int, space: object = None) -> None:
         self.address, self.size, self.space = address, size, space
         self.freed = False
+        self.loss = "freed"  # how it went, for a sentence
         self.serial = next_serial()
         # Alignments that were known before it was made, as far as hand-overs have shown.
         self.known_alignments: set[tuple[int, int]] = set()
@@ -190,6 +191,11 @@ class ClientBuffer:
     def is_freed(self) -> bool:
         """Whether it is memory of a heap, or of another process, that was freed."""
         return self.allocation is not None and self.allocation.freed
+
+    @property
+    def loss(self) -> str:
+        """How the memory went, for a sentence: freed, unmapped, made unreadable."""
+        return "freed" if self.allocation is None else self.allocation.loss
 
     @property
     def mem_type(self) -> MemType | None:
@@ -370,6 +376,9 @@ class Holding:
 
 class Holder(Protocol):
     """A graph or a context."""
+
+    shares_scratch: bool  # with another graph
+    is_executing: bool
 
     def holdings(self) -> Iterable[Holding]:
         """Return what it holds now; nothing once its context is freed."""

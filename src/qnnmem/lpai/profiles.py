@@ -59,7 +59,7 @@ class Profile:
     core_count: int = 2
     inference_us: int | None = None  # what one inference takes; None: finalize does not ask
     async_blocks: bool = True  # a full queue makes execute_async wait
-    shared_scratch: bool = False  # graphs that share scratch are no finding
+    shared_scratch: bool = True  # graphs may share it if they execute one after the other
 
     @property
     def tcm_allowed(self) -> bool:

@@ -34,12 +34,28 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     lenient_scratch: Annotated[
         bool, Opt("--lenient-scratch", "Misaligned scratch is a finding, not an error.")
     ] = False
+    own_scratch: Annotated[
+        bool,
+        Opt("--own-scratch", "Graphs that share scratch are a finding, also one after the other."),
+    ] = False
     continue_on_error: Annotated[
         bool,
         Opt(
             "--continue-on-error",
             "Answer 0 where a device would not notice, so that the program goes on.",
         ),
+    ] = False
+    binary_info: Annotated[
+        str,
+        Opt(
+            "--binary-info",
+            "Version of BinaryInfo that the system library answers; auto: 1, from getMetaData 3.",
+            choices=("auto", "1", "2", "3"),
+        ),
+    ] = "auto"
+    trace_state: Annotated[
+        bool,
+        Opt("--trace-state", "Find the lines that write to persistent memory; slower."),
     ] = False
     suppress: Annotated[
         tuple[str, ...],

@@ -105,26 +105,28 @@ class _Block:
 
 
 class BinaryInfoBlock:
-    """`QnnSystemContext_BinaryInfo_t` of version 1 with all it points to, in one block."""
+    """`QnnSystemContext_BinaryInfo_t` of a version with all it points to, in one block."""
 
-    def __init__(self, info: BinaryInfo) -> None:
+    def __init__(self, info: BinaryInfo, version: int = 1) -> None:
         self._block = block = _Block()
         top = block.room(144)
-        block.put("<I", top, 1)
+        block.put("<I", top, version)
+        # Version 3 has no blob about hardware, so what follows stands earlier.
+        blob, blob_size, count = (48, 64, 88) if version == 3 else (60, 88, 112)
         at = top + 8
         block.put("<I", at, int(info.backend_id))
         block.point(at + 8, block.text(info.build_id))
         _version(block, at + 16, info.core_api_version)
         _version(block, at + 28, info.backend_api_version)
         block.point(at + 40, block.text(info.soc_version))
-        _version(block, at + 60, info.context_blob_version)
-        block.put("<Q", at + 88, info.context_blob_size)
-        block.put("<I", at + 112, len(info.graphs))
+        _version(block, at + blob, info.context_blob_version)
+        block.put("<Q", at + blob_size, info.context_blob_size)
+        block.put("<I", at + count, len(info.graphs))
         graphs = block.room(_GRAPH_INFO_BYTES * len(info.graphs))
-        block.point(at + 120, graphs)
+        block.point(at + count + 8, graphs)
         for number, graph in enumerate(info.graphs):
             place = graphs + number * _GRAPH_INFO_BYTES
-            block.put("<I", place, 1)
+            block.put("<I", place, version)
             block.point(place + 8, block.text(graph.graph_name))
             self._tensors(place + 16, graph.graph_inputs)
             self._tensors(place + 32, graph.graph_outputs)

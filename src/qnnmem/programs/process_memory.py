@@ -44,7 +44,11 @@ MOST_WATCHED, _RING, _BLOCKS = 1024, 256, 1 << 17
 _WATCH_AT = 24
 _RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
 _BLOCKS_AT = _RING_AT + 24 * _RING
-SHARED_BYTES = _BLOCKS_AT + 24 * _BLOCKS
+_EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
+_GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 64
+SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
+_ALIGNMENT_KNOWN = 1 << 63  # in the caller of a block
+GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # behind each block of the heap
 
 
 class Unreadable(Fault):
@@ -74,6 +78,7 @@ class Block:
     start: int
     size: int
     caller: int
+    is_early: bool = False  # made before the alignment was asked for
 
     @property
     def end(self) -> int:
@@ -209,6 +214,26 @@ class ProcessMemory:
         self.write(struct.pack(f"<{len(words)}Q", *words), self._shared + _WATCH_AT)
         self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
 
+    def guard(self, ends: list[int]) -> None:
+        """Have the client compare the pattern behind these blocks before each call."""
+        if self._shared:
+            kept = ends[:MOST_GUARDS]
+            self.write(
+                struct.pack(f"<{1 + len(kept)}Q", len(kept), *kept), self._shared + _GUARDS_AT
+            )
+
+    def is_whole(self, end: int) -> bool:
+        """Return whether the pattern behind a block is as the shim wrote it."""
+        try:
+            return self.read(end, len(GUARD)) == GUARD
+        except Unreadable:
+            return True
+
+    def note_alignment(self) -> None:
+        """Mark blocks that the client makes from now on: the alignment is known to it."""
+        if self._shared:
+            self.write(struct.pack("<Q", _ALIGNMENT_KNOWN), self._shared + _EPOCH_AT)
+
     def block_at(self, address: int) -> Block | None:
         """Return the living heap block that holds an address, if the shim noted it."""
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
@@ -240,7 +265,7 @@ class ProcessMemory:
         if not inside.size:
             return None
         start, size, caller = map(int, rows[inside[starts[inside].argmax()]])
-        return Block(start, size, caller)
+        return Block(start, size, caller & ~_ALIGNMENT_KNOWN, caller < _ALIGNMENT_KNOWN)
 
     @cached_property
     def program(self) -> str:

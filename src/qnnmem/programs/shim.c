@@ -27,11 +27,16 @@ void qnnmem_client_closed(int which) __attribute__((weak));
 #include <sys/mman.h>
 #include <unistd.h>
 #include "ledger.h"
+#include "takes.h"
 
 #if STUB == 0
 #define PROVIDERS QnnInterface_getProviders
+#define NAMES BACKEND_NAMES
+#define FUNCTIONS_AT 5 /* words into the table of a provider */
 #else
 #define PROVIDERS QnnSystemInterface_getProviders
+#define NAMES SYSTEM_NAMES
+#define FUNCTIONS_AT 4
 #endif
 
 API word PROVIDERS(const void ***list, uint32_t *count);
@@ -40,10 +45,30 @@ word PROVIDERS(const void ***list, uint32_t *count) {
     if (qnnmem_client_providers) return qnnmem_client_providers(STUB, list, count);
     /* Without the preloaded object (its variable was taken out of the environment): not supported. */
     map_ledger();
-    if (ledger == NULL) abort(); /* nobody would know */
+    if (ledger == NULL) {
+        static const char text[] = "qnnmem: run this program with `qnnmem check-client`\n";
+        if (write(2, text, sizeof text - 1) < 0) abort();
+        abort(); /* nobody would know of its calls */
+    }
     ledger->unpreloaded++;
     return 1000;
 }
+
+/* --- The functions by name, for programs that are linked with the library -------------------- */
+
+static word refused(void) { return 1000; }
+
+static void *function(int number) {
+    const void **list = NULL;
+    uint32_t count = 0;
+    if (PROVIDERS(&list, &count) || count == 0) return (void *)(uintptr_t)refused;
+    return ((void *const *)list[0])[FUNCTIONS_AT + number % 100];
+}
+
+#define EXPORT(n, k, name)                                       \
+    API word name(TAKES##k);                                     \
+    word name(TAKES##k) { return ((word(*)(TAKES##k))(uintptr_t)function(n))(GIVES##k); }
+NAMES(EXPORT, EXPORT)
 
 __attribute__((constructor)) static void opened(void) {
     if (qnnmem_client_opened) qnnmem_client_opened(STUB);
@@ -57,14 +82,18 @@ __attribute__((destructor)) static void closed(void) {
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/uio.h>
+#include <ucontext.h>
 
 #define UNDELIVERED "qnnmem: a call did not reach the checker and was answered 1007\n"
 #include "line.h"
 
 enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
-enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE };              /* from here */
-enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY };        /* from there */
-enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4 };
+enum { GUARD = 16, GUARDED = 64, TRACED = 16, PAGE = 4096, ISOLATED = 64 };
+enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE, CRASHED, WROTE, ENDED };  /* from here */
+enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY, PROTECT };          /* from there */
+enum { LIBRARY_CLOSED = 1, OVERRUN = 2 };                           /* in front of a call */
+enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4, CRASH_ROLE = 2 };
 
 typedef struct { word start, size, caller; } block;
 
@@ -75,7 +104,17 @@ static struct {
     _Atomic word dropped, ring_next;
     block ring[RING];      /* freed last */
     block blocks[BLOCKS];  /* alive; `start` is the key, 0 is empty */
+    word epoch;            /* put into the callers of blocks: the alignment is known by now */
+    word guard_count, guard[GUARDED]; /* ends of blocks that were handed over */
 } shared;
+
+static _Atomic word last_caller; /* of QNN */
+static const unsigned char guard_bytes[GUARD + 1] = "\xa5qnnmem guard\xa5\x5a\xa5";
+
+/* Memory whose next write is reported; `is_open`: since the last time that it was closed. */
+static struct { word start, size; _Atomic int is_open; } traced[TRACED];
+static int tracing;
+static char alternate_stack[1 << 16];
 
 static struct {
     void *(*malloc)(size_t), *(*calloc)(size_t, size_t), *(*realloc)(void *, size_t);
@@ -102,14 +141,46 @@ static int greet(int fd, int role) {
     pthread_attr_t attr;
     void *low = NULL;
     size_t size = 0;
-    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+    if (role != CRASH_ROLE && pthread_getattr_np(pthread_self(), &attr) == 0) {
         pthread_attr_getstack(&attr, &low, &size);
         pthread_attr_destroy(&attr);
     }
     word range[2] = {(word)(uintptr_t)low, (word)size};
-    dl_iterate_phdr(without_locals, range);
+    if (role != CRASH_ROLE) dl_iterate_phdr(without_locals, range);
     word words[] = {WHO(role), range[0], range[1], (word)(uintptr_t)&shared, sizeof shared};
     return send_words(fd, HELLO, 0, words, sizeof words / sizeof *words);
+}
+
+/* --- Memory whose next write is reported ------------------------------------------------------ */
+
+static int set_protection(word start, word size, int protection) {
+    word low = start / PAGE * PAGE, high = (start + size + PAGE - 1) / PAGE * PAGE;
+    return (int)syscall(SYS_mprotect, low, high - low, protection);
+}
+
+static void trace(word start, word size) {
+    int i, at = -1;
+    for (i = TRACED - 1; i >= 0; i--) {
+        if (traced[i].start == start || (at < 0 && traced[i].size == 0)) at = i;
+    }
+    if (at < 0) return;
+    traced[at].start = start;
+    traced[at].size = size;
+    atomic_store(&traced[at].is_open, 0);
+    set_protection(start, size, PROT_READ);
+}
+
+/* Opens what a range of addresses has a page of; -1 for none, else which. */
+static int open_traced(word start, word size) {
+    int i, found = -1;
+    for (i = 0; i < TRACED; i++) {
+        word low = traced[i].start / PAGE * PAGE, high = (traced[i].start + traced[i].size + PAGE - 1) / PAGE * PAGE;
+        if (traced[i].size == 0 || start >= high || start + size <= low) continue;
+        if (atomic_exchange(&traced[i].is_open, 1)) continue;
+        set_protection(traced[i].start, traced[i].size, PROT_READ | PROT_WRITE);
+        found = i;
+    }
+    return found;
 }
 
 /* --- What the other side may ask for while a call waits ------------------------------------- */
@@ -156,6 +227,9 @@ static int serve(int fd, const reply *asked) {
         busy++;
         break;
     }
+    case PROTECT:
+        trace(asked->a, asked->b);
+        break;
     default:
         return 0;
     }
@@ -189,15 +263,23 @@ static word ask(int kind, int function, const word *words, size_t count) {
 
 static _Atomic int started_in; /* generation of the process that has a thread for notifications */
 
+typedef struct { int fd; ino_t inode; } notifier_line;
+
+/* The program has closed the line, nobody listens any more, or a callback ended the thread. */
+static void end_notifier(void *ended) {
+    notifier_line *line = (notifier_line *)ended;
+    atomic_store(&started_in, 0);
+    if (inode_of(line->fd) == line->inode) close(line->fd);
+}
+
 static void *notifier(void *number) {
-    int fd = (int)(intptr_t)number;
-    ino_t inode = inode_of(fd);
+    notifier_line line = {(int)(intptr_t)number, inode_of((int)(intptr_t)number)};
     reply got;
     busy = 1;
-    while (receive_all(fd, &got, sizeof got) && serve(fd, &got)) {
+    pthread_cleanup_push(end_notifier, &line);
+    while (receive_all(line.fd, &got, sizeof got) && serve(line.fd, &got)) {
     }
-    atomic_store(&started_in, 0); /* the program has closed it, or nobody listens any more */
-    if (inode_of(fd) == inode) close(fd);
+    pthread_cleanup_pop(1);
     return NULL;
 }
 
@@ -223,25 +305,57 @@ static void start_notifier(void) {
     pthread_mutex_unlock(&lock);
 }
 
-static void at_end(void) { atomic_store(&ending, 1); }
+/* The first guard behind a block that is not whole any more; 0 if all are. The kernel reads them:
+ * another thread may unmap one meanwhile. */
+static word broken_guard(void) {
+    unsigned char found[GUARDED][GUARD];
+    struct iovec here = {found, 0}, there[GUARDED];
+    word count = shared.guard_count, i;
+    ssize_t got;
+    if (count == 0 || count > GUARDED) return 0;
+    for (i = 0; i < count; i++) {
+        there[i].iov_base = (void *)(uintptr_t)shared.guard[i];
+        there[i].iov_len = GUARD;
+    }
+    here.iov_len = count * GUARD;
+    got = process_vm_readv(getpid(), &here, 1, there, count, 0);
+    for (i = 0; got >= (ssize_t)((i + 1) * GUARD); i++) {
+        if (memcmp(found[i], guard_bytes, GUARD) != 0) return (word)(uintptr_t)there[i].iov_base;
+    }
+    return 0;
+}
+
+static void at_end(void) {
+    word words[] = {broken_guard(), last_caller}, code;
+    atomic_store(&ending, 1);
+    if (busy || is_stray()) return;
+    busy++;
+    if (connected() >= 0 && send_words(connection, ENDED, 0, words, 2)) answered(connection, &code);
+    busy--;
+}
 
 /* Late, so that it runs before the objects of the program are taken down. */
 static void at_first_call(void) { atexit(at_end); }
 
-static word call(int function, size_t count, const word *words) {
+static word call(int function, size_t count, const word *words, void *caller) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int which = function >= FIRST_SYSTEM, saved = errno, closed;
-    word out[12], code;
+    int which = function >= FIRST_SYSTEM, saved = errno;
+    word out[14], code, broken;
     count_made();
     /* In a signal handler the line may be in the middle of another message. */
     if (busy || is_stray()) return count_lost(), errno = saved, LOST;
     busy++;
     pthread_once(&once, at_first_call);
-    closed = atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0;
-    out[0] = (word)closed;
+    out[0] = atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0 ? LIBRARY_CLOSED : 0;
     memcpy(out + 1, words, count * sizeof *words);
+    if ((broken = broken_guard()) != 0) {
+        out[0] |= OVERRUN;
+        out[++count] = broken;
+        out[++count] = last_caller;
+    }
     if (function == EXECUTE_ASYNC) start_notifier();
     code = ask(CALL, function, out, count + 1);
+    last_caller = (word)(uintptr_t)caller;
     busy--;
     errno = saved;
     return code;
@@ -249,10 +363,11 @@ static word call(int function, size_t count, const word *words) {
 
 /* --- The tables of functions ---------------------------------------------------------------- */
 
+#define CALLER __builtin_return_address(0)
 #define SEND(n, takes, ...)                                   \
     static word f##n takes {                                  \
         word words[] = {__VA_ARGS__};                         \
-        return call(n, sizeof words / sizeof *words, words);  \
+        return call(n, sizeof words / sizeof *words, words, CALLER); \
     }
 #define F(s, n, k) SEND(n, (TAKES##k), GIVES##k)
 #define V(s, n, k) SEND(n, (TAKES##k), WORDS##k)
@@ -343,7 +458,7 @@ static block *slot(word start, unsigned probe) {
     return &shared.blocks[(((start >> 4) * 0x9E3779B97F4A7C15u >> 40) + probe) % BLOCKS];
 }
 
-static void *remember(void *p, size_t size, void *caller) {
+static void *note_block(void *p, size_t size, void *caller) {
     word start = (word)(uintptr_t)p, empty;
     unsigned i;
     if (p == NULL || size == 0) return p;
@@ -354,12 +469,31 @@ static void *remember(void *p, size_t size, void *caller) {
             __atomic_compare_exchange_n(&at->start, &empty, start, 0, __ATOMIC_ACQ_REL,
                                         __ATOMIC_RELAXED)) {
             at->size = size;
-            at->caller = (word)(uintptr_t)caller;
+            at->caller = (word)(uintptr_t)caller | shared.epoch;
             return p;
         }
     }
     atomic_fetch_add(&shared.dropped, 1); /* its size is not known then, and nobody is accused */
     return p;
+}
+
+/* A block of ours, with a pattern behind it that tells who writes too far. */
+static void *remember(void *p, size_t size, void *caller) {
+    if (p != NULL && size <= SIZE_MAX - GUARD) memcpy((char *)p + size, guard_bytes, GUARD);
+    return note_block(p, size, caller);
+}
+
+/* Bytes to ask for, so that the pattern has room behind them. */
+static size_t with_guard(size_t size) { return size <= SIZE_MAX - GUARD ? size + GUARD : size; }
+
+/* Memory of the heap; where writes are traced, each block has pages of its own. */
+static void *obtain(size_t align, size_t size) {
+    size_t room = with_guard(size);
+    if (tracing && size >= ISOLATED && room < SIZE_MAX - 2 * PAGE) {
+        align = align < PAGE ? PAGE : align;
+        room = (room + PAGE - 1) / PAGE * PAGE + GUARD;
+    }
+    return align ? real.memalign(align, room) : real.malloc(room);
 }
 
 static word forget(void *p, void *caller) {
@@ -391,6 +525,7 @@ static void told(word start, word size, int how) {
     }
     if (i == count || i == WATCHED) return;
     if (is_stray()) return; /* its parent's memory stays */
+    if (how != PROTECTED) open_traced(start, size);
     busy++;
     ask(FREED, 0, words, add_stack(words, 3));
     busy--;
@@ -401,17 +536,20 @@ static word size_of(void *p, word known) {
     return known ? known : real.usable ? (word)real.usable(p) : 1;
 }
 
-#define CALLER __builtin_return_address(0)
-
 API void *malloc(size_t size) {
     resolve();
-    return real.malloc ? remember(real.malloc(size), size, CALLER) : early_memory(size);
+    return real.malloc ? remember(obtain(0, size), size, CALLER) : early_memory(size);
 }
 
 API void *calloc(size_t count, size_t size) {
+    size_t all;
+    void *made;
+    if (__builtin_mul_overflow(count, size, &all)) return errno = ENOMEM, NULL;
     resolve(); /* the early memory is zero */
-    if (real.calloc == NULL) return early_memory(count * size);
-    return remember(real.calloc(count, size), count * size, CALLER);
+    if (real.calloc == NULL) return early_memory(all);
+    made = tracing ? obtain(0, all) : real.calloc(1, with_guard(all));
+    if (tracing && made != NULL) memset(made, 0, all);
+    return remember(made, all, CALLER);
 }
 
 API void free(void *p) {
@@ -428,15 +566,16 @@ static void *resized(void *p, size_t size, void *caller) {
     word before;
     resolve();
     if (is_early(p)) {
-        made = real.malloc(size);
+        made = real.malloc(with_guard(size));
         if (made != NULL) memcpy(made, p, size);
         return remember(made, size, caller);
     }
-    if (p == NULL) return remember(real.realloc(p, size), size, caller);
+    if (p == NULL) return remember(obtain(0, size), size, caller);
     before = forget(p, caller);
     if (shared.watch_count) told((word)(uintptr_t)p, size_of(p, before), 1);
-    made = real.realloc(p, size);
-    if (made == NULL && size > 0) return remember(p, before, caller), NULL;
+    if (size == 0) return real.realloc(p, 0); /* frees */
+    made = real.realloc(p, with_guard(size));
+    if (made == NULL) return remember(p, before, caller), NULL;
     return remember(made, size, caller);
 }
 
@@ -449,20 +588,33 @@ API void *reallocarray(void *p, size_t count, size_t size) {
 
 API void *memalign(size_t align, size_t size) {
     resolve();
-    return remember(real.memalign(align, size), size, CALLER);
+    return remember(obtain(align, size), size, CALLER);
 }
 
 API void *aligned_alloc(size_t align, size_t size) {
     resolve();
-    return remember(real.aligned_alloc(align, size), size, CALLER);
+    return remember(tracing ? obtain(align, size) : real.aligned_alloc(align, with_guard(size)), size, CALLER);
 }
 
 API int posix_memalign(void **out, size_t align, size_t size) {
     int code;
     resolve();
-    code = real.posix_memalign(out, align, size);
+    code = tracing ? (*out = obtain(align, size)) == NULL ? ENOMEM : 0 : real.posix_memalign(out, align, with_guard(size));
     if (code == 0) remember(*out, size, CALLER);
     return code;
+}
+
+/* What was asked for; of a block that is not known anything up to the guard may be used. */
+API size_t malloc_usable_size(void *p) {
+    word start = (word)(uintptr_t)p, size;
+    unsigned i;
+    if (p == NULL || is_early(p)) return 0;
+    resolve();
+    for (i = 0; i < PROBES; i++) {
+        if (__atomic_load_n(&slot(start, i)->start, __ATOMIC_RELAXED) == start) return slot(start, i)->size;
+    }
+    size = real.usable ? (word)real.usable(p) : 0;
+    return size > GUARD ? size - GUARD : size;
 }
 
 API int munmap(void *p, size_t size) {
@@ -510,7 +662,7 @@ int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void *, si
     __attribute__((weak));
 
 static void hooked_malloc(const volatile void *p, size_t size) {
-    remember((void *)(uintptr_t)p, size, NULL);
+    note_block((void *)(uintptr_t)p, size, NULL);
 }
 
 static void hooked_free(const volatile void *p) {
@@ -552,6 +704,68 @@ static int linked_with(struct dl_phdr_info *object, size_t size, void *unused) {
     return 0;
 }
 
+/* --- Signals that end the program ------------------------------------------------------------- */
+
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+
+#if defined __x86_64__
+#define WHERE(context) ((word)(context)->uc_mcontext.gregs[REG_RIP])
+#define IS_WRITE(context) ((word)(context)->uc_mcontext.gregs[REG_ERR] >> 1 & 1)
+#define CALLED_FROM(context) (*(const word *)(uintptr_t)(context)->uc_mcontext.gregs[REG_RSP])
+#else
+#define WHERE(context) ((word)(context)->uc_mcontext.pc)
+#define IS_WRITE(context) 2 /* not known */
+#define CALLED_FROM(context) ((word)(context)->uc_mcontext.regs[30])
+#endif
+
+/* Reports on a line of its own: that of the thread may be in the middle of a message. */
+static void report_signal(int kind, int number, word address, const ucontext_t *context) {
+    word words[4 + FRAMES] = {(word)number, address, IS_WRITE(context)}, stack[FRAMES], code;
+    size_t depth = add_stack(stack, 0), i = 0, count = 3;
+    int fd;
+    if (ledger == NULL || is_stray() || (fd = open_line(CRASH_ROLE)) < 0) return;
+    while (i < depth && stack[i] != WHERE(context)) i++;
+    if (i == depth) words[count++] = CALLED_FROM(context); /* it jumped to where no code is */
+    else words[count++] = stack[i++] + 1; /* the others are return addresses */
+    while (i < depth) words[count++] = stack[i++];
+    if (send_words(fd, kind, 0, words, count)) answered(fd, &code);
+    close(fd);
+}
+
+static void on_signal(int number, siginfo_t *info, void *given) {
+    const ucontext_t *context = (const ucontext_t *)given;
+    word at = number == SIGSEGV || number == SIGBUS ? (word)(uintptr_t)info->si_addr : 0;
+    int saved = errno, which = number == SIGSEGV && info->si_code > 0 ? open_traced(at, 1) : -1;
+    busy++;
+    if (which >= 0) {
+        if (at >= traced[which].start && at < traced[which].start + traced[which].size) {
+            report_signal(WROTE, number, at, context);
+        }
+        busy--;
+        errno = saved;
+        return; /* and writes once more */
+    }
+    signal(number, SIG_DFL);
+    report_signal(CRASHED, number, info->si_code > 0 ? at : 0, context);
+    busy--;
+    raise(number); /* once this has returned */
+}
+
+static void watch_signals(void) {
+    struct sigaction now, own = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    stack_t stack = {.ss_sp = alternate_stack, .ss_size = sizeof alternate_stack};
+    unsigned i;
+    if (sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE)) {
+        stack = (stack_t){.ss_sp = alternate_stack, .ss_size = sizeof alternate_stack};
+        sigaltstack(&stack, NULL);
+    }
+    for (i = 0; i < sizeof deadly / sizeof *deadly; i++) {
+        if (sigaction(deadly[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+            sigaction(deadly[i], &own, NULL); /* not where a sanitizer has its own */
+        }
+    }
+}
+
 /* --- Beginning ------------------------------------------------------------------------------ */
 
 __attribute__((constructor)) static void begin(void) {
@@ -560,6 +774,11 @@ __attribute__((constructor)) static void begin(void) {
         __sanitizer_install_malloc_and_free_hooks(hooked_malloc, hooked_free);
     }
     begin_line();
+    if (ledger != NULL) {
+        char name[sizeof socket_path];
+        tracing = beside(name, sizeof name, "/trace") && access(name, F_OK) == 0;
+        watch_signals();
+    }
     dl_iterate_phdr(linked_with, NULL);
 }
 

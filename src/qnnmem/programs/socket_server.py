@@ -48,6 +48,9 @@ class Kind(IntEnum):
     FREED = 4
     CLOSED = 5
     DONE = 6
+    CRASHED = 7
+    WROTE = 8
+    ENDED = 9
 
 
 class Action(IntEnum):
@@ -59,6 +62,7 @@ class Action(IntEnum):
     RELEASE = 3
     LOG = 4
     NOTIFY = 5
+    PROTECT = 6
 
 
 class Message(NamedTuple):

@@ -59,6 +59,7 @@ def _lines(report: ClientResult) -> Iterator[str]:
     if report.findings and not report.has_lines:
         yield ""
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
+    yield from (f"note: {note}" for note in report.notes)
     yield from listed(report.not_checked)
     if report.left_out:
         yield f"and {counted(report.left_out, 'finding')} more, which were not kept"
@@ -88,6 +89,9 @@ def _finding(one: ClientFinding) -> Iterator[str]:
     yield f"  cure       {shorten(one.cure, _WIDE)}"
     if one.count > 1:
         yield f"  times      {one.count:,}"
+    for place in one.also:
+        where = f" at {place.place}" if place.place else ""
+        yield f"  also       {shorten(f'{place.what}{where}', _WIDE)}"
     yield from _stack(one.label, one.stack)
     if one.other is not None:
         yield from _stack(one.other.what, one.other.stack)

@@ -125,6 +125,9 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
         describe("Another place that it is about: where memory was freed, or a call failed."),
     ] = None
     process: Annotated[Count, describe("Number of the process that called; 0 at the end.")] = 0
+    also: Annotated[
+        tuple[OtherPlace, ...], describe("Further places with the same cause, each in words.")
+    ] = ()
     count: Annotated[Count, describe("How often.")] = 1
     label: Annotated[str, describe("What `stack` is of.")] = "called at"
 
@@ -196,6 +199,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
     timeline: Annotated[
         tuple[HeldMoment, ...], describe("What it held, whenever that changed.")
     ] = ()
+    notes: Annotated[tuple[str, ...], describe("What is right and may not be expected.")] = ()
     findings: Annotated[
         tuple[ClientFinding, ...],
         describe("Broken rules, in the order in which they came first."),

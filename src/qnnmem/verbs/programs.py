@@ -35,6 +35,8 @@ def check_program(
         options.time_limit,
         ExecutionLimits(memory=options.memory_limit),
         to_stderr=to_stderr,
+        binary_info=0 if options.binary_info == "auto" else int(options.binary_info),
+        trace_state=options.trace_state,
     )
     return check_client(program, say)
 
@@ -50,7 +52,8 @@ def _platform(options: CheckClientOptions) -> Profile:
         if lpai.file is not None:
             mode, version = mode or lpai.target_env, version or lpai.hw_version
     lenient = options.lenient_scratch or options.continue_on_error
-    return profile(mode or "x86", version or "v6", options.profile, lenient)
+    shared = not options.own_scratch
+    return profile(mode or "x86", version or "v6", options.profile, lenient, shared_scratch=shared)
 
 
 def read_watched(trace: Path) -> WatchResult:

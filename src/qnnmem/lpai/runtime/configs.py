@@ -246,7 +246,7 @@ class _Check:
             self._fail(_INVALID, "R4", f"{what} is not given as memory: {exc}", what)
         if buffer.is_freed:
             rule = "R7" if what == "scratch" else "R8"
-            sentence = f"{what} was freed before it was handed over"
+            sentence = f"{what} was {buffer.loss} before it was handed over"
             self._fail(_INVALID, rule, sentence, what, buffer.address)
         return buffer
 

@@ -45,6 +45,8 @@ _lock = threading.Lock()
 class Context:
     """A context; everything handed to it must stay until `free`."""
 
+    shares_scratch = is_executing = False
+
     def __init__(self, backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
         expect(backend, Backend, "a context needs the backend that Backend.create made")
         expect(compiled, CompiledContext, "create_from_binary makes a context of a binary")
@@ -165,7 +167,7 @@ class Context:
         if self._binary is None:
             return
         if self._binary.is_released:
-            what = "freed"
+            what = self._binary.loss
         elif self._head_sum != zlib.crc32(self._binary.array[:_HEAD_BYTES].data):
             what = "changed"
         else:
@@ -209,7 +211,7 @@ class Context:
         if binary is None or self._binary_was_told:
             return
         if binary.is_released:
-            self.backend.note(self._binary_finding("freed", call))
+            self.backend.note(self._binary_finding(binary.loss, call))
         elif self.sanitize and _sum(binary) != self._whole_sum:
             self.backend.note(self._binary_finding("changed", call))
 

@@ -33,6 +33,7 @@ from qnnmem.lpai.runtime.memory_checks import (
     gone,
     lies_in,
     note_gap,
+    note_sharing,
     overrun,
     own_pool,
 )
@@ -90,6 +91,8 @@ class ScratchView:
 
 class Graph:
     """A graph of a context made from a binary."""
+
+    shares_scratch = is_executing = False
 
     def __init__(self, context: GraphContext, compiled: CompiledGraph, in_order: bool) -> None:
         if not hasattr(context, "backend") or not isinstance(compiled, CompiledGraph):
@@ -248,6 +251,17 @@ class Graph:
         self._told_places.add(name)
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
+    @property
+    def has_io_in_scratch(self) -> bool:
+        """Whether inputs and outputs have places inside scratch."""
+        return self.compiled.io is not Io.OUTSIDE
+
+    def input_places(self) -> list[NDArray[Any]]:
+        """Return the bytes of each input inside scratch; none if the plan has them outside."""
+        if not self.has_io_in_scratch or self.scratch is None or not self.is_finalized:
+            return []
+        return [self._execution.view(name) for name in self.compiled.inputs]
+
     # State
 
     def reset(self) -> None:
@@ -390,6 +404,17 @@ class Graph:
         self._resumed.wait()
         self._check_ready("QnnGraph_execute")
         self._check_memory("QnnGraph_execute")
+        self.is_executing = True
+        try:
+            if self.shares_scratch:
+                note_sharing(self._backend, self.name, self, self.scratch)
+            return self._execute_now(inputs, outputs)
+        finally:
+            self.is_executing = False
+
+    def _execute_now(
+        self, inputs: Sequence[QnnTensor] | None, outputs: Sequence[QnnTensor] | None
+    ) -> int:
         given_in = self._io.resolve(self.compiled.inputs, inputs, "input")
         given_out = self._io.resolve(self.compiled.outputs, outputs, "output")
         self._io.check_apart(given_in, given_out, self.persistent)
@@ -404,8 +429,14 @@ class Graph:
             self._fail(1100, "B1", str(exc), "QnnGraph_execute")
         except MemoryError:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
-        self._check_kept("QnnGraph_execute")  # another thread may have freed something meanwhile
-        self._io.check_kept((*given_in.items(), *given_out.items()))
+        try:
+            self._check_kept(
+                "QnnGraph_execute"
+            )  # another thread may have freed something meanwhile
+            self._io.check_kept((*given_in.items(), *given_out.items()))
+        except QnnError:
+            self._seal_state()  # it has new state all the same
+            raise
         inputs_lent = {f"input {name[:80]!r}": buffer.owner for name, buffer in given_in.items()}
         outputs_lent = {f"output {name[:80]!r}": buffer.owner for name, buffer in given_out.items()}
         return self._account(outcome, inputs_lent | outputs_lent)

@@ -21,7 +21,6 @@ from qnnmem.planner import Io
 from qnnmem.qnn.enums import MemType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
-from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +129,7 @@ class IoCheck:
         """Fail if a buffer was freed while the graph executed."""
         for name, user in given:
             if user.owner is not None and user.owner.is_freed:
-                sentence = f"{name[:80]!r} was freed while the graph executed"
+                sentence = f"{name[:80]!r} was {user.owner.loss} while the graph executed"
                 self._fail("R9", sentence, name[:80], user.owner.address)
 
     def _one(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
@@ -148,7 +147,8 @@ class IoCheck:
             return None
         buffer = self._client_buffer(tensor.client_buf, what)
         if buffer.is_freed:
-            self._fail("R9", f"{what} was freed before the execution", what, buffer.address)
+            sentence = f"{what} was {buffer.loss} before the execution"
+            self._fail("R9", sentence, what, buffer.address)
         if kind == "output" and buffer.readonly:
             cure = "give memory that can be written"
             self._fail("R9", f"{what} is read-only memory", what, buffer.address, cure=cure)
@@ -167,8 +167,7 @@ class IoCheck:
             self._fail("R9", f"{what} is not given as memory: {exc}", what)
 
     def _size(self, buffer: ClientBuffer, given: int, exact: int, what: str) -> None:
-        most = round_up(exact, self._backend.profile.size_alignment)
-        if not exact <= given <= most or given > buffer.size:
+        if given < exact or given > buffer.size:
             real = f", the buffer has {buffer.size:,}" if given > buffer.size else ""
             sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
             self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)

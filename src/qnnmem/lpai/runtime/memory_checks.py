@@ -165,6 +165,8 @@ def _check_others(
             sentence = f"{what} of graph {graph[:80]!r} shares bytes with {held.label}"
             backend.refuse(6000, "X8", sentence, _SET, buffer=what, address=buffer.address)
     for held in others:
+        if what == "scratch":
+            own.shares_scratch = held.holder.shares_scratch = True
         shared = _shared(backend, graph, what, held)
         if shared is not None:
             backend.note(shared)
@@ -180,19 +182,31 @@ def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding |
     return finding("X8", f"{pair} share bytes of scratch", call=_SET, buffer=what)
 
 
+def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffer | None) -> None:
+    """Report graphs that execute in the same scratch at this moment."""
+    others = () if scratch is None else holders.touching(scratch)
+    for held in others:
+        if held.holder is not own and held.what == "scratch" and held.holder.is_executing:
+            names = f"{graph[:80]!r} and {held.owner[:80]!r}"
+            sentence = f"graphs {names} execute at the same time and share bytes of scratch"
+            cure = "execute one after the other, or give each graph its own"
+            call = "QnnGraph_execute"
+            backend.note(finding("X8", sentence, call=call, buffer="scratch", cure=cure))
+
+
 def gone(pools: Pools, call: str) -> Iterator[Finding]:
     """Yield findings for pools that the application freed."""
     for what, rule in _RULES.items():
         buffer = pools[what]
         if buffer is not None and buffer.is_released:
-            sentence = f"{what} was freed while the context lives"
+            sentence = f"{what} was {buffer.loss} while the context lives"
             yield finding(rule, sentence, call=call, buffer=what, address=buffer.address)
 
 
 def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
     """Report scratch that was freed before its replacement was handed over."""
     if old is not None and old.is_released:
-        sentence = "scratch was freed before another one was handed over"
+        sentence = f"scratch was {old.loss} before another one was handed over"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
@@ -224,7 +238,7 @@ def lies_in(start: int, end: int, view: NDArray[Any]) -> bool:
 def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextConfig) -> MemType:
     """Return the type of memory that the model is in; DDR if nothing names one."""
     if buffer.is_freed:
-        sentence = "the buffer of the binary was freed before the context was made"
+        sentence = f"the buffer of the binary was {buffer.loss} before the context was made"
         backend.fail(5005, _binary_finding("B1", sentence, buffer))
     given, said = buffer.mem_type, config.model_mem_type
     if given is not None and given not in backend.profile.mem_types:

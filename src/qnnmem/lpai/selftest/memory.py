@@ -301,8 +301,7 @@ def _all_in_one_block(t: Trial) -> None:
 
 
 def _shared_scratch(t: Trial) -> None:
-    platform = profile(shared_scratch=True)
-    client = t.client("plain", profile=platform).ready()
+    client = t.client("plain").ready()
     shared = client.scratch
     client.on("counter").give(SCRATCH, shared).give_persistent().finalize().gives(2).no_findings()
 
@@ -332,7 +331,7 @@ def _binary_on_scratch(t: Trial) -> None:
 
 
 def _one_offset_for_two(t: Trial) -> None:
-    client = t.client("plain").ready()
+    client = t.client("plain", profile=profile(shared_scratch=False)).ready()
     client.on("bare").on("outside").noted(lambda c: c.give(SCRATCH, client.scratch))
 
 
@@ -515,11 +514,11 @@ MEMORY = (
            _pool_freed(PERSISTENT, _view_of_a_view)),
     breaks("R9", "an input given as a slice of a slice, its block freed", 6004, _input_freed),
     keeps("X8", "four graphs with all they need in one block", _all_in_one_block),
-    keeps("X8", "one scratch for two graphs, where the profile allows it", _shared_scratch),
+    keeps("X8", "one scratch for two graphs that execute one after the other", _shared_scratch),
     breaks("X8", "scratch on the state of another graph", 6000, _scratch_on_state),
     breaks("X8", "an output inside scratch", 6004, _io_in_scratch),
     breaks("X8", "a binary on scratch", 5000, _binary_on_scratch),
-    breaks("X8", "one scratch for two graphs", FINDING, _one_offset_for_two),
+    breaks("X8", "one scratch for two graphs, if forbidden", FINDING, _one_offset_for_two),
     keeps("T1", "Heap(MemType.TCM) is the pool, to its last byte", _whole_pool),
     breaks("T1", "two heaps of TCM have one pool", 1002, _two_heaps),
     breaks("T2", "two heaps of TCM have one limit", FINDING, _two_heaps_too_many),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.errors import QnnMemError
-from qnnmem.programs.process_memory import ProcessMemory, Unreadable
+from qnnmem.programs.process_memory import GUARD, Block, ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Trace
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 30  # of all copies
 _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
+_LARGEST_ALIGNMENT = 4096
 _UNMAPPED, PROTECTED = 2, 4
 HOW = {
     0: "freed",
@@ -85,6 +86,8 @@ class ClientBuffers:
         self._bytes = 0
         self._changes = 0
         self._lock = RLock()
+        self._guarded: dict[int, ForeignMemory] = {}  # by the end of the block
+        self._overrun: list[tuple[int, ForeignMemory]] = []  # when they were handed over
         self.stacks = {stack_range}  # of all threads: from, to
 
     @property
@@ -136,11 +139,46 @@ class ClientBuffers:
             readonly=not writable,
             space=self._memory,  # exec replaces it, so it outlives no program
         )
+        if block is not None:
+            self._guard(block, made)
         gone = None if block is not None else self._memory.freed_block_at(address)
         if gone is not None:
             made.freed = True
             self._freed[id(made)] = Freeing(HOW[3], ())
         return made
+
+    def _guard(self, block: Block, made: ForeignMemory) -> None:
+        """Look at the pattern behind the block now, and have it compared before each call."""
+        around = made.address - block.start, block.end - made.end
+        if block.is_early and max(around) < _LARGEST_ALIGNMENT:  # not cut from an arena later
+            made.serial = 0
+        if not block.caller:
+            return  # a sanitizer's: it has a guard of its own
+        if block.end not in self._guarded and not self._memory.is_whole(block.end):
+            self._overrun.append((block.end, made))
+            self._memory.write(GUARD, block.end)
+        self._guarded[block.end] = made
+
+    def guarded(self, end: int) -> ForeignMemory | None:
+        """Return the buffer in the block that ends there; write the pattern behind it anew."""
+        with self._lock:
+            found = self._guarded.get(end)
+        if found is not None:
+            self._memory.write(GUARD, end)
+        return found
+
+    def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
+        """Return buffers with bytes written behind their block: since the last call, or in a range.
+
+        Each is returned once, with the end of its block.
+        """
+        with self._lock:
+            found, self._overrun = self._overrun, []
+            ends = [end for end in self._guarded if start < end <= start + size]
+            found += ((e, self._guarded[e]) for e in ends if not self._memory.is_whole(e))
+            for end in ends:
+                del self._guarded[end]
+        return found
 
     def freed_before(self, buffer: ForeignMemory) -> int:
         """Return the caller of `free` for a buffer that was freed before it was handed over."""
@@ -152,8 +190,8 @@ class ClientBuffers:
         with self._lock:
             for buffer in self._sharing(start, size):
                 if not buffer.freed:
-                    buffer.freed = True
-                    self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), trace)
+                    buffer.freed, buffer.loss = True, HOW.get(how, "freed")
+                    self._freed[id(buffer)] = Freeing(buffer.loss, trace)
             self._watch()
 
     def protect(self, start: int, size: int, trace: Trace) -> None:
@@ -163,6 +201,7 @@ class ClientBuffers:
                 if not buffer.freed or self._is_closed(buffer):
                     room, writable = self._memory.extent(buffer.address, buffer.size)
                     buffer.freed, buffer.readonly = room < buffer.size, not writable
+                    buffer.loss = HOW[PROTECTED]
                     self._freed[id(buffer)] = Freeing(HOW[PROTECTED], trace)
             self._watch()
 
@@ -206,6 +245,17 @@ class ClientBuffers:
         except Unreadable as exc:
             self.lose(exc.address)
 
+    def peek(self, buffer: ForeignMemory) -> bytes:
+        """Return the client's bytes and leave the copy as it is; empty if they are gone."""
+        import numpy
+
+        there = numpy.empty(buffer.size, numpy.uint8)
+        try:
+            self._memory.fill(there, buffer.address)
+        except Unreadable:
+            return b""
+        return there.tobytes()
+
     def store(self, buffer: ForeignMemory, size: int | None = None) -> None:
         """Write results to the client, unless it has freed the buffer."""
         if not buffer.freed:
@@ -229,6 +279,17 @@ class ClientBuffers:
         needed = (b for b in self._known.values() if not b.freed or self._is_closed(b))
         alive = sorted((b.address, b.address + b.size) for b in needed)
         self._memory.watch(list(_merged(alive)))
+        ends = {id(buffer): end for end, buffer in self._guarded.items()}
+        self._memory.guard(
+            [ends[id(b)] for b in self._known.values() if id(b) in ends and not b.freed]
+        )
+
+    def nearest(self, address: int) -> ForeignMemory | None:
+        """Return the buffer that holds an address, or else the last one that ends before it."""
+        with self._lock:
+            before = [b for b in self._known.values() if b.address <= address]
+        holding = [b for b in before if address < b.end]
+        return holding[-1] if holding else max(before, key=lambda b: b.end, default=None)
 
     def _drop_oldest(self) -> None:
         """Forget freed buffers, or the oldest one if none was freed."""

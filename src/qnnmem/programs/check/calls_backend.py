@@ -124,6 +124,8 @@ def get_property(call: ClientCall) -> int:
     backend = call.handle(0, "backend", 4011)
     asked = questions(call, 1)
     backend.get_property([one for one, _ in asked])
+    if backend.alignment_queried_at is not None:
+        call.memory.note_alignment()
     for question, address in asked:
         call.memory.write(_bytes(question.value.value), address)
     return 0

@@ -16,7 +16,7 @@ from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom, custom
 from qnnmem.lpai.runtime.system_context import SystemContext
 from qnnmem.programs import layout
-from qnnmem.programs.check.calls_backend import check_out, give
+from qnnmem.programs.check.calls_backend import NOT_SUPPORTED, check_out, give
 from qnnmem.programs.check.client_session import ClientCall
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.socket_server import Action
@@ -65,6 +65,14 @@ class CheckedContext:
             self.context.shared.deregister([memory])
             os.close(descriptor)
         return numbers
+
+
+def create(call: ClientCall) -> int:
+    """`QnnContext_create`: LPAI executes what was prepared offline."""
+    call.handle(0, "backend", 4011)
+    sentence = "LPAI composes no graph at run time: it executes a context binary prepared offline"
+    cure = "run `qnnmem prepare` on the model, then call QnnContext_createFromBinary"
+    call.fail(NOT_SUPPORTED, finding("R14", sentence, call=call.name, cure=cure))
 
 
 def create_from_binary(call: ClientCall) -> int:
@@ -276,7 +284,8 @@ def binary_info(call: ClientCall) -> int:
         info = one.system.get_binary_info(binary.array)
     except UsageError as exc:
         raise qnn_error(30001, finding("B1", str(exc), call=call.name)) from exc
-    block = layout.BinaryInfoBlock(info)
+    is_newer = call.name != "QnnSystemContext_getBinaryInfo"
+    block = layout.BinaryInfoBlock(info, call.session.binary_info or (3 if is_newer else 1))
     address = call.demand(Action.ALLOCATE, block.size)
     call.memory.write(block.placed(address), address)
     one.blocks.append((address, block.size))

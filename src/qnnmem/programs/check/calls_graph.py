@@ -6,7 +6,7 @@ import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
@@ -23,11 +23,17 @@ from qnnmem.programs.check.client_session import (
     ClientProcess,
     Failure,
 )
+from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.socket_server import Action
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_KINDS = ("input", "output")
 _INVALID_TENSOR = 6004
 _ARGUMENT = 1004
 _PAUSE, _RESUME = 401, 501
@@ -57,6 +63,8 @@ class CheckedGraph:
     pools: dict[str, ForeignMemory] = field(default_factory=dict)
     failed: dict[tuple[str, frozenset[str]], Failure] = field(default_factory=dict)  # by call
     io: tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]] | None = None
+    has_marks: bool = False  # in the places of inputs in scratch
+    last_inputs: Sequence[QnnTensor] | None = None
     seen: dict[int, SeenTensors] = field(default_factory=dict)  # inputs and outputs by argument
 
     @property
@@ -151,7 +159,9 @@ def finalize(call: ClientCall) -> int:
     _refresh(one, scratch=False)
     with _kept(call, one):
         one.graph.finalize()
+    _mark_places(one)
     _store_pools(one)
+    _trace_state(call, one)
     return 0
 
 
@@ -163,11 +173,27 @@ def execute(call: ClientCall) -> int:
     inputs, outputs, stored = _io(call, one)
     signal = call.handle(6, "signal", 9003) if call.word(6) else None
 
+    _check_null(call, one, inputs, outputs)
+    flight = _begin(call, one, inputs, outputs)
+
     def work() -> int:
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
+        _check_places(call, one)
         _read(one, inputs)
-        with call.session.clock.running():
-            code = one.graph.execute(inputs, outputs, signal)
+        if flight is not None and flight.is_held:
+            flight.keep()
+        try:
+            with call.session.clock.running():
+                code = one.graph.execute(inputs, outputs, signal)
+            if flight is not None and flight.is_held:
+                call.session.flights.hold(flight)
+                for found in (*flight.losses(call.name), *flight.changes(call.name)):
+                    call.note(found)
+        except QnnError:
+            _store_pools(one)  # the state may be ahead of what the client has
+            raise
+        if flight is not None:
+            call.session.flights.note_results(flight)
         _store(one, stored, complete=code == 0)
         return code
 
@@ -177,8 +203,112 @@ def execute(call: ClientCall) -> int:
     except QnnError as exc:
         call.session.unheeded[call.process.pid] = Failure(call.name, exc.code, call.trace)
         raise
+    finally:
+        if flight is not None:
+            call.session.flights.end(flight)
+        _trace_state(call, one)
     call.session.unheeded.pop(call.process.pid, None)
     return code
+
+
+def _begin(
+    call: ClientCall,
+    one: CheckedGraph,
+    inputs: Sequence[QnnTensor] | None,
+    outputs: Sequence[QnnTensor] | None,
+    *,
+    is_async: bool = False,
+) -> Flight | None:
+    """Note an execution in flight and what it shares with others; None if it is alone."""
+    flights = call.session.flights
+    if not is_async and flights.is_alone(one, call.connection):
+        return None
+    reads, writes = _parts("input", inputs), _parts("output", outputs)
+    is_held = flights.may_hold(one, call.connection)
+    trace = call.trace if is_held or is_async else ()
+    flight = Flight(one, call.connection, is_async, reads, writes, trace, is_held=is_held)
+    met = flights.begin(flight)
+    if met is not None:
+        found, other = met
+        call.note(found, other.trace, "still executes at")
+    return flight
+
+
+def _parts(kind: str, tensors: Sequence[QnnTensor] | None) -> list[Part]:
+    return [
+        (f"{kind} {one.name[:80]!r}", one.client_buf)
+        for one in tensors or ()
+        if isinstance(one.client_buf, ForeignMemory)
+    ]
+
+
+def _trace_state(call: ClientCall, one: CheckedGraph) -> None:
+    """Have the client report the next write to persistent memory, with `--trace-state`."""
+    state = one.pools.get("persistent") if call.session.trace_state else None
+    if state is not None and not state.freed:
+        call.demand(Action.PROTECT, state.address, state.size)
+
+
+# Inputs and outputs without a buffer
+
+
+def _check_null(
+    call: ClientCall,
+    one: CheckedGraph,
+    inputs: Sequence[QnnTensor] | None,
+    outputs: Sequence[QnnTensor] | None,
+) -> None:
+    """Report R9 for a tensor without a buffer where others have one: it was forgotten."""
+    if not one.graph.has_io_in_scratch:
+        return  # refused anyway
+    known = [
+        (kind, t) for kind, ts in zip(_KINDS, (inputs, outputs), strict=True) for t in ts or ()
+    ]
+    missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
+    if len(missing) == len(known) or not missing:
+        return
+    for kind, name in missing:
+        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
+        end = "it is read from what scratch holds" if kind == "input" else "its result stays there"
+        found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
+        call.note(replace(found, cure="set clientBuf of every input and output"))
+
+
+def _is_missing(tensor: QnnTensor) -> bool:
+    return tensor.client_buf is None and tensor.mem_type == TensorMemType.RAW
+
+
+def _mark_places(one: CheckedGraph) -> None:
+    """Fill the places of inputs in scratch, to see at the first execution whether they are used."""
+    for place in one.graph.input_places():
+        place[:] = _pattern(place.size)
+        one.has_marks = True
+
+
+def _check_places(call: ClientCall, one: CheckedGraph) -> None:
+    """Report R9 if the graph reads inputs from scratch that the client has not written there."""
+    if not one.has_marks:
+        return
+    if any(isinstance(t.client_buf, ForeignMemory) for t in one.last_inputs or ()):
+        return
+    one.has_marks = False
+    places = one.graph.input_places()
+    name = one.graph.name[:80]
+    if places and all((place == _pattern(place.size)).all() for place in places):
+        sentence = f"the inputs of graph {name!r} have no buffer (NULL), and nothing was written"
+        where = "to their places in scratch: it runs on whatever is there"
+        found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
+        call.note(replace(found, cure="set clientBuf of every input and output"))
+    else:
+        call.session.notes[f"inputs of graph {name!r} are in scratch, so NULL is right there"] = (
+            None
+        )
+
+
+def _pattern(size: int) -> NDArray[Any]:
+    import numpy
+
+    return (numpy.arange(size) * 37 + 0xA5).astype(numpy.uint8)
 
 
 def execute_async(call: ClientCall) -> int:
@@ -197,6 +327,7 @@ def execute_async(call: ClientCall) -> int:
     def notify(code: int) -> None:
         clock.stop(one.owner.context)
         try:
+            code = _land(call, one, flight, code)
             try:
                 _store(one, stored, complete=code == 0)
             except Unreadable as exc:
@@ -205,19 +336,59 @@ def execute_async(call: ClientCall) -> int:
             if function:
                 process.notify(function, argument, code)
         except Hangup:  # its process may have ended
-            call.session.undelivered += process.is_there()
+            _note_undelivered(call, one)
         if one.graph.is_busy:  # the next one begins
             clock.start(one.owner.context)
 
     def refresh() -> None:  # not before: an earlier one may have state that is not written yet
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
 
+    _check_null(call, one, inputs, outputs)
+    flight = _begin(call, one, inputs, outputs, is_async=True)
     _read(one, inputs)
-    with _kept(call, one), call.here():
-        one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
+    if flight is not None:
+        flight.keep()
+    try:
+        with _kept(call, one), call.here():
+            one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
+    except BaseException:
+        if flight is not None:
+            call.session.flights.end(flight)
+        raise
     if one.graph.is_busy:
         clock.start(one.owner.context)
     return 0
+
+
+def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
+    """Hold an asynchronous execution back and report what was done to its buffers meanwhile."""
+    if flight is None:
+        return code
+    if flight.is_held:
+        call.session.flights.hold(flight)
+    backend = one.graph.context.backend
+    if code == 0:  # or the reason was reported
+        for found in flight.losses(call.name):
+            backend.note(replace(found, trace=flight.trace))
+            code = _INVALID_TENSOR
+    for found in flight.changes(call.name):
+        backend.note(replace(found, trace=flight.trace))
+    call.session.flights.note_results(flight)
+    call.session.flights.end(flight)  # once it is notified, the program may use its buffers
+    return code
+
+
+def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
+    """Report a callback that ended the thread it ran on."""
+    process = call.process
+    if process.crashed or process.has_ended or not process.is_there():
+        return
+    if process.is_calling_back:
+        sentence = "a callback ended the thread of the library that ran it (pthread_exit)"
+        found = finding("C7", sentence, call.name, cure="return from the callback", line="")
+        one.graph.context.backend.note(replace(found, trace=call.trace))
+    else:
+        call.session.undelivered += 1
 
 
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
@@ -250,6 +421,7 @@ def _io(
         for tensor in given[1] or ()
         if isinstance(tensor.client_buf, ForeignMemory)
     ]
+    one.last_inputs = given[0]
     return given[0], given[1], stored
 
 
@@ -291,6 +463,9 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
     if item.mem_type == TensorMemType.MEMHANDLE:
         found = call.session.handles.get(item.data)
         made.mem_handle = found.value[1] if found is not None and found.kind == "memory" else None
+    elif not item.data and item.size:
+        sentence = f"{match.name[:80]!r} is given as NULL with a size of {item.size:,} bytes"
+        call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name, buffer=match.name[:80]))
     elif item.data:
         made.data_size = item.size
         made.client_buf = _buffer(call, item, made)

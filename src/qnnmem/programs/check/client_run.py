@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -50,6 +50,8 @@ class ClientOptions:
     time_limit_s: float | None = None
     limits: ExecutionLimits = DEFAULT_LIMITS  # of what the program executes
     to_stderr: bool = False  # what the program prints: standard output is for the result
+    binary_info: int = 0  # version of the answer of the system library; 0: by function
+    trace_state: bool = False  # find the lines that write to persistent memory
 
 
 def check_client(
@@ -61,8 +63,15 @@ def check_client(
         folder = launch.build_objects(Path(name), launch.SHIM)
         symbols = Symbols(name)
         session = ClientSession(
-            options.profile, symbols, _chosen(options, say), lenient=options.lenient
+            options.profile,
+            symbols,
+            _chosen(options, say),
+            lenient=options.lenient,
+            binary_info=options.binary_info,
+            trace_state=options.trace_state,
         )
+        if options.trace_state:
+            (folder / "trace").touch()
         server = ClientServer(session, folder)
         try:
             pid, code, over = _run(program, options, folder, server)
@@ -73,18 +82,16 @@ def check_client(
         ended_by = launch.signal_name(code)
         if over is _Over.EXECUTION:
             _note_late(session, options.limits.time_s)
-        elif code < 0:
-            _note_crash(session, ended_by, over is _Over.PROGRAM)
-        else:
-            _excuse(session, session.failed - (set() if code else {pid}))
-            _excuse(session, _unheard(session, missed))
+        elif code >= 0:
+            _excuse(session, _gave_up(session, pid, code) | _unheard(session, missed))
             for found in filter(can_be_freed, made.left()):
                 _note_at_end(session, found)
             if code == 0:
                 _note_codes(session, pid)
-    everything = session.findings.all()
+        elif over is _Over.PROGRAM or not _has_crashed(session, pid):
+            _note_crash(session, ended_by, over is _Over.PROGRAM)
+    everything, profile = session.findings.all(), options.profile
     kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
-    profile = options.profile
     result = ClientResult(
         verdict="",
         passes=bool(session.counts) and not kept and not missed,
@@ -104,6 +111,7 @@ def check_client(
         timeline=tuple(session.timeline),
         findings=kept,
         has_lines=symbols.has_tool,
+        notes=tuple(session.notes),
     )
     return with_fields(result, verdict=_verdict(result))
 
@@ -172,6 +180,29 @@ def _run(
             return child.pid, code, over if killed else None
     finally:
         server.sockets.settle()
+
+
+def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
+    """Return processes that need not clean up: after a refused call, or a signal."""
+    own = session.refused & {pid} if code else set()
+    return (session.failed - {pid}) | own | set(_crashed(session))
+
+
+def _has_crashed(session: ClientSession, pid: int) -> bool:
+    return any(one.pid == pid and one.crashed for one in session.processes.now())
+
+
+def _crashed(session: ClientSession) -> Iterator[int]:
+    """Yield processes that a signal ended; report those that a debugger ended."""
+    for process in session.processes.now():
+        if process.is_debugged and not process.has_ended and not process.crashed:
+            sentence = f"process {process.pid} never came to its end under its debugger"
+            after = f"; the last call was {session.last}" if session.last else ""
+            found = finding("C7", sentence + after, session.last, line="")
+            session.findings.add(client_finding(found, process=process.pid))
+            yield process.pid
+        elif process.crashed:
+            yield process.pid
 
 
 def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:

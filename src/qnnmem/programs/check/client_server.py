@@ -12,6 +12,7 @@ from qnnmem.errors import QnnError, QnnMemError
 from qnnmem.programs.check import calls_backend as backend
 from qnnmem.programs.check import calls_context as context
 from qnnmem.programs.check import calls_graph as graph
+from qnnmem.programs.check.addresses import note_crash, note_overrun, note_overruns, note_write
 from qnnmem.programs.check.buffers import PROTECTED, TooMuchMemory
 from qnnmem.programs.check.client_session import (
     EARLY_TERMINATION,
@@ -33,6 +34,7 @@ _DEEPEST = 8  # calls inside of callbacks inside of calls
 _HELLO_WORDS = 10
 _MOST_WORDS = 64
 _VERSION = 2
+_CRASH = 2  # the role of a line that reports a signal
 Handler = Callable[[ClientCall], int]
 
 _BY_NAME: dict[str, Handler] = {
@@ -60,6 +62,7 @@ _BY_NAME: dict[str, Handler] = {
     "QnnError_freeVerboseMessage": backend.nothing,
     "QnnDevice_create": backend.no_device,
     "QnnDevice_free": backend.no_device,
+    "QnnContext_create": context.create,
     "QnnContext_createFromBinary": context.create_from_binary,
     "QnnContext_createFromBinaryWithSignal": context.create_from_binary,
     "QnnContext_validateBinary": context.validate_binary,
@@ -129,6 +132,10 @@ class ClientServer:
             raise Hangup("the client does not say hello")
         process = self.session.process(connection.peer(), hello)
         connection.confirm()
+        if hello.words[1] == _CRASH:
+            self._note_signal(process, connection.receive())
+            connection.send(Action.ANSWER, 0)
+            return False
         if hello.words[1]:
             process.notifier = connection
             connection.send(Action.ANSWER, 0)
@@ -138,6 +145,11 @@ class ClientServer:
         thread = _ClientThread(self.session, process, connection, lambda: ledger.hear(row))
         while True:
             thread.serve(connection.receive())
+
+    def _note_signal(self, process: ClientProcess, message: Message) -> None:
+        if len(message.words) > 3:
+            note = note_write if message.kind == Kind.WROTE else note_crash
+            note(self.session, process, message.words)
 
 
 class _ClientThread:
@@ -172,10 +184,19 @@ class _ClientThread:
         if message.kind == Kind.FREED and len(message.words) >= 3:
             start, size, how = message.words[:3]
             trace = self._session.symbols.trace(self._process.memory, message.words[3:])
+            for end, buffer in self._process.buffers.overruns(start, size):
+                note_overrun(self._session, self._process, buffer, end, trace, call="free")
             if how == PROTECTED:
                 self._process.buffers.protect(start, size, trace)
             else:
                 self._process.buffers.free(start, size, how, trace)
+            return 0
+        if message.kind == Kind.ENDED and len(message.words) == 2:
+            self._process.has_ended = True
+            end, previous = message.words
+            overrun = self._process.buffers.guarded(end) if end else None
+            if overrun is not None:
+                note_overrun(self._session, self._process, overrun, end, (), previous, "exit")
             return 0
         if message.kind == Kind.CLOSED and message.words:
             self._close_library(message)
@@ -208,7 +229,8 @@ def answer(call: ClientCall) -> int:
         session.last = call.name
         session.calls += 1
         number = session.calls
-    if call.message.words[:1] == (1,):
+    note_overruns(call)
+    if call.is_closed:
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
         call.note(finding("C2", sentence, call.name))
@@ -217,7 +239,8 @@ def answer(call: ClientCall) -> int:
         session.note_moment(number, call.name)
     if code not in (0, EARLY_TERMINATION):
         with session.lock:
-            if code not in _HARMLESS:
+            session.refused.add(call.process.pid)
+            if code not in _HARMLESS or call.found:
                 session.failed.add(call.process.pid)
             session.codes[call.name] = session.codes.get(call.name, 0) + 1
         _remember(call, code)

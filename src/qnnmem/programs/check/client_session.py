@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -19,6 +21,7 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.programs.check.buffers import ClientBuffers
 from qnnmem.programs.check.findings import MADE, FindingList, client_finding, other_place
+from qnnmem.programs.check.flights import Flights
 from qnnmem.programs.functions import FIRST_SYSTEM, name_of
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import (
@@ -155,10 +158,16 @@ class ClientProcess:
         self.buffers = ClientBuffers(self.memory, (low, low + size))
         self.notifier: ProgramConnection | None = None
         self.notifying = threading.Lock()
+        self.is_calling_back = False
+        self.threads = 0  # that called QNN, ended ones too
+        self.crashed = self.has_ended = False  # by a signal; by itself
+        self.is_debugged = _is_debugged(pid)
+        self.traced: set[int] = set()  # addresses whose write was reported
         self.texts: dict[str, int] = {}  # strings that were put into it, by their text
 
     def add_thread(self, hello: Message) -> None:
         """Note where the stack of another thread is."""
+        self.threads += 1
         low, size = hello.words[6:8]
         self.buffers.stacks.add((low, low + size))
 
@@ -171,9 +180,22 @@ class ClientProcess:
         with self.notifying:
             if self.notifier is None:
                 raise Hangup("the client waits for no notification")
+            self.is_calling_back = False
             self.notifier.send(Action.NOTIFY, function, argument, code)
+            self.is_calling_back = True
             while self.notifier.receive().kind != Kind.DONE:
                 pass
+            self.is_calling_back = False
+
+
+def _is_debugged(pid: int) -> bool:
+    """Return whether a debugger runs the process: it takes signals before the process does."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+    except OSError:
+        return False
+    tracer = re.search(r"^TracerPid:\s*(\d+)", text, re.MULTILINE)
+    return tracer is not None and tracer[1] != "0"
 
 
 class ClientSession:
@@ -186,8 +208,11 @@ class ClientSession:
         say: Callable[[ClientFinding], None],
         *,
         lenient: bool = False,
+        binary_info: int = 0,
+        trace_state: bool = False,
     ) -> None:
         self.profile, self.symbols, self.lenient = profile, symbols, lenient
+        self.binary_info, self.trace_state = binary_info, trace_state
         self.findings = FindingList(say)
         # By number; of those that are gone, kind and place are known.
         self.handles: HandleTable[int, Handle, tuple[str, Trace]] = HandleTable(_MOST_HANDLES)
@@ -198,7 +223,10 @@ class ClientSession:
         self.codes: dict[str, int] = {}  # calls that failed, by name
         self.last = ""  # call
         self.failed: set[int] = set()  # processes with a call that a program may give up for
+        self.refused: set[int] = set()  # processes with any call that was answered with a code
+        self.notes: dict[str, None] = {}  # what is right and worth a line
         self.clock = ExecutionClock()
+        self.flights = Flights()
         self.undelivered = 0  # notifications
         self.timeline: list[HeldMoment] = []
         self.calls = 0
@@ -293,6 +321,16 @@ class ClientCall:
     _trace: Trace | None = None
     _second: tuple[str, Trace] = ("", ())  # another place that the failure is about
     _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the program has closed the library of the function."""
+        return bool(self.message.words[:1] and self.message.words[0] & 1)
+
+    @property
+    def has_overrun(self) -> bool:
+        """Whether the last two words are the end of a block and the call before."""
+        return len(self.message.words) > 2 and bool(self.message.words[0] & 2)
 
     @property
     def name(self) -> str:

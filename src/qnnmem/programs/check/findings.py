@@ -27,6 +27,8 @@ from qnnmem.results.programs import ClientFinding, OtherPlace, Stack
 from qnnmem.text import quote
 
 MOST = 1000  # of different ones
+_ALSO = 16  # further places of one cause
+_GONE = frozenset({"freed at", "reallocated at", "unmapped at"})
 CALLED, MADE = "called at", "made at"  # what a stack is of
 _MOST_BYTES = 1 << 20  # of a file of known findings
 _WORDS = 3
@@ -78,10 +80,24 @@ def _place(stack: Stack, program: str) -> str:
 
 
 def _key(one: ClientFinding) -> FindingKey:
-    """Equal for findings of the same mistake."""
+    """Equal for findings of the same cause."""
+    if one.rule == "R1":  # one question that was never asked, or too late
+        return one.rule, "", "", "", ""
+    if one.rule == "R3":  # one way to allocate
+        return one.rule, one.call, one.place, "", ""
+    if one.other is not None and one.other.what in _GONE and one.other.stack:
+        return one.rule, one.other.what, one.other.place, one.buffer, ""
     # One call may leave several handles behind.
     made = one.other.place if one.other is not None and one.other.what == MADE else ""
     return one.rule, one.call, one.place, one.buffer, made
+
+
+def _also(before: ClientFinding, one: ClientFinding) -> tuple[OtherPlace, ...]:
+    """Return the further places of a cause, with this one if it is new."""
+    known = {(before.buffer, before.place), *((a.what, a.place) for a in before.also)}
+    if {(one.buffer, one.place), (one.sentence, one.place)} & known or len(before.also) >= _ALSO:
+        return before.also
+    return (*before.also, OtherPlace(one.sentence, one.place, one.stack))
 
 
 class FindingList:
@@ -99,7 +115,7 @@ class FindingList:
             key = _key(one)
             before = self._found.get(key)
             if before is not None:
-                self._found[key] = replace(before, count=before.count + 1)
+                self._found[key] = replace(before, count=before.count + 1, also=_also(before, one))
                 return
             if len(self._found) >= MOST:
                 self.left_out += 1

@@ -1,0 +1,148 @@
+"""What an address of the client is, and findings about memory that something was written to."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from qnnmem.contract.regions import ForeignMemory
+from qnnmem.contract.rules import finding
+from qnnmem.finding import Finding
+from qnnmem.programs.check.calls_context import CheckedContext
+from qnnmem.programs.check.calls_graph import CheckedGraph
+from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
+from qnnmem.programs.check.findings import CALLED, client_finding, other_place
+from qnnmem.programs.stacks import Trace
+
+_NULL = 4096  # below it lie members of NULL
+_NEAR = 4096  # bytes behind a buffer that still name it
+_BELOW = 1 << 16  # bytes below a stack that a frame may reach
+_WRITES = {0: "read", 1: "wrote to"}
+
+
+def name_of(session: ClientSession, process: ClientProcess, buffer: ForeignMemory) -> str:
+    """Return what a buffer is to QNN: a pool, a binary, a tensor."""
+    with session.lock:
+        handles = [one for one in session.handles.values() if one.process is process]
+    for handle in handles:
+        value = handle.value
+        if isinstance(value, CheckedContext) and value.binary is buffer:
+            return "the binary"
+        if isinstance(value, CheckedGraph):
+            for name, held in _held(value):
+                if held is buffer:
+                    return f"{name} of graph {value.graph.name[:80]!r}"
+    return "a buffer that was handed to QNN"
+
+
+def _held(graph: CheckedGraph) -> Iterator[tuple[str, object]]:
+    yield from graph.pools.items()
+    for at, seen in tuple(graph.seen.items()):
+        kind = "input" if at == 1 else "output"
+        yield from ((f"{kind} {one.name[:80]!r}", one.client_buf) for one in seen.tensors)
+
+
+def describe(
+    session: ClientSession, process: ClientProcess, address: int
+) -> tuple[str, str, Trace]:
+    """Return what lies at an address, in words, and where that was freed."""
+    if address < _NULL:
+        return "NULL" if not address else f"{address:#x}, a member of NULL", "", ()
+    gone = process.buffers.freeing(address)
+    if gone is not None:
+        buffer, freeing = gone
+        what = f"{address:#x}, byte {address - buffer.address:,} of "
+        said = f"{what}{name_of(session, process, buffer)}, which was {freeing.how}"
+        return said, f"{freeing.how} at", freeing.trace
+    known = process.buffers.nearest(address)
+    if known is not None and address < known.end + _NEAR:
+        past = address - known.end
+        where = f"byte {address - known.address:,} of" if past < 0 else f"{past:,} bytes behind"
+        return f"{address:#x}, {where} {name_of(session, process, known)}", "", ()
+    block = process.memory.block_at(address)
+    if block is not None:
+        return f"{address:#x}, byte {address - block.start:,} of a block of {block.size:,}", "", ()
+    block = process.memory.freed_block_at(address)
+    if block is not None:
+        trace = session.symbols.trace(process.memory, [block.caller])
+        said = f"{address:#x}, in a block of {block.size:,} bytes that was freed"
+        return said, "freed at", trace
+    if any(low - _BELOW <= address < low for low, _ in process.buffers.stacks if low):
+        return f"{address:#x}, below a stack, which is used up", "", ()
+    return f"{address:#x}", "", ()
+
+
+def report(
+    session: ClientSession,
+    process: ClientProcess,
+    found: Finding,
+    trace: Trace,
+    second: tuple[str, Trace] = ("", ()),
+    label: str = CALLED,
+) -> None:
+    """Keep a finding with its places in a program."""
+    stack, other = (session.symbols.stack(one) for one in (trace, second[1]))
+    program = process.memory.program
+    place = other_place(second[0] if other else "", other, program)
+    session.findings.add(
+        client_finding(found, 0, stack, place, program=program, process=process.pid, label=label)
+    )
+
+
+def note_crash(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
+    """Report C7 for a signal that ends the program: its line and what lies at the address."""
+    number, address, is_write = words[:3]
+    trace = session.symbols.trace(process.memory, words[3:])
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    sentence = f"the program was ended by {name}"
+    second: tuple[str, Trace] = ("", ())
+    if number in (signal.SIGSEGV, signal.SIGBUS) and (address or len(words) > 3):
+        said, label, freed = describe(session, process, address)
+        sentence += f": it {_WRITES.get(is_write, 'accessed')} {said}"
+        second = (label, freed)
+    after = f"; the last call was {session.last}" if session.last else "; it had not called QNN yet"
+    process.crashed = True
+    cure = "correct the line; see also what was handed to QNN around it"
+    found = finding("C7", sentence + after, session.last, address=address, cure=cure, line="")
+    report(session, process, found, trace, second, "crashed at")
+
+
+def note_write(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
+    """Report X6 for a write to persistent memory that was traced."""
+    trace = session.symbols.trace(process.memory, words[3:])
+    said, _, _ = describe(session, process, words[1])
+    sentence = f"the program wrote to {said}, but only its graph may write there"
+    found = finding("X6", sentence, "", buffer="persistent", address=words[1], line="")
+    report(session, process, found, trace, label="written at")
+    process.traced.add(words[1])
+
+
+def note_overrun(
+    session: ClientSession,
+    process: ClientProcess,
+    buffer: ForeignMemory,
+    end: int,
+    trace: Trace,
+    previous: int = 0,
+    call: str = "",
+) -> None:
+    """Report X2: bytes behind a block were overwritten since the previous call."""
+    name = name_of(session, process, buffer)
+    whole = name if end == buffer.end else f"the block that {name} is in"
+    sentence = f"bytes behind {whole} were overwritten, from {end:#x} on"
+    before = session.symbols.trace(process.memory, [previous] if previous else [])
+    found = finding("X2", sentence, call, buffer=name, address=end, line="")
+    label = CALLED if call.startswith("Qnn") else "noticed at"
+    report(session, process, found, trace, ("still whole at", before), label)
+
+
+def note_overruns(call: ClientCall) -> None:
+    """Report the block whose guard the client found overwritten, and those at hand-over."""
+    session, process, words = call.session, call.process, call.message.words
+    if call.has_overrun:
+        end, previous = words[-2:]
+        buffer = process.buffers.guarded(end)
+        if buffer is not None:
+            note_overrun(session, process, buffer, end, call.trace, previous, call.name)
+    for end, buffer in process.buffers.overruns():
+        note_overrun(session, process, buffer, end, call.trace, 0, call.name)
