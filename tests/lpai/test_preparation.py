@@ -57,7 +57,7 @@ def quantized(folder: Path) -> lpai.Prepared:
 
 def prepare(folder: Path, *names: str, **options: Any) -> lpai.Prepared:
     """Prepare files of a folder, floating point allowed unless told otherwise."""
-    chosen = {"allow_float": True, "time_limit_s": 1.0} | options
+    chosen = {"allow_float": True, "time_limit_s": 60.0} | options
     files = {Path(name).stem: folder / name for name in names}
     return lpai.prepare(files, lpai.PrepareOptions(**chosen))
 

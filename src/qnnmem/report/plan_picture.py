@@ -99,6 +99,7 @@ class DrawnText:
 
 
 Shape = DrawnBox | DrawnLine | DrawnText
+_STEPS = "time in steps, one op each; inputs are written at step -1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +159,13 @@ def picture_of(plan: PlanResult) -> PlanPicture:
     return draw(plan.map, PurePath(plan.input).name or plan.input)
 
 
-def draw(plan: PlanMap, title: str) -> PlanPicture:
-    """The picture of a memory map."""
+def draw(plan: PlanMap, title: str, axis: str = _STEPS) -> PlanPicture:
+    """The picture of a memory map; `axis` says what its steps are."""
     title = shorten(title, 200)
     frame = frame_of(plan)
     height = round(frame.floor["scratch"]) + 84 + 22 * _rows(plan)
     parts = (_heading(plan, title), _grid(frame), _boxes(plan, frame), _mark(plan, frame))
-    every = (*parts, _axes(frame), _legend(plan, frame))
+    every = (*parts, _axes(frame, axis), _legend(plan, frame))
     return PlanPicture(_WIDTH, height, title, tuple(shape for part in every for shape in part))
 
 
@@ -249,7 +250,7 @@ def _kind(buffer: PlanBuffer, letters: dict[str, str], frame: MapFrame) -> str:
     return "peak" if buffer.name in letters else "scratch"
 
 
-def _axes(frame: MapFrame) -> Iterator[Shape]:
+def _axes(frame: MapFrame, words: str) -> Iterator[Shape]:
     bottom = frame.floor["scratch"]
     for pool, size in _panels(frame):
         top, floor = frame.y(pool, size), frame.y(pool, 0)
@@ -261,7 +262,7 @@ def _axes(frame: MapFrame) -> Iterator[Shape]:
     yield DrawnText(
         (_LEFT + _WIDTH - _RIGHT) / 2,
         bottom + 38,
-        "time in steps, one op each; inputs are written at step -1",
+        words,
         "ink",
         "middle",
     )
