@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from carrier_writer import Method, litert, litertlm, pte, wrapped
 from context_writer import example_context, pack_context
 from tflite_writer import G, O, T, tflite_bytes
 
@@ -83,6 +84,7 @@ EAIX = {
     "name": "tiny",
     "graphs": [],
 }
+GENAI = {"model": {"context_length": 64, "decoder": {"pipeline": []}}}
 LOG = b"06-01 12:00:00.000  1  1 I app: started\n06-01 12:00:01.000  1  1 I app: done\n"
 TFLITE = G((T("a", (1, 4)), T("b", (1, 4))), (0,), (1,), (O("ABS", (0,), (1,)),))
 _PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."
@@ -113,7 +115,11 @@ SAMPLES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("pytorch", "model.pt", lambda: _zip("archive/data.pkl", "archive/version", "archive/data/0")),
     ("pytorch", "old.pth", lambda: _PICKLE + bytes(64)),
     ("pt2", "model.pt2", lambda: _zip("serialized_exported_program.json", "version")),
-    ("pte", "model.pte", lambda: b"\x20\0\0\0ET12" + bytes(64)),
+    ("pte", "model.pte", lambda: pte([Method()], [wrapped(pack_context(example_context()))])),
+    ("litert", "npu.tflite", lambda: litert(pack_context(example_context()))),
+    ("litertlm", "model.litertlm", lambda: litertlm([litert(pack_context(example_context()))])),
+    ("genie", "genie_config.json", lambda: json.dumps({"model": {"ctx-bins": ["a"]}}).encode()),
+    ("genai", "genai_config.json", lambda: json.dumps(GENAI).encode()),
     ("keras", "model.h5", lambda: b"\x89HDF\r\n\x1a\n" + bytes(64)),
     ("keras", "model.keras", lambda: _zip("metadata.json", "config.json", "model.weights.h5")),
     ("saved_model", "saved_model.pb", lambda: b"\x08\x01\x12\xf2\x03\n\x40*\x05\n\x03Add"),

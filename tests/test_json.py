@@ -33,6 +33,7 @@ NEW = {
     "qnnmem.llm/1",
     *(
         "qnnmem.baseline/1",
+        "qnnmem.carrier/1",
         "qnnmem.chain/1",
         "qnnmem.check/1",
         "qnnmem.check-client/1",

@@ -255,7 +255,7 @@ class ChildProcess:
 
     @property
     def expired(self) -> bool:
-        """Whether the child was ended because its time was over."""
+        """Return whether the child was ended because its time was over."""
         return self._expired.is_set()
 
     def give_up(self) -> None:

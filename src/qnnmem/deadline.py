@@ -40,7 +40,7 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the end has come."""
+        """Return whether the end has come."""
         return self.left_s <= 0
 
     def left(self, usual_s: float) -> float:

@@ -34,7 +34,7 @@ CALLS: dict[str, tuple[str, set[str], Callable[[Path], Words]]] = {
     "sweep": ("sweep", set(), lambda f: ("sweep", f, "--soc", "SM8650", "--vary", "vtcm=1,2")),
     "place": ("place", set(), lambda f: ("place", f)),
     "doctor": ("doctor", set(), lambda f: ("doctor", f)),
-    "lint": ("lint", {"config", "graphs", "json", "text"}, lambda f: ("lint", f)),
+    "lint": ("lint", {"config", "graphs", "json", "text", "genie", "genai"}, lambda f: ("lint", f)),
     "net-run": (
         "net-run",
         set(),
@@ -85,7 +85,8 @@ def test_a_doctor_given_another_file_beside_the_log_says_so(
     option: str, files: list[tuple[str, Path]]
 ) -> None:
     """The diagnosis comes first, whatever is wrong with the file."""
-    takes = {"--binary": {"htp", "epcontext"}, "--model": {"onnx", "tflite", "csv"}}[option]
+    binaries = {"htp", "epcontext", "pte", "litert", "litertlm"}
+    takes = {"--binary": binaries, "--model": {"onnx", "tflite", "csv"}}[option]
     for name, path in files:
         if name in takes:
             continue

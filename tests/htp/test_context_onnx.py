@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carrier_writer import epcontext as model
 from context_writer import example_context, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,21 +16,6 @@ from qnnmem.htp.binary.read import read_context
 
 CONTEXT = example_context()
 BINARY: bytes = pack_context(CONTEXT)
-
-
-def model(path: Path, *nodes: dict[str, Any], op_type: str = "EPContext") -> Path:
-    """Write an ONNX model with nodes of these attributes."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    made = [
-        helper.make_node(op_type, ["x"], [f"y{n}"], domain="com.microsoft", **attributes)
-        for n, attributes in enumerate(nodes)
-    ]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y0")]
-    graph = helper.make_graph(made, "g", values[:1], values[1:])
-    onnx.save_model(helper.make_model(graph), path)
-    return path
 
 
 def test_an_embedded_context_is_found(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from qnnmem.htp.llm.layer import write_layers
 from qnnmem.htp.llm.recipe import find_recipe, recipe_names
 from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, io_bytes, kv_per_token, weights
 from qnnmem.options.htp import LlmOptions
+from qnnmem.report.page.llm import llm_section
 from qnnmem.results.llm import LlmRecipe, LlmResult
 from qnnmem.units import round_up
 from qnnmem.verbs import VerbCall
@@ -333,3 +334,14 @@ def test_layers_of_floats_are_not_compiled(tmp_path: Path) -> None:
     options = LlmOptions(soc="SM8650", recipe="fp16", compile=True)
     with pytest.raises(UsageError, match="planned by rule"):
         plan_model(config(tmp_path), options, VerbCall(Mock()))
+
+
+def test_a_page_shows_lanes_domains_and_contexts() -> None:
+    """The verdict first, a bar for each shard and domain, a curve of computed contexts."""
+    options = LlmOptions(soc="SM8650", shards=(9, 9, 9, 5), vary=("context=1024..8192",))
+    found = plan_model("llama-3.1-8b", options, VerbCall(Mock()))
+    body = str(llm_section(found).body)
+    assert body.index("fits") < body.index("layers 27-31 + head needs at most")
+    for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a domain"):
+        assert words in body
+    assert body.count('<path d="M') > 4  # points of the curve

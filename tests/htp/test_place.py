@@ -15,18 +15,16 @@ from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
+from qnnmem.htp.first_fit import EXACT_UP_TO, best_order, place
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
 from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.place import (
-    EXACT_UP_TO,
     Resident,
     admissions,
-    best_order,
     compare,
     exact,
     one_domain,
-    place,
     plan_residency,
     resident,
 )

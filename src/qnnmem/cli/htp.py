@@ -118,6 +118,9 @@ def footprint(file: str, options: FootprintOptions, output: Output) -> int:
     and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`. That
     bill is kept: asked again for the same file and settings, nothing is compiled.
 
+    An ExecuTorch program (.pte), a LiteRT model for an NPU, a Genie or GenAI folder, an app or a
+    zip gets one bill of all contexts in it, each distinct one once; what has no bill is named.
+
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
     size in the file or an output of the model is missing, 4 not finished within the time limit.
     """

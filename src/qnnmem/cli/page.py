@@ -21,10 +21,10 @@ _NEEDED = ("starlette", "uvicorn")
 def report(files: tuple[str, ...], options: ReportOptions) -> int:
     """Show FILE as one HTML page that needs no network and opens from disk.
 
-    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor, fix, inspect,
-    lint, check, diff, check-client or watch), a model, which is planned, a context binary of HTP,
-    whose bill is shown, one of LPAI, which is inspected, a trace of watch, or a log, which the
-    doctor reads. Several files become parts of one page.
+    FILE is a result in JSON (of plan, footprint, fit, sweep, place, llm, qmem, doctor, fix,
+    inspect, lint, check, diff, check-client or watch), a model, which is planned, a context binary
+    of HTP, whose bill is shown, one of LPAI, which is inspected, a trace of watch, or a log, which
+    the doctor reads. Several files become parts of one page.
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """

@@ -85,7 +85,7 @@ def show_htp(
 
 @click.command()
 @click.argument("file", type=click.Path())
-@shows("qnnmem.inspect/1, inspect-htp/1 or inspect-dlc/1")
+@shows("qnnmem.inspect/1, inspect-htp/1, inspect-dlc/1 or carrier/1")
 def inspect(file: str, output: Output) -> int:
     """Show what the context binary or DLC FILE holds: graphs, tensors, memory, state.
 
@@ -93,6 +93,10 @@ def inspect(file: str, output: Output) -> int:
     a real QNN context binary of the HTP backend, whoever made it, also inside an ONNX model. The
     JSON has the nesting of qnn-context-binary-utility. Of a DLC its graphs are shown as QNN's
     compilers are given them, with their operators.
+
+    FILE may also be what is deployed: an ExecuTorch program (.pte), a LiteRT model for an NPU, a
+    Genie or GenAI folder, or an app or zip with any of them. Each distinct context in it is listed
+    once, with its users, what the CPU keeps, and what the file claims against the binaries.
 
     Exit codes: 0 shown, 1 shown, and a graph has more allocations than TCM serves, 2 the file is
     damaged, of another version, or cannot be read, 3 the library that reads a DLC is missing.

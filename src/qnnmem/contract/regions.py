@@ -181,7 +181,7 @@ class ClientBuffer:
 
     @property
     def is_released(self) -> bool:
-        """Whether the client has freed the memory or given it back."""
+        """Return whether the client has freed the memory or given it back."""
         if self.allocation is not None:
             return self.allocation.freed
         # numpy gives an array other memory when it is resized, as realloc does.
@@ -189,7 +189,7 @@ class ClientBuffer:
 
     @property
     def is_freed(self) -> bool:
-        """Whether it is memory of a heap, or of another process, that was freed."""
+        """Return whether it is memory of a heap, or of another process, that was freed."""
         return self.allocation is not None and self.allocation.freed
 
     @property

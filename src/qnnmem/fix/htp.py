@@ -23,7 +23,7 @@ from qnnmem.fix.parts.parts_remedy import HtpPartsRemedy
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy, Step
 from qnnmem.fix.remedy_search import FixResult, Watcher, best_of, try_remedies, with_levels
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.place import place
+from qnnmem.htp.first_fit import place
 from qnnmem.targets.socs import MIB, Soc
 from qnnmem.text import quote
 

@@ -61,9 +61,9 @@ class BudgetTask:
 
     def target(self, kind: str) -> str:
         """LPAI or HTP: what the entry says, else what the kind of the file allows."""
-        from qnnmem.loader.file_kind import kinds_for
+        from qnnmem.loader.file_kind import CARRIERS, kinds_for
 
-        if kind in ("htp", "epcontext"):
+        if kind in ("htp", "epcontext", *CARRIERS):
             found = HTP
         elif kind == LPAI:
             found = LPAI

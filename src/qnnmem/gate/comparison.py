@@ -35,7 +35,7 @@ class Tolerance:
     fraction: float = 0.0
 
     def allows(self, before: int, after: int) -> bool:
-        """Whether the growth is within it."""
+        """Return whether the growth is within it."""
         return after - before <= max(self.size, before * self.fraction)
 
 

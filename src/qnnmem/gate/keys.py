@@ -40,7 +40,7 @@ def pool_of(name: str, target: str) -> str | None:
 
 
 def is_pool(name: str) -> bool:
-    """Whether a word means a pool of any target."""
+    """Return whether a word means a pool of any target."""
     return pool_of(name, LPAI) is not None or pool_of(name, HTP) is not None
 
 

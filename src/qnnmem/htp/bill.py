@@ -61,7 +61,7 @@ def bill_of(
         made_for_soc_model=context.soc_model,
         dsp_arch=context.dsp_arch,
         total=total((part for _, part in named_parts(parts)), formula),
-        dominant=_dominant(parts),
+        dominant=dominant_part(parts),
         parts=parts,
         io_exact=over_graphs(g.io_exact for g in graphs),
         vtcm_stored=largest(g.vtcm_stored for g in graphs),
@@ -93,7 +93,7 @@ def _parts(context: HtpContext, graphs: tuple[GraphBill, ...]) -> BillParts:
     }
 
 
-def _dominant(parts: BillParts) -> PartName | None:
+def dominant_part(parts: BillParts) -> PartName | None:
     """The largest part that is known."""
     known = [(name, part.value) for name, part in named_parts(parts) if part and part.value]
     return max(known, key=lambda entry: entry[1], default=(None, 0))[0]
@@ -328,6 +328,8 @@ def _in_units(weights: int) -> int:
 
 
 NO_OUTPUTS = "no-outputs"
+# With one of these traps a binary, or a part of a file, is not judged.
+UNJUDGED = (NO_OUTPUTS, "unread-part", "claim", "several-socs", "too-many-domains")
 
 
 def find_traps(

@@ -19,8 +19,8 @@ from qnnmem.errors import (
     Words,
 )
 from qnnmem.flags import flag, with_flags
-from qnnmem.htp.bill import NO_OUTPUTS, logged, wrong_architecture
-from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.bill import UNJUDGED, logged, wrong_architecture
+from qnnmem.htp.carriers.judged import context_of
 from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, Progress, is_composed
 from qnnmem.htp.compile.compiled import for_a_cluster, needs_int8
 from qnnmem.htp.library import library_there
@@ -75,7 +75,7 @@ class Suggestion(Struct, frozen=True):
 
     @property
     def verified(self) -> bool:
-        """Whether it was compiled and fits."""
+        """Return whether it was compiled and fits."""
         return self.state == "fits"
 
 
@@ -171,7 +171,8 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     # What is known is the size of a part; the rest may not be computed on HTP at all.
     if bill.missing_outputs and fits is not False:
         fits, why = None, bill.missing_sentence
-    silent = next((trap for trap in bill.traps if trap.id == NO_OUTPUTS), None)
+    # A trap that leaves something unjudged: what was not judged is not said to fit.
+    silent = next((trap for trap in bill.traps if trap.id in UNJUDGED), None)
     if silent is not None and fits is not False:
         fits, why = None, silent.sentence
     return Fit(
@@ -400,7 +401,7 @@ def fit_stored(
     binary was made for.
     """
     try:
-        context = read_context(path)
+        context = context_of(path)
     except NotCompiled:
         return None
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
@@ -621,7 +622,7 @@ class JudgedModel(NamedTuple):
 
 
 def is_final(made: MeasuredModel | CompileFailure) -> bool:
-    """Whether another run would say the same: a crash or a time limit may not come again."""
+    """Return whether another run would say the same: a crash or a time limit may not come again."""
     if isinstance(made, CompileFailure):
         return made.outcome.kind == "refused"
     return not made.no_estimate

@@ -130,7 +130,7 @@ def installed_library() -> Library:
 
 
 def compiler_exists(system: str = sys.platform, machine: str = "") -> bool:
-    """Whether an HTP compiler is published for a platform, by default this one."""
+    """Return whether an HTP compiler is published for a platform, by default this one."""
     return system == "linux" and (machine or platform.machine()) in ("x86_64", "AMD64")
 
 

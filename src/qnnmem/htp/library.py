@@ -63,7 +63,7 @@ def library_or(instead: Words) -> Library:
 
 
 def library_there() -> bool:
-    """Whether a library is here, or a worker is named, which is not asked for that."""
+    """Return whether a library is here, or a worker is named, which is not asked for that."""
     if worker_commands():
         return True
     try:

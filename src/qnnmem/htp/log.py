@@ -164,7 +164,7 @@ def _total(values: Iterable[int]) -> int | None:
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
-    """Whether the log says that the host's memory, or its limit, ran out."""
+    """Return whether the log says that the host's memory, or its limit, ran out."""
     return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
 
 

@@ -27,6 +27,8 @@ from qnnmem.errors import CannotTell, LoadError, MissingSoc, OutOfTime, Setting,
 from qnnmem.htp.bill import bill_of, last_estimate
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import content_digest, read_context
+from qnnmem.htp.carriers import is_carrier
+from qnnmem.htp.carriers.judged import binaries_of, carried_bill, context_of, read_carrier
 from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,
@@ -98,7 +100,11 @@ def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None =
     """The bill for a SoC, by default the one the binary was made for; nothing is loaded.
 
     The process domain is the loader's own estimate if it loaded this binary here, else a range.
+    A file that carries several has one bill of all.
     """
+    if is_carrier(path):
+        with read_carrier(path) as read:
+            return carried_bill(read, soc)
     context = read_context(path) if context is None else context
     model_id = context.soc_model if soc is None else soc.model_id
     return bill_of(context, soc, kept_load(path, context, model_id), file=str(path))
@@ -290,18 +296,26 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     if path.suffix.lower() == ".onnx":
         rest = " is for the context binary itself, not for a model of it"
         raise UsageError((f"{path}: ", Setting("load"), rest))
-    context = read_context(path)
+    context = context_of(path)
     rest = " the numbers come from the file itself, which works anywhere"
-    with Worker(library=library_or(("without ", Setting("load"), rest))) as worker:
+    library = library_or(("without ", Setting("load"), rest))
+    with Worker(library=library) as worker, binaries_of(path) as files:
         target = load_target(path, context, soc)
-        loaded = load_binaries(worker, [path], target, time_limit_s=time_limit_s)
-    keep_loads([path], target, loaded.log)
+        loaded = load_binaries(worker, files, target, time_limit_s=time_limit_s)
+        keep_loads(files, target, loaded.log)
     if loaded.outcome.kind == "timeout":
         cure = ("give more time with ", Setting("time_limit_s"))
         raise OutOfTime(path, f"it was not loaded within {time_limit_s:g} s", cure=cure)
     if loaded.no_estimate:
         raise CannotTell(f"{path}: {loaded.no_estimate}")
     log = loaded.log
+    if is_carrier(path):
+        with read_carrier(path) as read:
+            version = log.library_version or context.build_id
+            logs = [CompileLog(version, pd_estimates=(one,)) for one in log.pd_estimates]
+            if len(logs) != len(files):
+                raise CannotTell(f"{path}: the library did not load all of its contexts")
+            return carried_bill(read, soc, logs)
     return bill_of(
         context,
         soc,

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from qnnmem.errors import CannotTell
+from qnnmem.htp.first_fit import EXACT_UP_TO, best_order, place
 from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.measure import keep_loads, load_binaries
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import answer_name
 from qnnmem.results.footprint import Bill, SizeRange
-from qnnmem.results.place import Admission, PlacedContext, PlacedDomain, Placement, PlaceResult
+from qnnmem.results.place import Admission, PlacedContext, PlacedDomain, PlaceResult
 from qnnmem.results.result import SourcedNumber
-
-EXACT_UP_TO = 12  # contexts whose best grouping is searched for
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,22 @@ class Resident:
         return self.need.high.value
 
 
+def residents_of(name: str, bill: Bill) -> tuple[Resident, ...] | None:
+    """Return the contexts of a bill; None if the file does not state their process domain."""
+    if bill.carrier is UNSET:
+        one = resident(name, bill)
+        return None if one is None else (one,)
+    found = []
+    for binary in bill.carrier.binaries:
+        if not binary.is_billed:
+            continue
+        if binary.need_low is None or binary.need_high is None:
+            return None
+        need = SizeRange(binary.need_low, binary.need_high)
+        found.append(Resident(f"{name}: {binary.name}", need, binary.spill_fill))
+    return tuple(found)
+
+
 def resident(name: str, bill: Bill) -> Resident | None:
     """Return the context of a bill; None if the file does not state its process domain."""
     if bill.process_domain is None:
@@ -41,15 +58,22 @@ def resident(name: str, bill: Bill) -> Resident | None:
     return Resident(name, bill.process_domain, max(spills, default=0))
 
 
-def plan_residency(residents: Sequence[Resident], budget: Sourced) -> PlaceResult:
-    """Place contexts in the order given and in the best order."""
+def plan_residency(
+    residents: Sequence[Resident], budget: Sourced, unjudged: tuple[str, ...] = ()
+) -> PlaceResult:
+    """Place contexts in the order given and in the best order.
+
+    `unjudged` says in sentences what is not among them: then nothing is said to fit.
+    """
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
     best = best_order([one.size for one in residents], budget.value)
     # Bounds that lead to other domains decide nothing.
     is_sure = [d.contexts for d in low.domains] == [d.contexts for d in given.domains]
+    fits = given.fits if is_sure else None
     return PlaceResult(
-        answer=answer_name(given.fits if is_sure else None),
+        answer=answer_name(None if fits and unjudged else fits),
+        unjudged=unjudged,
         budget=SourcedNumber.of(budget),
         contexts=tuple(map(_placed, residents)),
         given=given,
@@ -72,75 +96,6 @@ def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
     """Bytes saved by one spill/fill buffer for all contexts of a domain."""
     sizes = [residents[number].spill_fill for number in domain.contexts]
     return sum(sizes) - max(sizes, default=0)
-
-
-def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None) -> Placement:
-    """First-fit: each context goes to the first domain with room, else a new one is opened."""
-    order = tuple(range(len(sizes)) if order is None else order)
-    members: list[list[int]] = []
-    used: list[int] = []
-    too_large = []
-    for one in order:
-        if sizes[one] > budget:
-            too_large.append(one)
-            continue
-        room = (d for d, full in enumerate(used) if full + sizes[one] <= budget)
-        domain = next(room, len(used))
-        if domain == len(used):
-            members.append([])
-            used.append(0)
-        members[domain].append(one)
-        used[domain] += sizes[one]
-    domains = (
-        PlacedDomain(tuple(m), total, budget - total)
-        for m, total in zip(members, used, strict=True)
-    )
-    return Placement(order, tuple(domains), tuple(too_large))
-
-
-def best_order(sizes: Sequence[int], budget: int) -> Placement:
-    """An order with the fewest domains: exact for a few contexts, else the largest first.
-
-    Loading group after group needs no more domains than there are groups: a context finds room in
-    its own group's domain at the latest.
-    """
-    falling = sorted(range(len(sizes)), key=lambda one: (-sizes[one], one))
-    greedy = place(sizes, budget, falling)
-    if len(sizes) > EXACT_UP_TO:
-        return greedy
-    groups = _search([one for one in falling if sizes[one] <= budget], sizes, budget, greedy)
-    order = [one for group in groups for one in sorted(group)]
-    return place(sizes, budget, [*order, *greedy.too_large])
-
-
-def _search(
-    items: list[int], sizes: Sequence[int], budget: int, greedy: Placement
-) -> list[list[int]]:
-    """Fewest groups by branch and bound, the largest context first."""
-    best = [list(domain.contexts) for domain in greedy.domains]
-    fewest = -(-sum(sizes[one] for one in items) // budget) if items else 0
-
-    def step(number: int, groups: list[list[int]], used: list[int]) -> None:
-        nonlocal best
-        if len(groups) >= len(best) or len(best) == fewest:
-            return
-        if number == len(items):
-            best = [list(group) for group in groups]
-            return
-        one, tried = items[number], set()
-        for place_, full in enumerate(used):
-            if full + sizes[one] <= budget and full not in tried:
-                tried.add(full)  # domains as full as each other are alike
-                groups[place_].append(one)
-                used[place_] += sizes[one]
-                step(number + 1, groups, used)
-                used[place_] -= sizes[one]
-                groups[place_].pop()
-        if len(groups) + 1 < len(best):
-            step(number + 1, [*groups, [one]], [*used, sizes[one]])
-
-    step(0, [], [])
-    return best
 
 
 # --- What the real library admits to its one process domain, beside the prediction ----------------

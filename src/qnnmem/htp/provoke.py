@@ -96,7 +96,7 @@ def record_of(
 def _is_expected(
     kind: FailureKind, attempts: Sequence[Attempt], code: int | None, log: CompileLog
 ) -> bool:
-    """Whether it failed for the reason that was to be shown."""
+    """Return whether it failed for the reason that was to be shown."""
     if kind is FailureKind.BAD_BINARY:
         return bool(code)
     failed = attempts[-1].outcome != "done" or bool(code)

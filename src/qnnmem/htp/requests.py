@@ -338,7 +338,7 @@ class RequestOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Whether the request was carried out."""
+        """Return whether the request was carried out."""
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:

@@ -88,7 +88,7 @@ class Question(Enum):
     COMPILES = "compiles"
 
     def is_met(self, result: SweepOutcome) -> bool:
-        """Whether a compile answers yes."""
+        """Return whether a compile answers yes."""
         return result.state == "fits" if self is Question.FITS else result.is_compiled
 
 

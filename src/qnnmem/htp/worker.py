@@ -127,7 +127,7 @@ class LogTap:
 
     @property
     def stopped(self) -> bool:
-        """Whether a line asked for the end of the request."""
+        """Return whether a line asked for the end of the request."""
         return self._now.stopped.is_set()
 
     def wait_for_end(self, timeout_s: float) -> None:
@@ -311,7 +311,7 @@ class LibraryProcess(ChildProcess):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take a request."""
+        """Return whether it can take a request."""
         return self._process.poll() is None
 
     def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
@@ -531,7 +531,7 @@ class _Slot(Generic[S]):
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is worth another try."""
+        """Return whether it is worth another try."""
         return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
 
     def worker(self) -> S:

@@ -13,16 +13,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from qnnmem.bounded_file import read_head, regular_size
+from qnnmem.bounded_file import read_head, read_range, regular_size
 from qnnmem.errors import LoadError, QnnMemError, Setting
 
 HEAD = 1 << 16  # bytes that are looked at
+_CHUNK = 1 << 20
 _COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
 
 _EXPORT = "export the model with torch.onnx.export and give the .onnx file"
 _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverter"
 _SOURCE = "give the ONNX or TFLite model it was made from"
-_UNPACK = "unpack it and name the file inside"
 _NO_LOG = "unpack what is not a log"
 _NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
 _TRUSTED = "it has to be a model library of QNN"
@@ -77,7 +77,11 @@ _TABLE = (
     KindOfFile("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
     KindOfFile("pytorch", "a PyTorch file", (), _EXPORT),
     KindOfFile("pt2", "a program exported by PyTorch", (), _EXPORT),
-    KindOfFile("pte", "an ExecuTorch program", (), _EXPORT),
+    KindOfFile("pte", "an ExecuTorch program", _HTP_VERBS),
+    KindOfFile("litert", "a TFLite model compiled for an NPU", _HTP_VERBS),
+    KindOfFile("litertlm", "a LiteRT-LM file", _HTP_VERBS),
+    KindOfFile("genie", "a Genie bundle", (*_HTP_VERBS, "lint", "doctor")),
+    KindOfFile("genai", "a folder of ONNX Runtime GenAI", (*_HTP_VERBS, "lint", "doctor")),
     KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
     KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
     KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
@@ -87,8 +91,8 @@ _TABLE = (
     KindOfFile("xml", "XML", (), "give a model, a context binary or a log"),
     KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
     KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
-    KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", (), _UNPACK),
-    KindOfFile("zip", "a zip archive", ("doctor",), _NO_LOG),
+    KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", _HTP_VERBS),
+    KindOfFile("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
     KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
     KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
     KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
@@ -96,11 +100,18 @@ _TABLE = (
     KindOfFile("empty", "empty", (), "write or fetch it again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
+# Files and folders that carry context binaries; archives only when they are named themselves.
+ARCHIVES = ("zip", "task")
+IN_FOLDERS = ("pte", "litert", "litertlm")
+CARRIERS = (*IN_FOLDERS, "genie", "genai", *ARCHIVES)
+# What makes a folder a bundle.
+BUNDLES = {"genie_config.json": "genie", "genai_config.json": "genai"}
 
 # First bytes that settle the kind.
 _STARTS = (
     (b"\x89QMEM", "lpai"),
     (b"\0\0\0\2\0\0\0", "htp"),
+    (b"LITERTLM", "litertlm"),
     (b"\x93NUMPY", "npy"),
     (b"\x7fELF", "elf"),
     (b"GGUF", "gguf"),
@@ -118,7 +129,9 @@ _STARTS = (
     (b"version https://git-lfs.", "lfs"),
 )
 # Flatbuffers have an identifier at byte 4.
-_IDENTIFIERS = {b"TFL3": "tflite", b"ORTM": "ort", b"ET12": "pte"}
+_IDENTIFIERS = {b"TFL3": "tflite", b"ORTM": "ort"}
+_PTE = re.compile(rb"ET\d\d")
+_DISPATCH = b"DISPATCH_OP"  # the operator that runs what was compiled for an NPU
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:[\x12\x1a\x22\x2a\x32\x3a\x42\x72]|\xa2\x01|$)")
 _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
 _COREML = re.compile(rb"\x08[\x02-\x20]\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
@@ -139,6 +152,9 @@ _MEMBERS = (
 _CONFIG = re.compile(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
 _EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
 _CONTENTS = re.compile(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
+# Configs that stand for the whole folder, which holds the binaries.
+_GENIE = re.compile(r'"ctx-bins"\s*:')
+_GENAI = re.compile(r'"model"\s*:\s*\{.*"decoder"\s*:\s*\{', re.DOTALL)
 _GRAPHS = re.compile(r'"graphs"\s*:\s*\[')
 _TRACE = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
 # The JSON of `inspect` nests as the vendor's tool does, with our part last.
@@ -192,8 +208,27 @@ def is_library(path: Path, *, trust: bool) -> bool:
 
 def kind_of_file(path: Path) -> KindOfFile:
     """Return the kind of a regular file."""
-    regular_size(path)
-    return kind_of_bytes(read_head(path, HEAD))
+    if bundle := bundle_config(path):
+        return KINDS[BUNDLES[bundle]]
+    size = regular_size(path)
+    kind = kind_of_bytes(read_head(path, HEAD))
+    if kind.name == "tflite" and size > HEAD and _holds(path, size, _DISPATCH):
+        return KINDS["litert"]
+    return kind
+
+
+def bundle_config(folder: Path) -> str:
+    """Return the name of the config that makes a folder a bundle; empty where there is none."""
+    try:
+        return next((name for name in BUNDLES if (folder / name).is_file()), "")
+    except (OSError, ValueError):  # a NUL byte in the name
+        return ""
+
+
+def _holds(path: Path, size: int, wanted: bytes) -> bool:
+    """Return whether a file holds these bytes anywhere; tables lie before or behind the weights."""
+    starts = range(HEAD - len(wanted), size, _CHUNK - len(wanted))
+    return any(wanted in read_range(path, start, _CHUNK) for start in starts)
 
 
 def kind_of_bytes(head: bytes) -> KindOfFile:
@@ -210,7 +245,10 @@ def _by_start(head: bytes) -> str:
 def _by_structure(head: bytes) -> str:
     """Detect formats that need more than a fixed prefix."""
     if head[4:8] in _IDENTIFIERS:
-        return _IDENTIFIERS[head[4:8]]
+        found = _IDENTIFIERS[head[4:8]]
+        return "litert" if found == "tflite" and _DISPATCH in head else found
+    if _PTE.match(head, 4):
+        return "pte"
     if head.startswith(_MEMBER):
         return _archive(head)
     if head[257:262] == b"ustar":
@@ -280,6 +318,10 @@ def _object(text: str) -> str:
         return "config"
     if _EAIX.search(text):
         return "eaix"
+    if _GENIE.search(text):
+        return "genie"
+    if '"context_length"' in text and _GENAI.search(text):
+        return "genai"
     if _CONTENTS.search(text):
         return "contents"
     return "graphs" if _GRAPHS.search(text) else "json"

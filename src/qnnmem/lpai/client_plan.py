@@ -55,7 +55,7 @@ class ClientGraph:
 
     @property
     def is_inside(self) -> bool:
-        """Whether every input and output has its place in scratch."""
+        """Return whether every input and output has its place in scratch."""
         return self.has_io and all(t.offset is not None for t in (*self.inputs, *self.outputs))
 
 

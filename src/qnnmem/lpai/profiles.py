@@ -63,7 +63,7 @@ class Profile:
 
     @property
     def tcm_allowed(self) -> bool:
-        """Whether `mem_type: tcm` is possible: aDSP direct mode on v6 or later."""
+        """Return whether `mem_type: tcm` is possible: aDSP direct mode on v6 or later."""
         return self.mode is Mode.ADSP and self.hw_version >= HwVersion.V6
 
     @property

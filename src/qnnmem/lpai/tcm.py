@@ -63,7 +63,7 @@ def judge_graphs(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> TcmVerdict:
-    """Whether these graphs of a binary fit in one run."""
+    """Return whether these graphs of a binary fit in one run."""
     return judge(request_of(graphs, binary_bytes, alignment))
 
 
@@ -72,7 +72,7 @@ def judge_binary(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> BinaryTcm:
-    """Whether each graph of a binary fits alone, and all of them together."""
+    """Return whether each graph of a binary fits alone, and all of them together."""
     programs = [graph for graph in context.graphs if graph.program]
     alone = tuple(
         judge_graphs([graph], binary_bytes, alignment) if graph.program else None

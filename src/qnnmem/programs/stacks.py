@@ -59,7 +59,7 @@ class Symbols:
 
     @property
     def has_tool(self) -> bool:
-        """Whether a tool to look up lines is installed."""
+        """Return whether a tool to look up lines is installed."""
         return self._tool is not None
 
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:

@@ -374,12 +374,12 @@ class DataType(CEnum, prefix="QNN_DATATYPE_"):
 
     @property
     def is_float(self) -> bool:
-        """Whether elements are floating-point numbers."""
+        """Return whether elements are floating-point numbers."""
         return self.name.startswith("FLOAT")
 
     @property
     def is_quantized(self) -> bool:
-        """Whether elements stand for real numbers by scale and offset."""
+        """Return whether elements stand for real numbers by scale and offset."""
         return "FIXED" in self.name
 
     @property

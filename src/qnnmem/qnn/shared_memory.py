@@ -87,7 +87,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_freed(self) -> bool:
-        """Whether the application closed the file."""
+        """Return whether the application closed the file."""
         try:
             found = os.fstat(self.fd)
         except OSError:
@@ -96,7 +96,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_shortened(self) -> bool:
-        """Whether the file lost bytes of the tensor: touching them would end the process."""
+        """Return whether the file lost bytes of the tensor: touching them would end the process."""
         return self.mapped.size() < self.offset + self.size
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
+from qnnmem.report.carrier import binary_lines, facts_lines
 from qnnmem.report.fit import limit_lines, source_lines
 from qnnmem.report.shell import LONGEST, file_word, next_line, output_words, shell_line
 from qnnmem.report.table import size_words
@@ -34,7 +36,7 @@ def render_text(
     the last line. `verbose` adds where numbers come from, parts of zero bytes and the largest
     tensors.
     """
-    parts = [_table(bill, verbose), _estimates(bill, verbose), _graphs(bill)]
+    parts = [_table(bill, verbose), _estimates(bill, verbose), *_carried(bill), _graphs(bill)]
     parts += [_largest(bill)] if verbose else []
     parts += [_traps(bill)]
     head = [verdict(bill), *([_total(bill)] if bill.missing_outputs else [])]
@@ -92,6 +94,13 @@ def _about(bill: Bill, compiled: bool) -> str:
     made = shorten(bill.build_id) or "without version"
     arch = "" if bill.dsp_arch is None else f", Hexagon v{bill.dsp_arch}"
     size = size_words(bill.file_bytes)
+    if bill.carrier is not UNSET:
+        count = counted(len(bill.carrier.binaries), "distinct context")
+        kind, what = (
+            "is",
+            f"{bill.carrier.title}: {count} of {size}, {graphs}{arch}, by QAIRT {made}",
+        )
+        return f"{shorten(bill.file, _WIDE)} {kind} {what}"
     kind = "compiles to a" if compiled else "is a"
     what = f"context binary of {size}, {graphs}{arch}, by QAIRT {made}"
     return f"{shorten(bill.file, _WIDE)} {kind} {what}"
@@ -138,6 +147,11 @@ def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
             yield _row(name, part, verbose)
     if missing and verbose:
         yield f"not in the file, only a compile shows it: {', '.join(missing)}"
+
+
+def _carried(bill: Bill) -> tuple[Iterator[str], ...]:
+    facts = bill.carrier
+    return () if facts is UNSET else (binary_lines(facts), facts_lines(facts))
 
 
 def _graphs(bill: Bill) -> Iterator[str]:

@@ -51,7 +51,7 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Whether memory is likely: the shares of what comes into question, added up."""
+    """Return whether memory is likely: the shares of what comes into question, added up."""
     known = _in_question(incident)
     if sum(one.score for one, _ in known) < _ENOUGH:
         return "whether memory is short is not known"
@@ -64,7 +64,7 @@ def _side(incident: Incident) -> str:
 
 
 def _is_open(incident: Incident) -> bool:
-    """Whether no cause is named; a team's note may name one that has no other name."""
+    """Return whether no cause is named; a team's note may name one that has no other name."""
     return incident.verdict != "cause" and incident.cause in _OPEN
 
 
@@ -152,7 +152,7 @@ def evidence_lines(incident: Incident) -> tuple[Evidence, ...]:
 
 
 def is_unknown(incident: Incident, line: Evidence) -> bool:
-    """Whether a line is the error that no entry knows."""
+    """Return whether a line is the error that no entry knows."""
     strange = incident.unknown_error
     return strange is not None and (line.file, line.line) == (strange.file, strange.line)
 

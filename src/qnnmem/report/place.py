@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.htp.place import EXACT_UP_TO
+from qnnmem.htp.first_fit import EXACT_UP_TO
 from qnnmem.results.place import DOMAINS, Placement, PlaceResult
 from qnnmem.text import counted, shorten
 
@@ -25,6 +25,8 @@ def verdict(plan: PlaceResult) -> str:
     """One line: whether all can be resident together, and in how many domains."""
     count = counted(len(plan.contexts), "context")
     domains = counted(len(plan.given.domains), "process domain")
+    if plan.fits is None and plan.unjudged:
+        return f"cannot tell: {plan.unjudged[0]}"
     if plan.fits is None:
         if plan.given.too_large:  # by the high end of its range alone
             domains = "more than a process domain"

@@ -320,7 +320,7 @@ def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]
 
 
 def _may_be_fixed(planned: PlannedFile) -> bool:
-    """Whether `fix` may meet the budgets: it changes ONNX models, and no state."""
+    """Return whether `fix` may meet the budgets: it changes ONNX models, and no state."""
     is_model = planned.input.lower().endswith(".onnx") and not planned.seen_as
     return is_model and bool(planned.result.lacking) and "persistent" not in planned.result.lacking
 
@@ -480,7 +480,7 @@ def _answer(row: PlanResult) -> str:
 
 
 def _is_only_bound(row: PlanResult) -> bool:
-    """Whether only an upper bound of scratch is over its budget."""
+    """Return whether only an upper bound of scratch is over its budget."""
     return row.scope is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
 
 

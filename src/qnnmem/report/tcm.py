@@ -16,7 +16,7 @@ _MAX_CHANGES = 6
 
 
 def verdict_words(answer: TcmAnswer) -> str:
-    """Whether it fits, by how much, and in how many allocations."""
+    """Return whether it fits, by how much, and in how many allocations."""
     spare = answer.spare
     over = f", {counted(-spare, 'byte')} over the limit" if spare < 0 else ""
     if answer.is_crowded:

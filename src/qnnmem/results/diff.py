@@ -98,7 +98,7 @@ class SubjectChange(Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything but settings differs."""
+        """Return whether anything but settings differs."""
         pools = any(pool.change_bytes or pool.not_comparable for pool in self.pools)
         return pools or bool(self.tensors or self.verdicts or self.limits)
 

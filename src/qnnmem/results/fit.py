@@ -28,7 +28,7 @@ def answer_name(fits: bool | None) -> FitAnswer:
 
 
 def answer_of(name: str) -> bool | None:
-    """Whether it fits, by the word in results."""
+    """Return whether it fits, by the word in results."""
     return _ANSWERS.get(name)
 
 
@@ -98,12 +98,12 @@ class FitCheck(Struct, frozen=True, kw_only=True):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the need is only known to be at most `need_high`."""
+        """Return whether the need is only known to be at most `need_high`."""
         return self.need_low is not None and self.need_low != self.need_high
 
     @property
     def is_between(self) -> bool:
-        """Whether both numbers are known and do not decide."""
+        """Return whether both numbers are known and do not decide."""
         return self.fits is None and self.need is not None and self.limit is not None
 
 
@@ -182,7 +182,7 @@ class SocFit(FitFacts, frozen=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None where that cannot be told."""
+        """Return whether it fits; None where that cannot be told."""
         return answer_of(self.answer)
 
 
@@ -195,7 +195,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits all SoCs."""
+        """Return whether it fits all SoCs."""
         return answer_of(self.answer)
 
     @property

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.carrier import CarrierFacts
 from qnnmem.results.result import Count, Result, describe
 from qnnmem.text import quote
 
@@ -22,7 +23,7 @@ class SizeRange(Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether both bounds are the same."""
+        """Return whether both bounds are the same."""
         return self.low.value == self.high.value
 
 
@@ -171,6 +172,10 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     largest_io: tuple[BillItem, ...] = ()
     largest_weights: tuple[BillItem, ...] = ()
     traps: tuple[Trap, ...] = ()
+    carrier: Annotated[
+        CarrierFacts | UnsetType,
+        describe("What the file holds; only of files that carry context binaries."),
+    ] = UNSET
     from_cache: Annotated[
         bool | UnsetType,
         describe("Whether an earlier run kept the bill, and nothing was compiled."),

@@ -140,7 +140,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None where the bounds let both happen."""
+        """Return whether it fits; None where the bounds let both happen."""
         return answer_of(self.answer)
 
     @property

@@ -36,7 +36,7 @@ class Placement(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether every context has a place within the domains of a process."""
+        """Return whether every context has a place within the domains of a process."""
         return not self.too_large and len(self.domains) <= DOMAINS.value
 
 
@@ -69,7 +69,7 @@ class Admission(Struct, frozen=True, kw_only=True):
 
     @property
     def in_range(self) -> bool:
-        """Whether the library's estimate lies where the file let expect it."""
+        """Return whether the library's estimate lies where the file let expect it."""
         return self.estimate is None or self.need_low <= self.estimate <= self.need_high
 
 
@@ -89,6 +89,9 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
     spill_fill_saving: Annotated[
         Count, describe("Bytes saved where the contexts of a domain share one spill/fill buffer.")
     ] = 0
+    unjudged: Annotated[
+        tuple[str, ...], describe("What keeps a yes from being said: parts without a bill.")
+    ] = ()
     verified: Annotated[
         tuple[Admission, ...] | None,
         describe("What the real library did with each context, if it was asked."),
@@ -96,5 +99,5 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the order as given works; None where the sizes are not sure enough."""
+        """Return whether the order as given works; None where the sizes are not sure enough."""
         return answer_of(self.answer)

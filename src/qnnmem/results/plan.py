@@ -375,7 +375,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def has_verdict(self) -> bool:
-        """Whether there is a budget to hold, or allocations that no TCM serves."""
+        """Return whether there is a budget to hold, or allocations that no TCM serves."""
         return bool(self.budgets) or (self.tcm is not None and self.tcm.is_crowded)
 
     @property

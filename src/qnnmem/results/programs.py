@@ -207,7 +207,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
     @property
     def called(self) -> bool:
-        """Whether the program called QNN at all."""
+        """Return whether the program called QNN at all."""
         return bool(self.calls)
 
     @property
@@ -383,7 +383,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     @property
     def called(self) -> bool:
-        """Whether the program used QNN at all."""
+        """Return whether the program used QNN at all."""
         return bool(self.libraries)
 
     @property

@@ -44,5 +44,5 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
 
     @property
     def failed(self) -> bool:
-        """Whether the library failed at all."""
+        """Return whether the library failed at all."""
         return self.attempts[-1].outcome != "done" or bool(self.code)

@@ -20,6 +20,7 @@ Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 # Modules are imported when a result of theirs is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
+    "qnnmem.carrier/1": "carrier.CarrierResult",
     "qnnmem.chain/1": "chain.Chain",
     "qnnmem.check-client/1": "programs.ClientResult",
     "qnnmem.check/1": "check.CheckResult",

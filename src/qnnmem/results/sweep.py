@@ -35,7 +35,7 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether there is a binary, whatever became of it."""
+        """Return whether there is a binary, whatever became of it."""
         return self.file_bytes is not None
 
 

@@ -415,7 +415,7 @@ class FixFolder:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a run was killed while it wrote here."""
+        """Return whether a run was killed while it wrote here."""
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:

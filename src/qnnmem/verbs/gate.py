@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import UsageError
+from qnnmem.loader.file_kind import IN_FOLDERS
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.verbs import VerbCall
     from qnnmem.verbs.page import SizedFile
 
-_KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext")
+_KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext", *IN_FOLDERS)
 
 
 def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRun:

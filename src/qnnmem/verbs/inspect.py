@@ -9,12 +9,26 @@ _LARGEST = 16 << 30  # bytes of a binary
 
 def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
     """Return what a file holds, as text or JSON, and the exit code."""
-    from qnnmem.loader.file_kind import check_kind, kind_of_file, kinds_for
+    from qnnmem.loader.file_kind import CARRIERS, check_kind, kind_of_file, kinds_for
 
     # A context may stand far behind other nodes of a model: only reading it tells.
     check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
-    show = {"lpai": _ours, "dlc": _dlc}.get(kind_of_file(path).name, _real)
+    kind = kind_of_file(path).name
+    show = _carrier if kind in CARRIERS else {"lpai": _ours, "dlc": _dlc}.get(kind, _real)
     return show(path, as_json)
+
+
+def _carrier(path: Path, as_json: bool) -> tuple[str, int]:
+    from qnnmem.htp.binary.context import describe_context
+    from qnnmem.htp.carriers.judged import facts_of, read_carrier
+    from qnnmem.report.carrier import render_text
+    from qnnmem.results.carrier import CarrierResult
+    from qnnmem.results.schema import encode
+
+    with read_carrier(path) as read:
+        contents = tuple(describe_context(one.context) for one in read.contexts)
+        result = CarrierResult(file=str(path), facts=facts_of(read), contents=contents)
+    return encode(result) if as_json else render_text(result), 0
 
 
 def _dlc(path: Path, as_json: bool) -> tuple[str, int]:

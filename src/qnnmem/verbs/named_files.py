@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
+from qnnmem.loader.file_kind import bundle_config
 from qnnmem.text import counted, plain_or_quoted, quote
 from qnnmem.units import format_size
 
@@ -48,7 +49,7 @@ def named_files(
     found: list[str] = []
     left_out: list[str] = []
     for word in words:
-        if word != STDIN and os.path.isdir(word):  # noqa: PTH112 - names are all there is here
+        if word != STDIN and os.path.isdir(word) and not bundle_config(Path(word)):  # noqa: PTH112 - names are all there is here
             inside = _in_folder(word, is_wanted, kind)
             left_out += inside.left_out
             found += inside.files
@@ -59,9 +60,11 @@ def named_files(
 
 def read_by(verb: str) -> Callable[[Path], bool]:
     """Return what tells whether a file in a folder is of a kind that a verb reads."""
-    from qnnmem.loader.file_kind import is_kind, kinds_for
+    from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, is_kind, kinds_for
 
-    kinds = kinds_for(verb)
+    # An archive counts where it is named itself, a config for the whole folder that it is in.
+    left_out = set(CARRIERS) - set(IN_FOLDERS)
+    kinds = tuple(kind for kind in kinds_for(verb) if kind not in left_out)
     return lambda path: is_kind(path, kinds)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.loader.file_kind import CARRIERS
 from qnnmem.options.plan import PlanFileOptions
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn")
 # Which verb makes the result of a file that is none yet.
 _VERB_OF = {
     **dict.fromkeys(("onnx", "tflite", "dlc", "eaix", "csv"), "plan"),
-    **dict.fromkeys(("htp", "epcontext"), "footprint"),
+    **dict.fromkeys(("htp", "epcontext", *CARRIERS), "footprint"),
     **dict.fromkeys(("text", "packed"), "doctor"),
     "lpai": "inspect",
     "trace": "watch",

@@ -29,13 +29,13 @@ def place_files(
     given = options.budget
     soc = None if options.soc is None else find_soc(options.soc)
     room = pd_budget() if given is None else Sourced(given, Origin.GIVEN, "--budget")
-    residents, model_id = _residents(paths, soc)
+    residents, model_id, unjudged = _residents(paths, soc)
     checked: tuple[Admission, ...] | None = None
     if options.verify:
         listener.say(f"loading {len(paths)} contexts")
         checked = _verify(paths, residents, room.value, model_id)
         residents = exact(residents, checked)
-    return replace(plan_residency(residents, room), verified=checked)
+    return replace(plan_residency(residents, room, unjudged), verified=checked)
 
 
 def place_exit_code(answer: PlaceResult) -> int:
@@ -44,33 +44,53 @@ def place_exit_code(answer: PlaceResult) -> int:
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
 
 
-def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
-    """Return what placing needs of each file, and the SoC that all are for."""
-    from qnnmem.htp.binary.read import read_context
+def _residents(
+    paths: Sequence[Path], soc: Soc | None
+) -> tuple[tuple[Resident, ...], int | None, tuple[str, ...]]:
+    """Return what placing needs of each file, the SoC that all are for, and what is unjudged.
+
+    A binary that several models name is one context.
+    """
+    from msgspec import UNSET
+
+    from qnnmem.htp.bill import UNJUDGED
+    from qnnmem.htp.binary.read import binary_at
+    from qnnmem.htp.carriers import is_carrier
     from qnnmem.htp.measure import stored_bill
-    from qnnmem.htp.place import resident
+    from qnnmem.htp.place import residents_of
     from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
 
-    found, models = [], set()
+    found: list[Resident] = []
+    models: set[int | None] = set()
+    unjudged: list[str] = []
+    named: dict[object, Path] = {}
     for path in paths:
         # A context may stand far behind other nodes of a model: only reading it tells.
         check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
         try:
-            context = read_context(path)
+            place = path if is_carrier(path) else binary_at(path)
+            bill = stored_bill(path, soc)
         except NotCompiled as exc:
             raise wrong_kind(path, KINDS["onnx"], "which qnnmem place does not read") from exc
-        one = resident(str(path), stored_bill(path, soc, context))
-        if one is None:
+        if named.setdefault(place, path) != path:
+            continue
+        contexts = residents_of(str(path), bill)
+        if contexts is None:
             raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
-        found.append(one)
-        models.add(context.soc_model)
+        found += contexts
+        models.add(bill.made_for_soc_model)
+        if bill.carrier is not UNSET:
+            unjudged += [f"{path}: {trap.sentence}" for trap in bill.traps if trap.id in UNJUDGED]
     model_id = soc.model_id if soc else models.pop() if len(models) == 1 else None
-    return tuple(found), model_id
+    return tuple(found), model_id, tuple(unjudged)
 
 
 def _verify(
     paths: Sequence[Path], residents: tuple[Resident, ...], budget: int, model_id: int | None
 ) -> tuple[Admission, ...]:
+    from contextlib import ExitStack
+
+    from qnnmem.htp.carriers.judged import binaries_of
     from qnnmem.htp.library import library_or
     from qnnmem.htp.place import admissions
     from qnnmem.htp.worker import Worker
@@ -80,5 +100,6 @@ def _verify(
     if any(path.suffix.lower() == ".onnx" for path in paths):
         raise UsageError("--verify is for context binaries themselves, not for models of them")
     library = library_or("without --verify the plan comes from the files themselves")
-    with Worker(library=library) as worker:
-        return admissions(paths, residents, budget, model_id, worker)
+    with Worker(library=library) as worker, ExitStack() as stack:
+        files = [file for path in paths for file in stack.enter_context(binaries_of(path))]
+        return admissions(files, residents, budget, model_id, worker)

@@ -53,7 +53,7 @@ _FILES = {
 
 
 class RequestRefused(QnnMemError):
-    """A request that is not answered, with the status that says why."""
+    """A refused request, with its HTTP status."""
 
     def __init__(self, status: int, what: str) -> None:
         self.status = status
@@ -61,20 +61,20 @@ class RequestRefused(QnnMemError):
 
 
 def json_answer(values: Any, status: int = 200) -> Response:
-    """Values for the page."""
+    """Return values as a JSON response."""
     text = json.dumps(values, separators=(",", ":"))
     return Response(text, status, media_type="application/json")
 
 
 def download(content: bytes | str, name: str, media_type: str) -> Response:
-    """A file to keep; its name is made of plain letters."""
+    """Return a file as a download with a plain ASCII name."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[-100:].lstrip("._-") or "result"
     disposition = {"content-disposition": f'attachment; filename="{safe}"'}
     return Response(content, 200, disposition, media_type)
 
 
 def refusal(request: Request, status: int, sentence: str) -> Response:
-    """One sentence, as a page where a page was asked for."""
+    """Return one sentence, as HTML if the client asked for a page."""
     said = shorten(sentence, _LONGEST)
     # What is left of a body is not read: the connection ends here.
     headers = {"connection": "close"} if status >= 400 and request.method != "GET" else {}
@@ -88,7 +88,7 @@ def refusal(request: Request, status: int, sentence: str) -> Response:
 
 
 def error_answer(request: Request, exc: Exception) -> Response:
-    """The answer to what was raised."""
+    """Return the response for an exception."""
     if isinstance(exc, QnnMemError):
         return refusal(request, _status(exc), exc.sentence(flag))
     status = getattr(exc, "status_code", None)
@@ -111,7 +111,7 @@ def _status(exc: QnnMemError) -> int:
 
 
 def static_answer(name: str, status: int = 200) -> Response:
-    """One file of the page."""
+    """Return a static file of the page."""
     if name not in _FILES:
         raise RequestRefused(404, "there is nothing at this address")
     return Response(_content(name), status, media_type=_FILES[name][2])
@@ -126,5 +126,5 @@ def _content(name: str) -> bytes:
 
 @cache
 def page_head() -> bytes:
-    """What every page begins with; its head is still open."""
+    """Return the start of a page, with `<head>` still open."""
     return files(_OWN).joinpath("static/head.html").read_bytes()

@@ -43,7 +43,7 @@ Answering = Callable[[Request], Awaitable[Response]]
 
 
 class _NumberConvertor(IntegerConvertor):
-    """Numbers that SQLite can hold; longer ones are no address."""
+    """Path parameter for numbers that SQLite can hold; longer ones are not found."""
 
     regex = "[0-9]{1,18}"
 
@@ -52,7 +52,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class Workbench:
-    """The answers; drawing is done by few threads, so that no request starves the others."""
+    """The request handlers. A few threads draw, so that no request starves the others."""
 
     def __init__(self, bench: Bench, access: Access) -> None:
         self.bench, self.access = bench, access
@@ -61,7 +61,7 @@ class Workbench:
         self._listeners = 0
 
     def app(self) -> ASGIApp:
-        """The whole as an application."""
+        """Return the ASGI application."""
         routes = [
             ("/", self.page, "GET"),
             ("/static/{name}", self.static, "GET"),
@@ -300,7 +300,7 @@ class Workbench:
 
 
 def _answering(answer: Answering) -> Answering:
-    """The same, with every error as one sentence."""
+    """Wrap a handler so that every error becomes one sentence."""
 
     async def answered(request: Request) -> Response:
         try:

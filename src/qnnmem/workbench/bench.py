@@ -50,7 +50,7 @@ class Bench:
         self.jobs = JobQueue(work, self.uploads, self.history, self.made, keeps_spare=keeps_spare)
 
     def close(self) -> None:
-        """End all jobs, close the history, let the folder go."""
+        """End all jobs, close the history and unlock the folder."""
         self.jobs.close()
         self.history.close()
         if self._lock is not None:
@@ -58,11 +58,11 @@ class Bench:
             self._lock = None
 
     def tidy(self) -> None:
-        """Remove the files of results that are gone."""
+        """Remove files whose results were deleted."""
         self.made.tidy(self.history.keys())
 
     def take_result(self, file: KeptFile) -> KeptResult:
-        """Put a result from elsewhere into the history; its file is not kept."""
+        """Add an uploaded result to the history without keeping its file."""
         try:
             found = read_result(self.uploads.path(file.id), file.name)
             new = KeptResult(
@@ -75,7 +75,7 @@ class Bench:
 
 
 def read_result(path: Path, name: str) -> dict[str, Any]:
-    """A result in JSON that can be shown; LoadError or UsageError where it cannot."""
+    """Read a JSON result; LoadError or UsageError if it cannot be shown."""
     if path.stat().st_size > MAX_RESULT:
         raise LoadError(name, f"a result may have {MAX_RESULT:,} bytes at most")
     try:

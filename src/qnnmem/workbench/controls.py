@@ -33,12 +33,12 @@ class Control:
 
     @property
     def name(self) -> str:
-        """The key of its value in a request."""
+        """Key of the value in a request."""
         return self.field.name
 
     @property
     def label(self) -> str:
-        """What the page calls it."""
+        """Label on the page."""
         words = self.field.opt.flag.lstrip("-").replace("-", " ").replace("_", " ")
         return self.field.opt.label or words.capitalize()
 
@@ -49,7 +49,7 @@ class Control:
 
     @property
     def kind(self) -> Kind:
-        """Which element the page shows."""
+        """HTML element for this option."""
         opt = self.field.opt
         if opt.is_soc:
             return "soc"
@@ -63,7 +63,7 @@ class Control:
 
     @property
     def hint(self) -> str:
-        """A line below the control."""
+        """Line of help below the control."""
         opt = self.field.opt
         if opt.example:
             return f"e.g. {opt.example}"
@@ -72,7 +72,7 @@ class Control:
         return ""
 
     def values(self) -> dict[str, Any]:
-        """Return what the page is told."""
+        """Return the JSON that the page receives."""
         return {
             "name": self.name,
             "label": self.label,
@@ -89,7 +89,7 @@ class Control:
         }
 
     def counts(self, options: Mapping[str, Any]) -> bool:
-        """Return whether it has a meaning beside the other settings."""
+        """Return whether this option applies beside the other settings."""
         return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
     def read(self, value: Any) -> Any:

@@ -32,7 +32,7 @@ _OPEN = ("/login", "/static/login.js", "/static/app.css", "/static/icon.svg")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the workbench is, and what it takes to get in."""
+    """Address, allowed hosts and token of the workbench."""
 
     port: int
     is_local: bool = True  # nobody but this machine can connect
@@ -46,7 +46,7 @@ class Access:
         return f"qnnmem-{self.port}"
 
     def takes_host(self, text: str) -> bool:
-        """Whether a Host header means this machine."""
+        """Return whether a Host header names this machine."""
         found = _HOST.fullmatch(text)
         if found is None:
             return False
@@ -56,11 +56,11 @@ class Access:
         return name in (*_LOOPBACK, *_own_names()) or _is_address(name)
 
     def takes_token(self, text: str) -> bool:
-        """Whether it is the token, in a time that says nothing about it."""
+        """Compare with the token in constant time."""
         return hmac.compare_digest(text.encode(), self.token.encode())
 
     def refused_token(self, text: str, address: str) -> tuple[int, str] | None:
-        """Why a token from an address opens nothing: status and sentence; None where it does."""
+        """Check a login; return status and sentence of a refusal, None for the right token."""
         if not self.throttle.allows(address):
             return 429, "too many wrong tokens came from this address; wait a minute"
         if self.token and self.takes_token(text):
@@ -69,7 +69,7 @@ class Access:
         return 401, "this is not the token"
 
     def kept_out(self, request: Request) -> tuple[int, str] | None:
-        """Why a request is not let in: it brings neither the cookie nor the token."""
+        """Return status and sentence for a request without cookie or token."""
         if not self.token or self._brings_cookie(request):
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
@@ -116,7 +116,7 @@ def _is_address(name: str) -> bool:
 
 
 def refused(request: Request, access: Access) -> tuple[int, str] | None:
-    """Why a request is not answered: status and sentence; None where it is."""
+    """Return status and sentence of a refusal; None if the request is allowed."""
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not access.takes_host(hosts[0]):
         return 421, "this address is not the workbench's own; open the one that it printed"
@@ -133,7 +133,7 @@ def _sites(request: Request) -> Iterable[str]:
 
 
 class Guard:
-    """Stands before the app: refuses what may not be asked, adds headers to all that is sent."""
+    """Middleware that refuses forbidden requests and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access

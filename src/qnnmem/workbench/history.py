@@ -46,7 +46,7 @@ _LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A file that came in."""
+    """An uploaded file."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class MadeFile:
-    """A file that a job made."""
+    """A file that a job wrote."""
 
     name: str
     size: int
@@ -66,7 +66,7 @@ class MadeFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """What is said of a result without reading it."""
+    """Summary of a stored result."""
 
     id: int
     file: str
@@ -83,7 +83,7 @@ class KeptResult:
 
 
 class History:
-    """The database; every call is whole by itself and may come from any thread."""
+    """The database. Each call is one transaction and may come from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
@@ -98,13 +98,13 @@ class History:
             self._base = _opened(path)
 
     def close(self) -> None:
-        """Nothing may be asked afterwards."""
+        """Close the database for good."""
         with self._lock:
             self._base.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is done inside, or none of it."""
+        """Run the block as one transaction."""
         with self._lock:
             try:
                 self._base.execute("BEGIN IMMEDIATE")
@@ -128,29 +128,29 @@ class History:
                 raise OutputError(f"the history cannot be read ({exc}); {again}") from exc
 
     def add_file(self, file: KeptFile) -> None:
-        """Keep what is known of a file that came in."""
+        """Store the record of an uploaded file."""
         with self._transaction() as base:
             row = (file.id, file.name, file.kind, file.size, file.digest, file.made)
             base.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def remove_file(self, file: str) -> None:
-        """Forget a file; its results stay."""
+        """Delete the record of a file; its results stay."""
         with self._transaction() as base:
             base.execute("DELETE FROM files WHERE id = ?", (file,))
 
     def files(self) -> list[KeptFile]:
-        """All files, the newest first."""
+        """Return all files, newest first."""
         rows = self._rows(
             f"SELECT {_FILE} FROM files ORDER BY made DESC, id"  # noqa: S608
         )
         return [_file(row) for row in rows]
 
     def file(self, file: str) -> KeptFile | None:
-        """One file."""
+        """Return the record of one file."""
         return next((one for one in self.files() if one.id == file), None)
 
     def add(self, key: str, new: KeptResult, result: Mapping[str, Any]) -> KeptResult:
-        """Keep a result; one that is there under this key is replaced."""
+        """Store a result, replacing one with the same key."""
         text = json.dumps(result, separators=(",", ":"))
         packed = zlib.compress(text.encode(), 3)
         outputs = json.dumps([[one.name, one.size] for one in new.outputs])
@@ -181,18 +181,18 @@ class History:
         return found
 
     def found(self, key: str) -> KeptResult | None:
-        """The result that was made under this key, if it is still whole."""
+        """Return the stored result for a key if it is intact."""
         rows = self._rows(f"SELECT {_LISTED} FROM results WHERE key = ?", key)  # noqa: S608
         entry = _entry(rows[0]) if rows else None
         return entry if entry is not None and self.result(entry.id) is not None else None
 
     def entry(self, number: int) -> KeptResult | None:
-        """One result without its values."""
+        """Return the summary of one result."""
         rows = self._rows(f"SELECT {_LISTED} FROM results WHERE id = ?", number)  # noqa: S608
         return _entry(rows[0]) if rows else None
 
     def latest(self, file: str, task: str) -> KeptResult | None:
-        """The newest result of a task on a file."""
+        """Return the newest result of a task on a file."""
         rows = self._rows(
             f"SELECT {_LISTED} FROM results WHERE file = ? AND task = ? ORDER BY id DESC LIMIT 1",  # noqa: S608
             file,
@@ -201,7 +201,7 @@ class History:
         return _entry(rows[0]) if rows else None
 
     def entries(self, most: int = MAX_RESULTS) -> list[KeptResult]:
-        """What is there, the newest first."""
+        """Return summaries, newest first."""
         rows = self._rows(
             f"SELECT {_LISTED} FROM results ORDER BY id DESC LIMIT ?",  # noqa: S608
             most,
@@ -209,32 +209,32 @@ class History:
         return [_entry(row) for row in rows]
 
     def result(self, number: int) -> dict[str, Any] | None:
-        """The values of a result; None where they are gone or damaged."""
+        """Return the values of a result; None if they are missing or damaged."""
         rows = self._rows("SELECT result, digest FROM results WHERE id = ?", number)
         return _unpacked(*rows[0]) if rows else None
 
     def key(self, number: int) -> str:
-        """The key of a result; empty where there is none."""
+        """Return the key of a result; empty if it has none."""
         rows = self._rows("SELECT key FROM results WHERE id = ?", number)
         return str(rows[0][0]) if rows else ""
 
     def keys(self) -> list[str]:
-        """The keys of all results."""
+        """Return the keys of all results."""
         return [str(row[0]) for row in self._rows("SELECT key FROM results")]
 
     def remove(self, number: int) -> bool:
-        """Forget a result; whether it was there."""
+        """Delete a result and return whether it existed."""
         with self._transaction() as base:
             return base.execute("DELETE FROM results WHERE id = ?", (number,)).rowcount > 0
 
     def clear(self) -> None:
-        """Forget all results."""
+        """Delete all results."""
         with self._transaction() as base:
             base.execute("DELETE FROM results")
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The base with its tables, every row of which makes sense; Damaged where one does not."""
+    """Open the database and check every row; Damaged if one is inconsistent."""
     try:
         base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     except sqlite3.Error as exc:  # which reads the file already
@@ -277,7 +277,7 @@ def _check(base: sqlite3.Connection) -> None:
 
 
 def _typed(row: Sequence[Any], kinds: Sequence[type]) -> list[Any]:
-    """The cells of a row; SQLite stores any kind of value in any column."""
+    """Return a row with checked types; SQLite stores any type in any column."""
     if not all(map(isinstance, row, kinds)):
         raise TypeError("a value of another kind")
     return list(row)
@@ -304,7 +304,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _check_row(row: Sequence[Any]) -> None:
-    """Refuse a row of all columns whose values do not hold together."""
+    """Refuse a row whose values contradict each other."""
     number, key, *listed, digest, packed = row
     _typed((key,), (str,))
     _entry((number, *listed))
@@ -313,7 +313,7 @@ def _check_row(row: Sequence[Any]) -> None:
 
 
 def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
-    """The values of a result; None where they are damaged."""
+    """Unpack the values of a result; None if they are damaged."""
     if not isinstance(packed, bytes) or hashlib.sha256(packed).hexdigest() != digest:
         return None
     try:

@@ -56,7 +56,7 @@ def _new_folder(folder: Path) -> Path:
 
 
 def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> int:
-    """Copy the readable rows of a table that make sense; how many they are."""
+    """Copy the readable, consistent rows of a table and return their number."""
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         # One text that is not UTF-8 would end the whole walk over the table.
         old.text_factory = _Text
@@ -74,11 +74,11 @@ def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> i
 
 
 class _Text(bytes):
-    """Text as it is stored; a BLOB is plain `bytes`."""
+    """Stored text; a BLOB is plain `bytes`."""
 
 
 def _rows(old: sqlite3.Connection, table: str) -> Iterator[Row]:
-    """Rows from the first on, then from the last back, then those between, one by one."""
+    """Yield rows forwards, then backwards, then one by one, to get around damaged pages."""
     query = f"SELECT rowid, * FROM {table} NOT INDEXED"  # noqa: S608
     low, high = 0, None
     for row in _until_damage(old, f"{query} ORDER BY rowid"):

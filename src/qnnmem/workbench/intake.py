@@ -22,7 +22,7 @@ _KIND = "application/octet-stream"
 
 
 def declared_size(request: Request) -> int | None:
-    """What a request says of its size."""
+    """Return the declared size of a request body."""
     text = request.headers.get("content-length")
     if text is None:
         return None

@@ -32,7 +32,7 @@ _AHEAD = (
 
 
 class JobRequest(WireMessage, frozen=True):
-    """A task for a file in a folder, and the command that would do the same."""
+    """A task for a file in a folder, and the equivalent command."""
 
     task: str
     options: dict[str, Any]
@@ -42,7 +42,7 @@ class JobRequest(WireMessage, frozen=True):
 
 
 class JobProgress(WireMessage, frozen=True):
-    """What the job is doing."""
+    """Progress of the job."""
 
     text: str
 
@@ -58,30 +58,30 @@ class JobReply(WireMessage, frozen=True):
 
 
 class _Listener:
-    """Sends what a verb is doing to the parent."""
+    """Sends the progress of a verb to the parent."""
 
     def __init__(self, replies: BinaryIO) -> None:
         self._replies, self._doing = replies, ""
         self._alone = threading.Lock()
 
     def __call__(self, progress: Progress) -> None:
-        """Take a progress report of the planner."""
+        """Forward a progress report of the planner."""
         best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
         self.say(f"{progress.doing}; {best}")
 
     def say(self, doing: str) -> None:
-        """Take what is under way."""
+        """Forward the current step."""
         with self._alone:  # several threads may compile
             if doing != self._doing:
                 self._doing = doing
                 write_frame(self._replies, JobProgress(doing))
 
     def note(self, line: str) -> None:
-        """Drop a remark: the page has no place for it."""
+        """Ignore notes; the page does not show them."""
 
 
 def main() -> int:
-    """Do one job after the other until the parent closes the pipe."""
+    """Run jobs one by one until the parent closes the pipe."""
     from qnnmem.loader import MODEL_CACHE
 
     limit = int(sys.argv[1])
@@ -108,7 +108,7 @@ def main() -> int:
 
 
 def _is_asked() -> bool:
-    """Whether a request is there already."""
+    """Return whether a request is waiting."""
     import select
 
     if os.name != "posix":  # where only sockets can be asked
@@ -117,7 +117,7 @@ def _is_asked() -> bool:
 
 
 def _refused(exc: QnnMemError, said: str) -> JobReply:
-    """An error with the settings that help; none do where the file itself is no good."""
+    """Return the error, with the settings that would help unless the file itself is bad."""
     settings = [(one.name, str(one.value)) for one in getattr(exc, "settings", ())]
     is_open = bool(settings) or isinstance(exc, FreeDimensions)
     stage = exc.stage if isinstance(exc, LoadError) else "none"

@@ -24,13 +24,13 @@ _TEXTS = 1 << 20  # bytes of a text in which names are replaced
 # By which some readers tell what a file is meant to be.
 _SUFFIXES = {
     **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "dlc": ".dlc"},
-    **{"eaix": ".eaix", "csv": ".csv"},
+    **{"eaix": ".eaix", "csv": ".csv", "pte": ".pte", "litert": ".tflite", "zip": ".zip"},
     **{"htp": ".bin", "lpai": ".bin", "config": ".json", "graphs": ".json", "json": ".json"},
 }
 
 
 class JobFolder:
-    """A folder of one job, gone when it is closed."""
+    """Temporary folder of one job, removed on close."""
 
     def __init__(self, inside: Path, file: KeptFile, source: Path) -> None:
         self._scratch = temporary_folder(inside)
@@ -44,15 +44,15 @@ class JobFolder:
             shutil.copyfile(source, self.path / self.name)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         self._scratch.cleanup()
 
     def shown(self, text: str) -> str:
-        """A text about the job, as it is shown."""
+        """Return a text with the uploaded file's own name in place of ours."""
         return self._replaced(text, self._shown, _stem(self._shown))
 
     def shown_json(self, text: str) -> str:
-        """A JSON text about the job, as it is shown."""
+        """Return a JSON text with the uploaded file's own name in place of ours."""
         name, stem = (json.dumps(one)[1:-1] for one in (self._shown, _stem(self._shown)))
         return self._replaced(text, name, stem)
 
@@ -61,14 +61,14 @@ class JobFolder:
         return text.replace(self.name, name).replace(self._token, stem)
 
     def made(self) -> list[tuple[Path, str]]:
-        """Files that the job wrote, with the names that they are to be shown under."""
+        """Return the files that the job wrote, with the names to show."""
         root = self.path / MADE
         found = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
         names = [self.shown(path.relative_to(root).as_posix()) for path in found]
         return list(zip(found, names, strict=True))[:_MOST]
 
     def finish_text(self, path: Path) -> None:
-        """Names in a short text that the job wrote, as they are shown."""
+        """Replace our names in a short text file that the job wrote."""
         if path.suffix in (".md", ".json", ".txt") and path.stat().st_size <= _TEXTS:
             turn = self.shown_json if path.suffix == ".json" else self.shown
             path.write_text(turn(path.read_text("utf-8", "replace")), "utf-8")
@@ -79,13 +79,13 @@ def _stem(name: str) -> str:
 
 
 class MadeFiles:
-    """What jobs made, by the key of their result."""
+    """Files that jobs wrote, by the key of their result."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, key: str, job: JobFolder) -> tuple[MadeFile, ...]:
-        """Move the files of a job here."""
+        """Move the files of a job into the store."""
         place, kept, total = self._folder / key, list[MadeFile](), 0
         shutil.rmtree(place, ignore_errors=True)
         for path, name in job.made():
@@ -100,11 +100,11 @@ class MadeFiles:
         return tuple(kept)
 
     def path(self, key: str, number: int) -> Path:
-        """Where one of them lies."""
+        """Return the path of a stored file."""
         return self._folder / key / str(number)
 
     def tidy(self, keys: Iterable[str]) -> None:
-        """Remove what belongs to no result."""
+        """Remove files without a result."""
         known = set(keys)
         with suppress(OSError):
             for place in self._folder.iterdir():

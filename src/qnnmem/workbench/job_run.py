@@ -28,7 +28,7 @@ _FOREVER_S = 1e8  # a child that waits has no limit of time; the job has
 
 
 class JobAnswer(NamedTuple):
-    """What a child said: how the job ended, and its result if there is one."""
+    """Reply of a child: how the job ended, and its result if any."""
 
     reply: JobReply
     result: dict[str, Any] | None = None
@@ -49,13 +49,13 @@ class WaitingChildren:
         self._is_closed = False
 
     def prepare(self) -> None:
-        """Have one ready."""
+        """Start a child that imports everything ahead of its first job."""
         with self._lock:
             if self._keeps_spare and self._spare is None and not self._is_closed:
                 self._spare = ChildProcess(CHILD, _FOREVER_S)
 
     def take(self, file: str) -> ChildProcess:
-        """The one that knows the file, or the one that waits, or a new one."""
+        """Return the child that has read the file, else an idle one, else a new one."""
         with self._lock:
             if self._knows is not None and self._knows[0] == file:
                 _, child = self._knows
@@ -65,7 +65,7 @@ class WaitingChildren:
         return child_or_none or ChildProcess(CHILD, _FOREVER_S)
 
     def give_back(self, file: str, child: ChildProcess) -> None:
-        """A child that has read a file; the one that knew another goes."""
+        """Keep a child that has read a file and end the one kept before."""
         with self._lock:
             if self._is_closed:
                 ended: ChildProcess | None = child
@@ -76,7 +76,7 @@ class WaitingChildren:
             end(ended)
 
     def close(self) -> None:
-        """End those that wait."""
+        """End all waiting children."""
         with self._lock:
             self._is_closed = True
             waiting = [self._spare, self._knows[1] if self._knows else None]
@@ -87,7 +87,7 @@ class WaitingChildren:
 
 
 def end(child: ChildProcess) -> None:
-    """End a child, and remove its folder."""
+    """End a child and remove its folder."""
     child.__exit__(None, None, None)
 
 

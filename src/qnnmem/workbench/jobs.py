@@ -40,7 +40,7 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 @dataclass(slots=True)
 class BenchJob:
-    """A task for a file, and what became of it; changed only under the lock of its queue."""
+    """A task for a file and its state, changed only under the lock of its queue."""
 
     id: str
     file: KeptFile
@@ -59,7 +59,7 @@ class BenchJob:
     child: ChildProcess | None = None
 
     def values(self) -> dict[str, Any]:
-        """Return what the page is told."""
+        """Return the JSON that the page receives."""
         running = time.time() - self.started if self.state == "running" else self.seconds
         reply = self.reply
         return {
@@ -73,27 +73,27 @@ class BenchJob:
 
     @property
     def words(self) -> list[str]:
-        """The command as it is typed, without its file."""
+        """Return the equivalent command without its file."""
         return self.task.typed(self.options)
 
     @property
     def has_ended(self) -> bool:
-        """True if nothing will change any more."""
+        """True once the job has ended."""
         return self.state not in ("queued", "running")
 
 
 def key_of(file: KeptFile, task: str, options: Mapping[str, Any]) -> str:
-    """Return what makes two requests the same: content, name, task, options, program."""
+    """Return the cache key of a request: content, name, task, options, program."""
     parts = [file.digest, file.name, task, dict(options), __version__]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Busy(QnnMemError):
-    """More was asked than is taken at a time."""
+    """Too many jobs are waiting."""
 
 
 class JobQueue:
-    """Takes jobs, does them, and says what became of them."""
+    """Runs jobs in a bounded queue and reports their state."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class JobQueue:
             thread.start()
 
     def prepare(self) -> None:
-        """Have a child ready: somebody looks at the page."""
+        """Start a child ahead of the first job, when somebody opens the page."""
         self._children.prepare()
 
     def submit(
@@ -132,7 +132,7 @@ class JobQueue:
         is_first: bool = False,
         instead_of: str | None = None,
     ) -> BenchJob:
-        """Take a job; what the history knows is done at once. `instead_of` is cancelled."""
+        """Queue a job, or answer it from the history. Cancels `instead_of`."""
         if instead_of is not None:
             self.cancel(instead_of)
         held = self._uploads.hold(file)
@@ -173,17 +173,17 @@ class JobQueue:
             del self._jobs[old]
 
     def job(self, number: str) -> BenchJob | None:
-        """One job."""
+        """Return one job."""
         with self._changed:
             return self._jobs.get(number)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """What is told of all jobs, the oldest first."""
+        """Return the state of all jobs, oldest first."""
         with self._changed:
             return [job.values() for job in self._jobs.values()]
 
     def cancel(self, number: str) -> bool:
-        """End a job; whether there was something to end."""
+        """Cancel a job and return whether it was still running or waiting."""
         with self._changed:
             job = self._jobs.get(number)
             if job is None or job.has_ended:
@@ -201,7 +201,7 @@ class JobQueue:
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from any thread when a job changes; gives what ends that."""
+        """Call `listener` when a job changes, from any thread; return the function to stop it."""
         with self._changed:
             self._listeners.add(listener)
 
@@ -218,7 +218,7 @@ class JobQueue:
             listener()
 
     def close(self) -> None:
-        """Cancel all, and wait until no child is left."""
+        """Cancel all jobs and wait for their children to end."""
         with self._changed:
             self._is_closed = True
             open_jobs = [job.id for job in self._jobs.values() if not job.has_ended]
@@ -230,7 +230,7 @@ class JobQueue:
         self._children.close()
 
     def _serve(self) -> None:
-        """What a worker does."""
+        """Loop of a worker thread."""
         while True:
             with self._changed:
                 while not self._waiting and not self._is_closed:
@@ -267,7 +267,7 @@ class JobQueue:
         self._end(job, "done", answer.reply)
 
     def _ask(self, job: BenchJob, folder: JobFolder) -> JobAnswer:
-        """What a child says; it is ended, or kept where it may be asked the same again."""
+        """Ask a child, then end it, or keep it for another question about the same file."""
         child = self._children.take(job.file.id)
         is_kept = False
         try:
@@ -323,13 +323,13 @@ class JobQueue:
 
 
 def _parts(word: str) -> list[str]:
-    """An option and its value as two words, as people write them."""
+    """Return an option and its value as words of a command line."""
     option, _, value = word.partition("=")
     return [option, value] if word.startswith("--") and value and value[0] != "-" else [word]
 
 
 def checked_options(values: object) -> dict[str, Any]:
-    """The settings of a request."""
+    """Check and return the settings of a request."""
     if values is None:
         return {}
     if not isinstance(values, dict):

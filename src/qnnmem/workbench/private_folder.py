@@ -32,12 +32,12 @@ _HEAD = 256 << 10  # bytes of a base in which it stands
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file that came in can have this name."""
+    """Return whether this is a valid name of an uploaded file."""
     return _FILE.fullmatch(name) is not None
 
 
 def is_result_name(name: str) -> bool:
-    """Whether a folder of what a job made can have this name."""
+    """Return whether this is a valid name of a folder of job files."""
     return _RESULT.fullmatch(name) is not None
 
 
@@ -73,7 +73,7 @@ def _check_owner(state: os.stat_result) -> None:
 
 
 def _check_parts(folder: Path, names: Iterable[str]) -> None:
-    """Refuse what leads out of the folder, or is somebody else's."""
+    """Refuse links that leave the folder and parts owned by another user."""
     for name in _OURS.intersection(names):
         state = (folder / name).lstat()
         is_folder = name in _FOLDERS
@@ -92,7 +92,7 @@ def _check_parts(folder: Path, names: Iterable[str]) -> None:
 
 
 def _is_of_earlier_version(folder: Path, names: set[str]) -> bool:
-    """Whether it has a history of ours and nothing that is not; the marker came later."""
+    """Return whether a folder without marker holds our history and nothing else."""
     if HISTORY not in names or not names <= _OURS:
         return False
     known = {FILES: is_file_name, WORK: is_temporary_name, MADE: is_result_name}
@@ -121,7 +121,7 @@ def _close(folder: Path, *, is_alone: bool) -> None:
 
 
 def private_part(folder: Path) -> Path:
-    """A folder in it, which nobody else can enter."""
+    """Create a subfolder with mode 700."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         _check_parts(folder.parent, [folder.name])
@@ -132,7 +132,7 @@ def private_part(folder: Path) -> Path:
 
 
 def private_file(path: Path) -> None:
-    """A file that nobody else can read: a new one, or the one that is there."""
+    """Open or create a file with mode 600."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         os.close(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600))

@@ -33,12 +33,12 @@ _TOO_SLOW = b'{"error":"the request came too slowly"}'
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with a limit on connections, and on the time that the head of a request takes."""
+    """HTTP/1.1 with limits on connections and on the time for request headers."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or say that there are too many."""
+        """Accept a connection, or refuse it above the limit."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             self._refuse("429 Too Many Requests", _TOO_MANY)
@@ -46,7 +46,7 @@ class BoundedProtocol(H11Protocol):
             self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Read; stop the timer once a head has arrived."""
+        """Read data; stop the header timer once the headers have arrived."""
         before, at = self.cycle, 0
         while at < len(data) and not self.transport.is_closing():
             # h11 limits only heads that are incomplete, so they are handed on in small pieces.
@@ -57,13 +57,13 @@ class BoundedProtocol(H11Protocol):
             self._disarm()
 
     def on_response_complete(self) -> None:
-        """Wait for the next head."""
+        """Start the header timer for the next request."""
         super().on_response_complete()
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
             self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing."""
+        """Stop the header timer."""
         self._disarm()
         super().connection_lost(exc)
 
@@ -87,20 +87,20 @@ class BoundedProtocol(H11Protocol):
 
 
 class WorkbenchServer(uvicorn.Server):
-    """A server that ends by our signals, and lets the page's listeners go first."""
+    """A server that ends on our signals, after closing the event streams of pages."""
 
     def __init__(self, config: uvicorn.Config, workbench: Workbench) -> None:
         super().__init__(config)
         self._workbench = workbench
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: end. A second one does not hurry, for jobs must be ended first."""
+        """Begin to shut down. A second signal changes nothing, as jobs must end first."""
         self.should_exit = True
         self._workbench.closing.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take the signals while it runs, and give them back; the signal itself is used up."""
+        """Handle signals while the server runs, then restore the handlers."""
         wanted = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -114,7 +114,7 @@ class WorkbenchServer(uvicorn.Server):
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; UsageError in one sentence where that is not possible."""
+    """Return a listening socket; UsageError if that is impossible."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -136,7 +136,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def server_for(bench: Bench, access: Access) -> WorkbenchServer:
-    """A server that has not begun to listen."""
+    """Return a server that has not started yet."""
     workbench = Workbench(bench, access)
     config = uvicorn.Config(
         workbench.app(),
@@ -155,7 +155,7 @@ def server_for(bench: Bench, access: Access) -> WorkbenchServer:
 
 
 def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[], None]) -> None:
-    """Answer until a signal comes; `started` is called when the first request can come."""
+    """Serve until a signal arrives; call `started` once requests are accepted."""
 
     async def answer() -> None:
         # A connection that breaks is its client's matter; a shortage of descriptors passes.

@@ -26,7 +26,7 @@ _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
 def fragment(result: Result, name: str) -> str:
-    """A result as markup, to be put into the page."""
+    """Return a result as HTML to insert into the page."""
     return lines(part for one in sections_of(result, name) for part in _part(one))
 
 
@@ -35,12 +35,12 @@ def _part(section: PageSection) -> Iterator[Html]:
 
 
 def whole_page(result: Result, name: str) -> str:
-    """The same as a file of its own, as `qnnmem report` writes it."""
+    """Return a result as a whole page, as `qnnmem report` writes it."""
     return render_page(sections_of(result, name), name)
 
 
 def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
-    """The comparison as markup; UsageError where the two have nothing in common."""
+    """Return a comparison as HTML; UsageError if the results are of different kinds."""
     found = compare_results(before, after, names=names)
     first, second = (tag("code", name) for name in names)
     return lines(
@@ -79,12 +79,12 @@ def summary_of(result: Result) -> str:
 
 
 def is_of_program(result: Result) -> bool:
-    """Whether its exit code is that of a program that it is about."""
+    """Return whether the exit code belongs to a program that was run."""
     return schema_in(result) in _OF_PROGRAMS
 
 
 def exit_code_of(result: Result) -> int:
-    """What the verb that made a result left with, as far as the result says it."""
+    """Return the exit code of the verb, as far as the result holds it."""
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
     if is_of_program(result):
         is_open = bool(result.get("not_checked")) and not result.get("findings")

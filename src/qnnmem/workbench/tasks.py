@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from qnnmem.errors import UsageError
+from qnnmem.loader.file_kind import ARCHIVES, IN_FOLDERS
 from qnnmem.options.config import LintOptions
 from qnnmem.options.fix import FixOptions
 from qnnmem.options.htp import FitOptions, FootprintOptions, QmemOptions, SweepOptions
@@ -18,11 +19,12 @@ from qnnmem.workbench.controls import Control, controls_of, read_request
 from qnnmem.workbench.job_folder import MADE
 
 _MODELS = ("onnx", "tflite", "dlc", "eaix", "csv")
-_BINARIES = ("htp", "epcontext")
+_BINARIES = ("htp", "epcontext", *IN_FOLDERS)
 _ONE_TASK = {
     **{"lpai": "inspect", "config": "lint", "trace": "watch"},
-    **dict.fromkeys(("text", "packed", "zip", "tar"), "doctor"),
+    **dict.fromkeys(("text", "packed", "tar"), "doctor"),
 }
+_APPS = (".apk", ".aab", ".apks")
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
 _SIZES = tuple(one.name for one in option_fields(ShapeOptions))
 
@@ -45,7 +47,7 @@ class Task:
 
     @property
     def id(self) -> str:
-        """What tells it from the others."""
+        """Unique id of the task."""
         return f"{self.name} {self.of}".strip()
 
     @property
@@ -55,7 +57,7 @@ class Task:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """What can be set."""
+        """Return the controls of the task."""
         without = (*self.without, *self.fixed)
         return controls_of(self.options, without=without, needed=self.needed)
 
@@ -65,7 +67,7 @@ class Task:
         return self.options(**given, **self.fixed)
 
     def typed(self, request: Mapping[str, Any]) -> list[str]:
-        """Return the command of a request as it is typed, without the file."""
+        """Return the equivalent command without the file."""
         given = read_request(self.controls, request)
         words = [word for field, value in given for word in field.words(value)]
         return [self.name, *words, *([f"--output={MADE}"] if self.makes_files else [])]
@@ -168,7 +170,7 @@ def task_of(number: str) -> Task:
 
 
 def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
-    """What can be asked of a file of this kind, the first first."""
+    """Return the tasks for a kind of file, default first."""
     if kind == "onnx":
         return {verb: _TASKS[verb] for verb in ("plan", "footprint", "fit", "sweep", "fix")}
     if kind == "csv":
@@ -179,24 +181,28 @@ def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
         return {"plan": _PLAN}
     if kind in _BINARIES:
         return _OF_BINARY
+    if kind in ARCHIVES:  # an app or a bundle, or logs
+        doctor = {"doctor": _TASKS["doctor"]}
+        is_app = kind == "task" or name.lower().endswith(_APPS)
+        return {**_OF_BINARY, **doctor} if is_app else {**doctor, **_OF_BINARY}
     if kind in _ONE_TASK:
         return {_ONE_TASK[kind]: _TASKS[_ONE_TASK[kind]]}
     if kind == "graphs":  # a report without its format, or a config file of HTP
         verbs = ("plan", "lint") if name.lower().endswith(".eaix") else ("lint", "plan")
         return {verb: _TASKS[verb] for verb in verbs}
-    if kind == "json":
+    if kind in ("json", "genie", "genai"):  # a config alone, without the binaries of its folder
         verbs = ("lint", "doctor") if name.lower().endswith(_SETTINGS) else ("doctor", "lint")
         return {verb: _TASKS[verb] for verb in verbs}
     return {}
 
 
 def first_task(kind: str, name: str = "") -> str:
-    """What is done with a file as soon as it is there; empty where nothing can be."""
+    """Return the default task for a kind of file; empty if there is none."""
     return next(iter(tasks_for(kind, name)), "")
 
 
 def checked_task(kind: str, name: str, wanted: object) -> Task:
-    """The task of a request."""
+    """Check and return the task of a request."""
     found = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
     if found is None:
         raise UsageError(f"{quote(wanted)} cannot be asked of this file")

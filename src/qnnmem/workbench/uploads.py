@@ -26,12 +26,12 @@ from qnnmem.workbench.tasks import first_task
 
 
 class TooLarge(QnnMemError):
-    """More bytes than a file may have, or than there is room for."""
+    """The file is larger than allowed, or than the space left."""
 
 
 @dataclass(slots=True)
 class Incoming:
-    """A file on its way."""
+    """An upload in progress."""
 
     id: str
     path: Path
@@ -41,7 +41,7 @@ class Incoming:
 
 
 class Uploads:
-    """The files, at most so many and so large together; may be used by several threads."""
+    """Store of uploaded files with limits on number and total size. Thread-safe."""
 
     def __init__(self, folder: Path, history: History) -> None:
         self._folder, self._history = folder, history
@@ -51,7 +51,7 @@ class Uploads:
         self._tidy()
 
     def _tidy(self) -> None:
-        """What an earlier run left half, or lost."""
+        """Remove incomplete and lost files of an earlier run."""
         known = {file.id for file in self._history.files()}
         there = {path.name for path in self._folder.iterdir() if is_file_name(path.name)}
         for name in there - known:
@@ -61,7 +61,7 @@ class Uploads:
             self._history.remove_file(name)
 
     def begin(self, declared: int | None = None) -> Incoming:
-        """A place for a new file; what it says of its size moves no other out of the way."""
+        """Start an upload. A declared size alone never evicts other files."""
         if declared is not None:
             _check_size(declared)
         with self._lock:
@@ -76,7 +76,7 @@ class Uploads:
             return coming
 
     def _make_room(self, wanted: int) -> None:
-        """Lets the oldest go that no job uses, until there is room; the lock is held."""
+        """Evict the oldest unused files until there is room; call with the lock held."""
         kept = self._history.files()
         total, count = sum(file.size for file in kept), len(kept)
         gone: list[KeptFile] = []
@@ -93,7 +93,7 @@ class Uploads:
             self._remove(file.id)
 
     def add(self, coming: Incoming, piece: bytes) -> None:
-        """Write what came."""
+        """Append received bytes."""
         _check_size(coming.size + len(piece))
         with self._lock:
             if sum(one.size for one in self._coming.values()) + len(piece) > MAX_COMING:
@@ -106,7 +106,7 @@ class Uploads:
             raise _unwritten(exc) from exc
 
     def finish(self, coming: Incoming, name: str) -> KeptFile:
-        """The whole file, of a kind that something can be said about; else it is gone."""
+        """Store a finished upload if its kind is supported, else remove it."""
         shown = shown_name(name)
         try:
             coming.file.close()
@@ -130,7 +130,7 @@ class Uploads:
         return file
 
     def abandon(self, coming: Incoming) -> None:
-        """Remove what came so far."""
+        """Remove an unfinished upload."""
         with self._lock:
             if self._coming.pop(coming.id, None) is None:
                 return
@@ -140,11 +140,11 @@ class Uploads:
             coming.path.unlink()
 
     def path(self, file: str) -> Path:
-        """Where a file of the history lies."""
+        """Return the path of a stored file."""
         return self._folder / file
 
     def hold(self, file: str) -> KeptFile:
-        """Keeps a file from being removed while a job reads it."""
+        """Protect a file from removal while a job reads it."""
         with self._lock:
             found = self._history.file(file)
             if found is None:
@@ -153,21 +153,21 @@ class Uploads:
             return found
 
     def let_go(self, file: str) -> None:
-        """A job does not need it any more."""
+        """End the protection of one job."""
         with self._lock:
             left = self._busy.pop(file, 1) - 1
             if left:
                 self._busy[file] = left
 
     def remove(self, file: str) -> None:
-        """Remove a file; a job that reads it refuses that."""
+        """Remove a file unless a job reads it."""
         with self._lock:
             if self._busy.get(file):
                 raise UsageError("a job reads this file; cancel it first")
             self._remove(file)
 
     def drop(self, file: str) -> bool:
-        """Remove a file of which its only job says that it is no good; whether it is gone."""
+        """Remove a file that its only job could not use; return whether it is gone."""
         with self._lock:
             if self._busy.get(file, 0) > 1:
                 return False
@@ -181,7 +181,7 @@ class Uploads:
 
 
 def shown_name(name: str) -> str:
-    """The last part of a name from elsewhere, as it is shown."""
+    """Return the last part of a client's file name, safe to show."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2].strip()
     return shorten(printable(last), MAX_NAME) or "a file without a name"
 

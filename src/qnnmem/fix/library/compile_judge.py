@@ -22,8 +22,9 @@ from qnnmem.fix.library.trials import (
 )
 from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
 from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
+from qnnmem.htp.first_fit import place
 from qnnmem.htp.fit import Fit
-from qnnmem.htp.place import Resident, place
+from qnnmem.htp.place import Resident
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.place import DOMAINS, Placement
 from qnnmem.targets.socs import pd_budget

@@ -10,8 +10,9 @@ from qnnmem.errors import CannotTell, LoadError, NotCompiled
 from qnnmem.fix.library.compile_judge import MODEL, TOGETHER, CompileJudge, htp_bench
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Rounds, Step
 from qnnmem.htp.bill import last_estimate
+from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.measure import load_binaries, stored_bill
-from qnnmem.htp.place import Resident, best_order, resident
+from qnnmem.htp.place import Resident, resident
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.footprint import SizeRange

@@ -22,7 +22,7 @@ from qnnmem.fix.parts.op_sequence import OpSequence, sequence_of
 from qnnmem.fix.parts.partition import Cuts, NoPartition, Partition, PlannedParts, partition
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Rounds, Step
 from qnnmem.htp.compile import HtpPrecision
-from qnnmem.htp.place import best_order, place
+from qnnmem.htp.first_fit import best_order, place
 from qnnmem.planner import Io
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.text import counted, quote

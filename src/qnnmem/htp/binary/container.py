@@ -48,7 +48,7 @@ class BinarySource:
 
 
 def is_context_binary(head: bytes) -> bool:
-    """Whether these first bytes are those of a context binary that can be read here."""
+    """Return whether these first bytes are those of a context binary that can be read here."""
     return len(head) >= _VERSION.size and _VERSION.unpack_from(head) in _FORMATS
 
 

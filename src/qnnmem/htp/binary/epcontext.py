@@ -39,36 +39,48 @@ class _EpContextNode:
 
     @property
     def holds_context(self) -> bool:
-        """Whether it is a main node; others refer to the context of one."""
+        """Return whether it is a main node; others refer to the context of one."""
         cache = self.texts.get("ep_cache_context")
         return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
 
 
 def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
     """Where the context binary is: a range of this file, or another file beside it."""
+    found = find_contexts(file, FileRange(0, size), path)
+    if len(found) > 1:
+        # A bill of one of them would look like the bill of the model.
+        raise LoadError(path, f"holds {len(found)} context binaries; one at a time can be read")
+    if isinstance(found[0], FileRange):
+        return found[0]
+    # Only a file below the model's own folder is taken.
     try:
-        found = [node for node in _Walker(file).nodes(FileRange(0, size)) if node.holds_context]
+        return file_below(path.parent, found[0])
+    except Damaged as exc:
+        raise LoadError(path, f"its context binary {exc}") from None
+
+
+def find_contexts(file: BinaryIO, model: FileRange, path: Path) -> tuple[FileRange | str, ...]:
+    """The context binaries of a model: ranges of this file, or names of files beside it."""
+    try:
+        found = [node for node in _Walker(file).nodes(model) if node.holds_context]
     except Damaged as exc:
         raise LoadError(path, "is neither a QNN context binary nor an ONNX model") from exc
     if not found:
         raise NotCompiled(path, "is not compiled: it has no EPContext node with a context")
-    if len(found) > 1:
-        # A bill of one of them would look like the bill of the model.
-        raise LoadError(path, f"holds {len(found)} context binaries; one at a time can be read")
-    cache = found[0].texts["ep_cache_context"]
-    return cache if found[0].numbers.get("embed_mode", 1) else _beside(file, cache, path)
+    return tuple(
+        cache if node.numbers.get("embed_mode", 1) else _name(file, cache, path)
+        for node in found
+        for cache in [node.texts["ep_cache_context"]]
+    )
 
 
-def _beside(file: BinaryIO, cache: FileRange, path: Path) -> Path:
+def _name(file: BinaryIO, cache: FileRange, path: Path) -> str:
     if cache.size > _MAX_TEXT:
         raise LoadError(path, "the name of its context file is longer than a name can be")
     file.seek(cache.start)
     name = file.read(cache.size).decode("utf-8", "replace")
-    # Either system may have written the name; only a file below the model's own folder is taken.
-    try:
-        return file_below(path.parent, PureWindowsPath(name).as_posix() if name else name)
-    except Damaged as exc:
-        raise LoadError(path, f"its context binary {exc}") from None
+    # Either system may have written the name.
+    return PureWindowsPath(name).as_posix() if name else name
 
 
 class _Walker:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from qnnmem.errors import Damaged
 
@@ -23,12 +23,26 @@ _U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")
 _U64, _F32 = struct.Struct("<Q"), struct.Struct("<f")
 
 
+class Octets(Protocol):
+    """Bytes in memory, or of a file that is read as they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+
 class FlatBuffer:
     """Bytes with a root table at the offset that stands first."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, data: Octets, most: int | None = None, *, sizes: bool = True) -> None:
+        """`most` bounds what is walked, for buffers that hold far more than tables.
+
+        Without `sizes` a field may lie outside the stated size of its table, as ExecuTorch's do.
+        """
+        self._data, self._has_sizes = data, sizes
         self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE
+        if most is not None:
+            self._left = min(self._left, most)
 
     def root(self, where: str) -> Table:
         """The outermost table."""
@@ -51,13 +65,19 @@ class FlatBuffer:
 
         There are at most `most`, they lie inside the buffer and are charged to the budget.
         """
+        start, count = self.extent(position, width, where)
+        if count > most:
+            raise Damaged(f"{where} has {count:,} entries, more than {most:,}")
+        self._charge(count * width, where)
+        return start, count
+
+    def extent(self, position: int, width: int, where: str) -> tuple[int, int]:
+        """The same of a vector that is not read, however long: it lies inside the buffer."""
         start = self._target(position, where)
         count = self._number(_U32, start, where)
         if count * width > len(self._data) - start - 4:
             raise Damaged(f"{where} has {count:,} entries, more than the metadata can hold")
-        if count > most:
-            raise Damaged(f"{where} has {count:,} entries, more than {most:,}")
-        self._charge(count * width, where)
+        self._charge(4, where)
         return start + 4, count
 
     def target_of(self, position: int, where: str) -> int:
@@ -68,7 +88,12 @@ class FlatBuffer:
         """Numbers at a position."""
         if position < 0 or position + layout.size > len(self._data):
             raise Damaged(f"{where} lies outside the metadata")
-        return layout.unpack_from(self._data, position)
+        return layout.unpack(self._data[position : position + layout.size])
+
+    def holds(self, table: Table, offset: int, width: int) -> bool:
+        """Whether a field at an offset of a table lies in it."""
+        end = table.size if self._has_sizes else len(self._data) - table.position
+        return 4 <= offset <= end - width
 
     def octets(self, start: int, count: int) -> bytes:
         """Bytes that were checked before."""
@@ -161,13 +186,18 @@ class Table:
         start, count = self.flat.vector(at, 1, most, self._at(name))
         return self.flat.octets(start, count)
 
-    def numbers(self, slot: int, name: str, most: int) -> tuple[int, ...]:
-        """A vector of at most `most` unsigned 32-bit numbers."""
+    def extent(self, slot: int, name: str) -> tuple[int, int] | None:
+        """Where a vector of bytes lies and how long it is; None when it is absent."""
+        at = self.field(slot, 4, name)
+        return None if at is None else self.flat.extent(at, 1, self._at(name))
+
+    def numbers(self, slot: int, name: str, most: int, kind: str = "I") -> tuple[int, ...]:
+        """A vector of at most `most` numbers, by default unsigned ones of 32 bits."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
-        start, count = self.flat.vector(at, 4, most, self._at(name))
-        return self.flat.unpack(struct.Struct(f"<{count}I"), start, self._at(name))
+        start, count = self.flat.vector(at, struct.calcsize(f"<{kind}"), most, self._at(name))
+        return self.flat.unpack(struct.Struct(f"<{count}{kind}"), start, self._at(name))
 
     def field(self, slot: int, width: int, name: str) -> int | None:
         """Where a field of `width` bytes is; None when it is absent."""
@@ -177,7 +207,7 @@ class Table:
         offset: int = self.flat.unpack(_U16, self.vtable + entry, self._at(name))[0]
         if offset == 0:
             return None
-        if offset < 4 or offset + width > self.size:
+        if not self.flat.holds(self, offset, width):
             raise Damaged(f"{self._at(name)} lies outside its table")
         return self.position + offset
 

@@ -45,12 +45,12 @@ def read_context(path: Path | str) -> HtpContext:
 
     An ONNX model with an EPContext node stands for the context binary it embeds or points to.
     """
-    return _read_part(*_binary_at(Path(path)))
+    return _read_part(*binary_at(Path(path)))
 
 
 def content_digest(path: Path) -> str:
     """SHA-256 of the context binary itself, wherever it lies."""
-    file, piece = _binary_at(path)
+    file, piece = binary_at(path)
     total = hashlib.sha256()
     try:
         with file.open("rb") as stream:
@@ -64,7 +64,7 @@ def content_digest(path: Path) -> str:
     return total.hexdigest()
 
 
-def _binary_at(path: Path) -> tuple[Path, FileRange]:
+def binary_at(path: Path) -> tuple[Path, FileRange]:
     """The file with the context binary, and where in it."""
     size, kind = regular_size(path), kind_of_file(path)
     if kind.name == "dlc":
@@ -93,6 +93,11 @@ def _read_part(path: Path, piece: FileRange) -> HtpContext:
             return _read(BinarySource(file, piece.size, piece.start), path)
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+
+
+def context_of_part(path: Path, start: int, size: int) -> HtpContext:
+    """The same for a context binary that is a range of a file."""
+    return _read_part(path, FileRange(start, size))
 
 
 def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:

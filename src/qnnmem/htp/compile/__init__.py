@@ -111,7 +111,7 @@ def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
 
 
 def is_composed(path: Path) -> bool:
-    """Whether a file holds graphs of QNN already, which go into the library as they are."""
+    """Return whether a file holds graphs of QNN already, which go into the library as they are."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return kind_of_file(path).name == "dlc"

@@ -142,7 +142,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Whether a node runs a graph of the binary; only main nodes name theirs."""
+    """Return whether a node runs a graph of the binary; only main nodes name theirs."""
     found = {item.name: item for item in node.attribute}
     if "main_context" in found and not found["main_context"].i:
         return True
@@ -333,12 +333,12 @@ def say_why(
 
 
 def needs_int8(failure: CompileFailure) -> bool:
-    """Whether a float model was refused because its SoC does not compute in FP16."""
+    """Return whether a float model was refused because its SoC does not compute in FP16."""
     return failure.soc.fp16 is False and any("FP16" in node.reason for node in failure.unsupported)
 
 
 def can_leave_rest(failure: CompileFailure) -> bool:
-    """Whether the rest of a model may compile without the nodes that QNN refused."""
+    """Return whether the rest of a model may compile without the nodes that QNN refused."""
     types = (text for node in failure.unsupported for text in (*node.inputs, *node.outputs))
     is_cut = failure.stage == "partition" and not failure.all_refused and not needs_int8(failure)
     return is_cut and not any(text.startswith(_NOT_BETWEEN) for text in types)

@@ -163,12 +163,12 @@ VALIDATOR = "the library's validator refuses it and does not say why (code 3110)
 
 
 def is_generic(line: str) -> bool:
-    """Whether a line says that something was refused, and nothing about why."""
+    """Return whether a line says that something was refused, and nothing about why."""
     return _GENERIC.search(line) is not None
 
 
 def has_no_builder(line: str) -> bool:
-    """Whether a line says that no node of this type can be taken, whatever its shape."""
+    """Return whether a line says that no node of this type can be taken, whatever its shape."""
     return _NO_TYPE.search(line) is not None or unknown_operator(line) is not None
 
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from qnnmem.errors import UsageError
 from qnnmem.htp.bill import COMPILE_FORMULA, PD_FORMULA, graph_pd
+from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
 from qnnmem.htp.llm.config import read_model
 from qnnmem.htp.llm.recipe import find_recipe, usual_range, with_parts
 from qnnmem.htp.llm.rule import LayerRatios, LayerSpan
-from qnnmem.htp.place import best_order
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import answer_name
 from qnnmem.results.footprint import SizeRange

@@ -141,13 +141,12 @@ def op_data(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerR
     return round(OPS_IN_FILE * layers) + _OPS_ONCE
 
 
-def spill_fill(
-    model: LlmModel, part: LayerSpan, ar: int, context: int, measured: LayerRatios
-) -> int:
+def spill_fill(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerRatios) -> int:
     """The most that may spill: how the compiler tiles is not predictable, and none is the least."""
-    scores = _SCORE_COPIES * model.heads * ar * context * ACTIVATION if part.layers else 0
+    scores = _SCORE_COPIES * model.heads * ar * context * ACTIVATION
+    layers = max(scores, how.spill_fill.get(ar, 0)) if part.layers else 0
     logits = ar * model.vocab * ACTIVATION if part.head and ar > 1 else 0
-    return max(scores, measured.spill_fill.get(ar, 0)) + logits
+    return layers + logits
 
 
 def ddr_tensors(model: LlmModel, part: LayerSpan, ar: int, context: int) -> int:

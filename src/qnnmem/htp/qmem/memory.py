@@ -68,7 +68,7 @@ class SharedBuffer:
 
     @property
     def is_freed(self) -> bool:
-        """Whether it was freed."""
+        """Return whether it was freed."""
         return self.fd < 0
 
     @classmethod

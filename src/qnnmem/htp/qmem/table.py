@@ -23,6 +23,8 @@ from qnnmem.errors import CannotTell, NotCompiled, Setting, UsageError, Words, c
 from qnnmem.flags import with_flags
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.carriers import is_carrier
+from qnnmem.htp.carriers.judged import context_of
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
 from qnnmem.htp.library import library_or, library_there
 from qnnmem.htp.measure import compile_target, load_target, measure, stored_bill
@@ -437,7 +439,7 @@ def qmem_of_file(
     """
     ends = Deadline.after(options.time_limit_s)
     try:
-        context = read_context(path)
+        context = context_of(path)
     except NotCompiled:
         target = compile_target(path, soc)
         return _of_model(path, target, options, run, misuse, worker, progress, ends)
@@ -448,7 +450,7 @@ def qmem_of_file(
     if not run:
         no_run = _no_run(path, context, soc)
         return QmemTable(structs.replace(qmem, misuses=made), no_run)
-    if path.suffix.lower() == ".onnx":
+    if not is_binary_itself(path):
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     model_id = load_target(path, context, soc)
     if worker is None:
@@ -467,7 +469,7 @@ def _misuses(
     progress: Progress,
     ends: Deadline,
 ) -> tuple[MisuseAnswer, ...]:
-    if path.suffix.lower() == ".onnx":
+    if not is_binary_itself(path):
         itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
         raise UsageError(chain_words(f"{path}: ", itself))
     graph = context.graphs[0]
@@ -483,7 +485,7 @@ def _misuses(
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
     """Return why the rows of a binary cannot be carried out, as far as known beforehand."""
-    if path.suffix.lower() == ".onnx":
+    if not is_binary_itself(path):
         return _OF_BINARY
     if why := obstacle(context.graphs):
         return chain_words("it ", why)
@@ -494,10 +496,15 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
     return ""
 
 
+def is_binary_itself(path: Path) -> bool:
+    """Whether the library can load a file as it is."""
+    return path.suffix.lower() != ".onnx" and not is_carrier(path)
+
+
 def is_model(path: Path) -> bool:
-    """Whether the table of a file needs a compile first."""
+    """Return whether the table of a file needs a compile first."""
     try:
-        read_context(path)
+        context_of(path)
     except NotCompiled:
         return True
     return False

@@ -102,7 +102,7 @@ class Connection(PipeEnd):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take a request."""
+        """Return whether it can take a request."""
         reads = self._threads[0].is_alive()
         return reads and not self._over.is_set() and self._process.poll() is None
 
@@ -133,7 +133,7 @@ class Connection(PipeEnd):
             raise self.nonsense() from None
 
     def has_answer(self) -> bool:
-        """Whether a frame waits to be received."""
+        """Return whether a frame waits to be received."""
         return not self._frames.empty()
 
     def lost(self, what: str = "") -> WorkerLost:

@@ -133,7 +133,7 @@ class IncomingFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes are here."""
+        """Return whether all bytes are here."""
         return self._left == 0
 
     def take(self, part: bytes) -> None:
@@ -225,7 +225,7 @@ class PackedFile:
 
     @property
     def keep(self) -> bool:
-        """Whether it may be asked for again: files may, memory changes."""
+        """Return whether it may be asked for again: files may, memory changes."""
         return isinstance(self.source, Path)
 
     def parts(self) -> Iterator[bytes | memoryview]:

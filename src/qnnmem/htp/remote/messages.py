@@ -229,5 +229,5 @@ def parts_of(path: Path) -> Iterator[bytes]:
 
 
 def is_digest(value: str) -> bool:
-    """Whether a name is a SHA-256 as we write them."""
+    """Return whether a name is a SHA-256 as we write them."""
     return len(value) == 64 and set(value) <= set("0123456789abcdef")

@@ -46,7 +46,7 @@ class Step(NodeWriter):
         return self._draft.tensors[self.op.outputs[place]]
 
     def has(self, place: int) -> bool:
-        """Whether an input is given; optional ones may be missing or stand for nothing."""
+        """Return whether an input is given; optional ones may be missing or stand for nothing."""
         return place < len(self.op.inputs) and self.op.inputs[place] in self._draft.names
 
     def shape(self, place: int = 0) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> 
 
 
 def has_one_scale(tensor: ComposedTensor) -> bool:
-    """Whether one scale says what all elements of a fixed-point tensor stand for."""
+    """Return whether one scale says what all elements of a fixed-point tensor stand for."""
     quant = tensor.quantization
     scaled = quant is not None and len(quant.scales) == len(quant.offsets) == 1
     return tensor.data_type.is_quantized and scaled

@@ -198,7 +198,7 @@ class _Decoder:
     def _code(self, code: Any) -> tuple[str, bool]:
         # The first field is the older, 8-bit one; a writer fills either or both.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
-        name = _builtin_names().get(number, f"BUILTIN_{number}")
+        name = builtin_names().get(number, f"BUILTIN_{number}")
         custom = name == "CUSTOM"
         return (self._text(code.CustomCode) or name) if custom else name, custom
 
@@ -225,7 +225,8 @@ class _Decoder:
 
 
 @cache
-def _builtin_names() -> dict[int, str]:
+def builtin_names() -> dict[int, str]:
+    """Return the names of TFLite's own operators by number."""
     from tflite.BuiltinOperator import BuiltinOperator
 
     return {v: k for k, v in vars(BuiltinOperator).items() if isinstance(v, int)}

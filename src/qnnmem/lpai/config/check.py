@@ -173,7 +173,7 @@ def _likeness(name: str, kind: FileKind) -> int:
 
 
 def is_htp_library(name: str) -> bool:
-    """Whether a library's name says that it is the HTP's extension."""
+    """Return whether a library's name says that it is the HTP's extension."""
     return "htp" in name.lower().replace("\\", "/").rpartition("/")[2]
 
 
@@ -316,7 +316,7 @@ def _cores(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
 
 
 def several_cores(mask: int) -> bool:
-    """Whether a core mask names more than one core; all ones mean any core, as 0 does."""
+    """Return whether a core mask names more than one core; all ones mean any core, as 0 does."""
     return mask != UINT32 and mask.bit_count() > 1
 
 
@@ -434,7 +434,7 @@ class _Run:
 
     def _read(self, path: Path, by: str | None) -> tuple[Document, FileKind] | None:
         try:
-            check_kind(path, "lint", takes=("config", "graphs", "json", "text"))
+            check_kind(path, "lint", takes=("config", "graphs", "json", "text", "genie", "genai"))
             document = read_document(path)
         except LoadError as exc:
             self.files.append(CheckedFile(str(path), "unknown", by, exc.reason))

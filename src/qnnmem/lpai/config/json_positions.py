@@ -217,7 +217,7 @@ class _Reader:
         return tuple(found)
 
     def more(self, closing: str, opened: int, started: bool) -> bool:
-        """Whether another entry follows; steps over the comma or the closing bracket."""
+        """Return whether another entry follows; steps over the comma or the closing bracket."""
         following = self.peek()
         if started and following == ",":
             comma = self.spot

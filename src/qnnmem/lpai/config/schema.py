@@ -139,12 +139,12 @@ def file_of(key: Key) -> FileKind:
 
 
 def tcm_works_on(hw_version: str) -> bool:
-    """Whether an LPAI version has the TCM pool: v6 and later."""
+    """Return whether an LPAI version has the TCM pool: v6 and later."""
     return int(hw_version[1:].partition("_")[0]) >= 6
 
 
 def looks_like_config(text: bytes) -> bool:
-    """Whether a text, JSON or not, speaks of a section that only these files have."""
+    """Return whether a text, JSON or not, speaks of a section that only these files have."""
     lower = text.lower()
     return any(section in lower for section in _SECTIONS)
 

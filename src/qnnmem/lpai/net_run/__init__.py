@@ -269,7 +269,7 @@ class RunReport:
 
     @property
     def passes(self) -> bool:
-        """Whether everything ran and no rule was broken."""
+        """Return whether everything ran and no rule was broken."""
         return self.failure is None and not self.findings
 
 

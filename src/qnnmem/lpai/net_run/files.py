@@ -193,7 +193,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
 
 
 def is_convertible(tensor: Tensor) -> bool:
-    """Whether elements can be made from float32 and back: numpy knows the type."""
+    """Return whether elements can be made from float32 and back: numpy knows the type."""
     import numpy
 
     try:
@@ -316,7 +316,7 @@ class OutputTree:
 
     @property
     def has_results(self) -> bool:
-        """Whether an earlier run left results here."""
+        """Return whether an earlier run left results here."""
         return any(True for pattern in ("Result_*", "*/Result_*") for _ in self._find(pattern))
 
     def _find(self, pattern: str) -> Iterator[Path]:

@@ -161,7 +161,7 @@ class ProgramSource:
         return numpy_helper.from_array(numpy.asarray(value, _LITERALS[attributes[0].name]))
 
     def is_embedded(self, name: str) -> bool:
-        """Whether a sub-model carries this value itself."""
+        """Return whether a sub-model carries this value itself."""
         return name in self.initializers or name in self.literals
 
     def computed_up_front(self) -> Iterator[str]:

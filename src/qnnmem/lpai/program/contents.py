@@ -153,7 +153,7 @@ def _is_text(value: Any) -> bool:
 
 
 def may_hold(node: onnx.NodeProto) -> bool:
-    """Whether a program may hold an operator."""
+    """Return whether a program may hold an operator."""
     return node.op_type in _operators().get(node.domain, _NOTHING)
 
 

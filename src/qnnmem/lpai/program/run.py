@@ -258,7 +258,7 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool = False) -> bool:
-    """Whether onnxruntime runs a program in the planned order; tried in a child process.
+    """Return whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
     shapes than planned. One that merely fails on random inputs is not: its order stays unknown.

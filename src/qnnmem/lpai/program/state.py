@@ -63,7 +63,7 @@ _NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 def is_rnn(node: onnx.NodeProto) -> bool:
-    """Whether a node carries hidden state through a sequence."""
+    """Return whether a node carries hidden state through a sequence."""
     return is_op(node, *KINDS)
 
 
@@ -228,7 +228,7 @@ def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
 
 
 def _check_buffers(draft: Draft) -> bool:
-    """Whether there are Buffer ops; refused where they cannot be rewritten."""
+    """Return whether there are Buffer ops; refused where they cannot be rewritten."""
     path, graph = draft.path, draft.model.graph
     inner = [node for function in draft.model.functions for node in function.node]
     inner += [node for body in _bodies(graph) for node in body.node]
@@ -243,7 +243,7 @@ def _check_buffers(draft: Draft) -> bool:
 
 
 def _check_rnns(draft: Draft) -> bool:
-    """Whether there are RNN nodes whose state can be kept; notes about the others."""
+    """Return whether there are RNN nodes whose state can be kept; notes about the others."""
     graph = draft.model.graph
     inner = sum(is_rnn(node) for body in _bodies(graph) for node in body.node)
     inner += sum(is_rnn(node) for function in draft.model.functions for node in function.node)

@@ -104,7 +104,7 @@ class Draft:
         self.kept_bytes += Tensor(new, DTYPES[kind.elem], kind.shape or ()).nbytes
 
     def is_output(self, name: str) -> bool:
-        """Whether the application already reads a tensor."""
+        """Return whether the application already reads a tensor."""
         return any(item.name == name for item in self.model.graph.output)
 
     def replace(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto]) -> None:
@@ -222,7 +222,7 @@ class BufferSettings(NamedTuple):
 
 
 def is_buffer(node: onnx.NodeProto) -> bool:
-    """Whether a node is the vendor's Buffer."""
+    """Return whether a node is the vendor's Buffer."""
     return node.op_type == "Buffer" and node.domain == DOMAIN
 
 

@@ -62,7 +62,7 @@ class ModelPrecision:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether LPAI would take it: nothing computes on floats."""
+        """Return whether LPAI would take it: nothing computes on floats."""
         return not self.float_ops
 
     @property
@@ -120,7 +120,7 @@ class _Border:
         self.leaving = self._leaving(model) - self.entering
 
     def allows(self, op: Op) -> bool:
-        """Whether an op only brings data in or out."""
+        """Return whether an op only brings data in or out."""
         before = {name for name in op.inputs if name in self.floats}
         after = {name for name in op.outputs if name in self.floats}
         if not _is_mover(op):

@@ -49,7 +49,7 @@ class ContextConfig:
     island: tuple[str | None, ...] = ()  # None: every graph
 
     def enables(self, graph: str) -> bool:
-        """Whether ENABLE_GRAPHS leaves a graph in."""
+        """Return whether ENABLE_GRAPHS leaves a graph in."""
         return self.enable_graphs is None or graph in self.enable_graphs
 
 

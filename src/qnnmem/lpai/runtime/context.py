@@ -280,7 +280,7 @@ def try_programs(
     trusted: bool = False,
     limited: bool = False,
 ) -> dict[str, bool]:
-    """Whether each graph runs in the planned order; a program that cannot run is 5005.
+    """Return whether each graph runs in the planned order; a program that cannot run is 5005.
 
     `limited` says that this process is a limited child, which needs no other for the trial.
     """

@@ -118,7 +118,7 @@ class Execution:
         return b"" if persistent is None else persistent.tobytes(), dict(self._present)
 
     def is_snapshot(self, saved: object) -> bool:
-        """Whether `restore` can take it: the right size, the right windows."""
+        """Return whether `restore` can take it: the right size, the right windows."""
         now = self.snapshot()
         if not (isinstance(saved, tuple) and len(saved) == len(now)):
             return False
@@ -216,7 +216,7 @@ class Execution:
     def _suits(
         self, buffer: PlacedBuffer, array: NDArray[Any], others: Iterable[NDArray[Any]]
     ) -> bool:
-        """Whether the application's memory can stand for a planned buffer."""
+        """Return whether the application's memory can stand for a planned buffer."""
         if array.size < self._used_bytes(buffer):
             return False
         if buffer.aliases and not array.flags.writeable:
@@ -307,7 +307,7 @@ class Execution:
                 yield stage
 
     def _run_stages(self, stages: Iterable[Stage], watch: Sanitizer | None) -> tuple[bool, int]:
-        """Whether all stages ran, and how many ops did."""
+        """Return whether all stages ran, and how many ops did."""
         ready = True
         emptied = {w.name for w in self.graph.windows if w.reset and self._views[w.reset].any()}
         for stage in stages:

@@ -288,7 +288,7 @@ class Graph:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an execution runs or is queued."""
+        """Return whether an execution runs or is queued."""
         return self._in_flight > 0
 
     # What it holds

@@ -170,7 +170,7 @@ class HeapBuffer:
 
     @property
     def freed(self) -> bool:
-        """Whether it was freed."""
+        """Return whether it was freed."""
         return self.allocation.freed
 
     @property
@@ -188,7 +188,7 @@ class HeapBuffer:
         return self.allocation.guards_broken()
 
     def written_after_free(self) -> bool:
-        """Whether a freed buffer holds anything but the poison."""
+        """Return whether a freed buffer holds anything but the poison."""
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:

@@ -76,7 +76,7 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """Whether the caller runs in a notification."""
+        """Return whether the caller runs in a notification."""
         return current_thread() is self._worker
 
     def run(self, work: Work) -> None:

@@ -116,7 +116,7 @@ class _ByteOwners:
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
-        """Whether a new state takes the place of the old one, which no op reads any more."""
+        """Return whether a new state takes the place of the old one, which no op reads any more."""
         together = self.buffer[name] == self.buffer[other]
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 

@@ -174,7 +174,7 @@ def numbers(tensor: QnnTensor) -> NDArray[Any]:
 
 
 def is_all(values: NDArray[Any], wanted: int) -> bool:
-    """Whether an output holds one value everywhere."""
+    """Return whether an output holds one value everywhere."""
     return values.size >= ELEMENTS and bool((values == wanted).all())
 
 

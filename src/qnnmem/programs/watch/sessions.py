@@ -38,7 +38,7 @@ class _Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a call failed after which nothing of it was executed."""
+        """Return whether a call failed after which nothing of it was executed."""
         return self.failed is not None and self.last <= self.failed.begin
 
 

@@ -199,7 +199,7 @@ def _session(name: str, place: str) -> str:
 
 
 def _is_news(one: LostSession) -> bool:
-    """Whether no failed call counts for it already."""
+    """Return whether no failed call counts for it already."""
     return one.injected or is_question(one.function) or not one.function
 
 

@@ -178,7 +178,7 @@ def _tcm_bars(plan: PlanResult) -> Iterator[Bar]:
 
 
 def _asks_tcm(plan: PlanResult) -> bool:
-    """Whether TCM was asked about, the file is for LPAI, or TCM is why it cannot run."""
+    """Return whether TCM was asked about, the file is for LPAI, or TCM is why it cannot run."""
     crowded = plan.tcm is not None and plan.tcm.is_crowded
     return crowded or "tcm" in plan.limits or plan.input.lower().endswith(".eaix")
 

@@ -101,7 +101,7 @@ def _program(command: Sequence[str]) -> str:
 
 
 def _is_open(found: ClientResult | WatchResult) -> bool:
-    """Whether calls were missed, and nothing was found in the others."""
+    """Return whether calls were missed, and nothing was found in the others."""
     return bool(found.not_checked) and not found.findings
 
 

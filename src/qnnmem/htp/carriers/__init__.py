@@ -1,0 +1,89 @@
+"""Files that people deploy: where the context binaries are in them, and what they say.
+
+pieces     ranges of files, read in place
+carrier    what every reader hands over
+pte        ExecuTorch programs
+litert     LiteRT models for an NPU, and .litertlm
+folders    Genie bundles and folders of ONNX Runtime GenAI
+archive    apps and bundles that hold any of them
+judged     bills and claims: each distinct binary once
+
+`opened` finds the reader by the kind of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.loader.file_kind import ARCHIVES, CARRIERS, KINDS, bundle_config, kind_of_file
+
+if TYPE_CHECKING:
+    from qnnmem.htp.carriers.carrier import Carrier, Gathered
+    from qnnmem.results.carrier import CarrierKind
+
+_KINDS: dict[str, CarrierKind] = {
+    **{"pte": "executorch", "litert": "litert", "litertlm": "litertlm"},
+    **{"genie": "genie", "genai": "genai", "zip": "archive", "task": "archive"},
+}
+
+
+def is_carrier(path: Path) -> bool:
+    """Whether a file or folder is of a kind that carries context binaries."""
+    return kind_of_file(path).name in CARRIERS
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Carrier]:
+    """Yield what a file or folder carries; its pieces can be read until the block ends.
+
+    Raise LoadError where it is damaged, or has nothing in it that belongs here.
+    """
+    from qnnmem.errors import LoadError
+    from qnnmem.htp.carriers.carrier import Gathered, faults_of
+    from qnnmem.temporary_folder import temporary_folder
+
+    kind, found = kind_of_file(path).name, Gathered()
+    words = KINDS[kind].words
+    if kind not in ARCHIVES:
+        with faults_of(path, words.removeprefix("a ").removeprefix("an ")):
+            _read(path, kind, found)
+        yield found.carrier(path, _KINDS[kind], words)
+        return
+    from qnnmem.htp.carriers.archive import read_archive
+
+    with temporary_folder() as scratch:
+        with faults_of(path, "archive"):
+            read_archive(path, Path(scratch), found)
+            carrier = found.carrier(path, _KINDS[kind], words)
+        if not (carrier.payloads or carrier.dlcs or carrier.unread):
+            raise LoadError(path, "holds no context binary of QNN, and no model or file with one")
+        yield carrier
+
+
+def _read(path: Path, kind: str, found: Gathered) -> None:
+    from qnnmem.bounded_file import regular_size
+    from qnnmem.errors import LoadError
+    from qnnmem.htp.carriers.pieces import Piece
+
+    if kind in ("genie", "genai"):
+        from qnnmem.htp.carriers.folders import FolderTree, read_genai, read_genie
+
+        read = read_genie if kind == "genie" else read_genai
+        config = bundle_config(path)
+        read(FolderTree(path if config else path.parent), config or path.name, found)
+        return
+    piece = Piece(path, 0, regular_size(path), path.name)
+    if kind == "pte":
+        from qnnmem.htp.carriers.pte import read_pte
+
+        read_pte(piece, found)
+        return
+    from qnnmem.htp.carriers.litert import read_litert, read_litertlm
+
+    if kind == "litertlm":
+        read_litertlm(piece, found)
+    elif not read_litert(piece, found):
+        raise LoadError(path, "is a TFLite model that is not compiled for an NPU")

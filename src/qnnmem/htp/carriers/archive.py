@@ -1,0 +1,247 @@
+"""Apps and bundles (.apk, .aab, .zip): members that are, or carry, context binaries.
+
+A member that is stored is read in place. A compressed one is unpacked into a scratch folder, which
+is bounded in bytes, in ratio and by the room on the disk; of others only the head is unpacked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qnnmem.bounded_file import read_range, regular_size
+from qnnmem.errors import Damaged, LoadError, NotCompiled
+from qnnmem.htp.carriers.carrier import Gathered
+from qnnmem.htp.carriers.folders import add_epcontext, read_genai, read_genie
+from qnnmem.htp.carriers.litert import read_litert, read_litertlm
+from qnnmem.htp.carriers.pieces import Piece
+from qnnmem.htp.carriers.pte import read_pte
+from qnnmem.loader.file_kind import KINDS, kind_of_bytes
+from qnnmem.text import counted, quote
+from qnnmem.units import format_size
+
+_MOST_MEMBERS = 50_000
+_MOST_DIRECTORY = 16 << 20
+_MOST_UNPACKED = 8 << 30  # of all members together
+_RATIO, _RATIO_FROM = 100, 64 << 20  # more is no honest model
+_HEAD = 1 << 12
+_LONG_HEAD = 1 << 16  # for models, whose kind may show late
+_CHUNK = 1 << 20
+_END = b"PK\x05\x06"
+_END_RECORD = struct.Struct("<4s4H2IH")
+_END_64 = b"PK\x06\x07"
+_LOCATOR = struct.Struct("<4sIQI")
+_RECORD_64 = struct.Struct("<40sQQ")  # ends with bytes and place of the directory
+_LOCAL = struct.Struct("<4s5H3I2H")
+_STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+_ENCRYPTED = 1
+_GROUP = re.compile(r"#group_([^/]+)/")
+_CONFIGS = {"genie": read_genie, "genai": read_genai}
+_MODELS = ("pte", "litert", "litertlm", "onnx", "epcontext", "tflite", "dlc", "lpai", "zip", "task")
+_WANTED = {*_CONFIGS, *_MODELS, "htp"}
+_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+
+@dataclass(slots=True)
+class ArchiveTree:
+    """The members of an archive by name."""
+
+    path: Path
+    scratch: Path
+    members: dict[str, zipfile.ZipInfo]
+    _unpacked: dict[str, Piece] = field(default_factory=dict)
+    _left: int = _MOST_UNPACKED
+
+    def piece(self, name: str) -> Piece:
+        """A whole member, in place if it is stored."""
+        info = self.members.get(name)
+        if info is None:
+            raise LoadError(name, "no such member")
+        if info.compress_type == _STORED:
+            return Piece(self.path, _data_start(self.path, info), info.file_size, name)
+        if name not in self._unpacked:
+            self._unpacked[name] = self._unpack(info)
+        return self._unpacked[name]
+
+    def head(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, count: int) -> bytes:
+        """The first bytes of a member."""
+        if info.compress_type == _STORED:
+            start = _data_start(self.path, info)
+            return read_range(self.path, start, min(count, info.file_size))
+        with archive.open(info) as member:
+            return member.read(count)
+
+    def _unpack(self, info: zipfile.ZipInfo) -> Piece:
+        size, packed = info.file_size, max(1, info.compress_size)
+        if size > _RATIO_FROM and size > _RATIO * packed:
+            raise LoadError(
+                info.filename,
+                f"{counted(packed, 'byte')} would become {format_size(size)}; not unpacked",
+            )
+        if size > min(self._left, shutil.disk_usage(self.scratch).free // 2):
+            raise LoadError(info.filename, f"there is no room to unpack {format_size(size)}")
+        self._left -= size
+        target = self.scratch / f"{len(self._unpacked)}"
+        written = 0
+        with (
+            zipfile.ZipFile(self.path) as archive,
+            archive.open(info) as member,
+            target.open("xb") as file,
+        ):
+            while chunk := member.read(_CHUNK):
+                written += len(chunk)
+                if written > size:
+                    raise Damaged(f"{quote(info.filename)} is longer than it states")
+                file.write(chunk)
+        return Piece(target, 0, written, info.filename)
+
+
+def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
+    """Add what the members of an archive hold."""
+    try:
+        _check_directory(path)
+        with zipfile.ZipFile(path) as archive:
+            tree = ArchiveTree(path, scratch, _members(path, archive))
+            _Archive(tree, archive, found).read()
+    except OSError as exc:
+        raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+    except _FAULTS as exc:
+        raise Damaged(str(exc)[:200] or "a member cannot be unpacked") from exc
+
+
+class _Archive:
+    """One archive and what was found in it."""
+
+    def __init__(self, tree: ArchiveTree, archive: zipfile.ZipFile, found: Gathered) -> None:
+        self._tree, self._archive, self._found = tree, archive, found
+        self._taken: set[str] = set()  # members that a config or a model names
+
+    def read(self) -> None:
+        """Configs first, as they name binaries in order; then models, then bare binaries."""
+        kinds = dict(self._kinds())
+        for name, kind in sorted(kinds.items(), key=lambda entry: _order(entry[1])):
+            if name not in self._taken:
+                self._member(name, kind)
+
+    def _kinds(self) -> Iterator[tuple[str, str]]:
+        for name, info in self._tree.members.items():
+            if info.flag_bits & _ENCRYPTED:
+                self._found.leave(name, "it is encrypted", info.file_size)
+                continue
+            if info.compress_type not in (_STORED, _DEFLATED):
+                self._found.leave(name, "it is compressed in a way not read here", info.file_size)
+                continue
+            kind = self._kind(info, _HEAD)
+            if kind == "json":  # a config, which may say late what it is for
+                kind = self._kind(info, _LONG_HEAD)
+            if kind in _WANTED:
+                yield name, kind
+
+    def _kind(self, info: zipfile.ZipInfo, count: int) -> str:
+        return kind_of_bytes(self._tree.head(self._archive, info, count)).name
+
+    def _member(self, name: str, kind: str) -> None:
+        inner, noted = Gathered(), _Noted(self._tree, self._taken)
+        if kind in _CONFIGS:
+            _CONFIGS[kind](noted, name, inner)
+            self._found.take(inner, name.rpartition("/")[0] or name, _group(name))
+            return
+        try:
+            piece = self._tree.piece(name)
+            if kind == "htp":
+                inner.add(piece, "")
+            elif kind == "pte":
+                read_pte(piece, inner)
+            elif kind == "litertlm":
+                read_litertlm(piece, inner)
+            elif kind in ("tflite", "litert") and read_litert(piece, inner):
+                pass
+            elif kind in ("onnx", "epcontext"):
+                add_epcontext(noted, piece, name, "", inner)
+            else:
+                inner.leave("", f"it is {KINDS[kind].words}, which has no bill here", piece.size)
+        except NotCompiled:
+            inner.leave("", "it is an ONNX model that is not compiled")
+        except LoadError as exc:
+            inner.leave("", exc.reason)
+        self._found.take(inner, name, _group(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """The same members; those that were asked for are noted."""
+
+    tree: ArchiveTree
+    taken: set[str]
+
+    def piece(self, name: str) -> Piece:
+        """A member."""
+        self.taken.add(name)
+        return self.tree.piece(name)
+
+
+def _order(kind: str) -> int:
+    """Configs first, as they name binaries in order; then models, then bare binaries."""
+    return 0 if kind in _CONFIGS else 1 if kind in _MODELS else 2
+
+
+def _group(name: str) -> str:
+    found = _GROUP.search(name)
+    return "" if found is None else found[1]
+
+
+def _check_directory(path: Path) -> None:
+    """Refuse a directory larger than any app has, before it is read into memory."""
+    size = regular_size(path)
+    tail = read_range(path, max(0, size - (1 << 16) - _END_RECORD.size), 1 << 17)
+    place = tail.rfind(_END)
+    if place < 0 or len(tail) - place < _END_RECORD.size:
+        raise Damaged("the archive has no directory at its end")
+    directory = _END_RECORD.unpack_from(tail, place)[5]
+    if tail[place - _LOCATOR.size : place - _LOCATOR.size + 4] == _END_64:
+        at = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)[2]
+        record = read_range(path, at, _RECORD_64.size) if at < size else b""
+        if len(record) < _RECORD_64.size:
+            raise Damaged("the archive names a directory that is not there")
+        directory = _RECORD_64.unpack(record)[1]
+    if directory > _MOST_DIRECTORY:
+        raise Damaged(f"the archive has a directory of {format_size(directory)}")
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    infos = [info for info in archive.infolist() if not info.is_dir()]
+    if len(infos) > _MOST_MEMBERS:
+        raise Damaged(f"the archive has {len(infos):,} members")
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        if info.filename in found:
+            raise Damaged(f"two members are called {quote(info.filename)}")
+        found[info.filename] = info
+    end = 0
+    for info in sorted(infos, key=lambda one: one.header_offset):
+        if info.header_offset < end:
+            raise Damaged(f"the member {quote(info.filename)} overlaps another")
+        end = info.header_offset + _LOCAL.size + info.compress_size
+        if info.compress_type == _STORED and info.compress_size != info.file_size:
+            raise Damaged(f"the member {quote(info.filename)} states two sizes")
+    if end > regular_size(path):
+        raise Damaged("a member reaches past the end of the archive")
+    return found
+
+
+def _data_start(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a stored member begin, by its own header."""
+    head = read_range(path, info.header_offset, _LOCAL.size)
+    if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
+        raise Damaged(f"the member {quote(info.filename)} has no header")
+    *_, name, extra = _LOCAL.unpack(head)
+    start: int = info.header_offset + _LOCAL.size + name + extra
+    if start + info.file_size > regular_size(path):
+        raise Damaged(f"the member {quote(info.filename)} reaches past the end of the archive")
+    return start

@@ -1,0 +1,144 @@
+"""What a reader of a deployment file hands over: pieces of it, and what it says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from qnnmem.errors import Damaged, LoadError
+from qnnmem.htp.binary.container import is_context_binary
+from qnnmem.htp.carriers.pieces import Piece, distinct
+from qnnmem.results.carrier import CarrierKind, HostPart, UnreadPart
+
+MAX_PARTS = 4096  # delegates, operators that run a binary, members that count
+ClaimKind = Literal[
+    "SoC", "Hexagon", "VTCM", "largest spill/fill", "spill/fill buffer", "context length"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A number that a file states about its binaries: bytes, an id or a length."""
+
+    what: ClaimKind
+    value: int
+    words: str  # as the file says it
+    binary: int | None = None  # which one it is about, by its place; None: all together
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A context binary in a file, and who uses it."""
+
+    piece: Piece
+    used_by: tuple[str, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carrier:
+    """A file that carries context binaries, each distinct one once."""
+
+    path: Path
+    kind: CarrierKind
+    title: str
+    payloads: tuple[Payload, ...] = ()
+    dlcs: tuple[Piece, ...] = ()  # models that are compiled on the device
+    unread: tuple[UnreadPart, ...] = ()
+    host: tuple[HostPart, ...] = ()
+    cpu_operators: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    shares_spill_fill: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What a reader has found so far; uses of one binary are put together at the end."""
+
+    payloads: list[Payload] = field(default_factory=list)
+    dlcs: list[Piece] = field(default_factory=list)
+    unread: list[UnreadPart] = field(default_factory=list)
+    host: list[HostPart] = field(default_factory=list)
+    cpu_operators: list[str] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)  # `binary` counts payloads as found
+    notes: list[str] = field(default_factory=list)
+    shares_spill_fill: bool = False
+
+    def add(self, piece: Piece, used_by: str, group: str = "") -> int:
+        """Add a use of a context binary."""
+        if len(self.payloads) >= MAX_PARTS:
+            raise Damaged(f"it has more than {MAX_PARTS:,} parts")
+        self.payloads.append(Payload(piece, (used_by,) if used_by else (), group))
+        return len(self.payloads) - 1
+
+    def leave(self, name: str, why: str, size: int = 0) -> None:
+        """Name a part whose memory is not known."""
+        if len(self.unread) >= MAX_PARTS:
+            raise Damaged(f"it has more than {MAX_PARTS:,} parts")
+        self.unread.append(UnreadPart(name, why, size))
+
+    def take(self, other: Gathered, name: str, group: str = "") -> None:
+        """Add what was found in a member of this name."""
+        first = len(self.payloads)
+        for one in other.payloads:
+            users = tuple(f"{name}: {user}" for user in one.used_by) or (name,)
+            self.payloads.append(replace(one, used_by=users, group=group))
+        self.claims += [
+            replace(one, binary=first + one.binary) if one.binary is not None else one
+            for one in other.claims
+        ]
+        self.dlcs += other.dlcs
+        self.unread += [
+            UnreadPart(f"{name}: {part.name}" if part.name else name, part.why, part.bytes)
+            for part in other.unread
+        ]
+        self.host += [HostPart(f"{name}: {part.name}", part.size) for part in other.host]
+        self.cpu_operators += other.cpu_operators
+        self.notes += [f"{name}: {note}" for note in other.notes]
+        self.shares_spill_fill |= other.shares_spill_fill
+
+    def carrier(self, path: Path, kind: CarrierKind, title: str) -> Carrier:
+        """The whole, each distinct binary of a group once."""
+        numbers = distinct(one.piece for one in self.payloads)
+        once: dict[tuple[int, str], Payload] = {}
+        keys = [(numbers[one.piece.place], one.group) for one in self.payloads]
+        for key, one in zip(keys, self.payloads, strict=True):
+            known = once.get(key)
+            users = () if known is None else known.used_by
+            once[key] = replace(known or one, used_by=tuple(dict.fromkeys((*users, *one.used_by))))
+        places = {key: place for place, key in enumerate(once)}
+        claims = [
+            one if one.binary is None else replace(one, binary=places[keys[one.binary]])
+            for one in self.claims
+        ]
+        return Carrier(
+            path=path,
+            kind=kind,
+            title=title,
+            payloads=tuple(once.values()),
+            dlcs=tuple({one.place: one for one in self.dlcs}.values()),
+            unread=tuple(dict.fromkeys(self.unread)),
+            host=tuple(self.host),
+            cpu_operators=tuple(dict.fromkeys(self.cpu_operators)),
+            claims=tuple(dict.fromkeys(claims)),
+            shares_spill_fill=self.shares_spill_fill,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+
+def is_binary(piece: Piece) -> bool:
+    """Whether a piece starts as a context binary of QNN does."""
+    return is_context_binary(piece.head(8))
+
+
+@contextmanager
+def faults_of(path: Path, what: str) -> Iterator[None]:
+    """Turn a fault of what is inside a file into the error about that file."""
+    try:
+        yield
+    except Damaged as exc:
+        raise LoadError(path, f"the {what} is damaged: {exc}") from exc

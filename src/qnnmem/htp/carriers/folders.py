@@ -1,0 +1,203 @@
+"""Folders with context binaries beside config files: Genie bundles and ONNX Runtime GenAI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from qnnmem.bounded_file import file_below, regular_size
+from qnnmem.errors import Damaged, LoadError, NotCompiled
+from qnnmem.htp.binary.epcontext import FileRange, find_contexts
+from qnnmem.htp.carriers.carrier import MAX_PARTS, Claim, Gathered, is_binary
+from qnnmem.htp.carriers.pieces import Piece
+from qnnmem.text import quote
+
+_CONFIG = 4 << 20
+_DEPTH = 16
+
+
+class Tree(Protocol):
+    """Files by name: a folder, or the members of an archive."""
+
+    def piece(self, name: str) -> Piece:
+        """The file of a name; Damaged for a name that leads out, LoadError for none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTree:
+    """A folder; only files below it are taken, links followed."""
+
+    folder: Path
+
+    def piece(self, name: str) -> Piece:
+        """The file of a name."""
+        path = file_below(self.folder, name)
+        return Piece(path, 0, regular_size(path), name)
+
+
+def beside(name: str, other: str) -> str:
+    """A name that a file of the tree gives, as the tree gives it."""
+    parts = [*name.split("/")[:-1], *other.replace("\\", "/").split("/")]
+    kept: list[str] = []
+    for part in parts:
+        if part == ".." and kept:
+            kept.pop()
+        elif part not in ("", "."):
+            kept.append(part)
+    return "/".join(kept)
+
+
+def read_genie(tree: Tree, name: str, found: Gathered) -> None:
+    """Add the binaries of every engine of a Genie config, in load order."""
+    config = _json(tree.piece(name))
+    engines = list(_engines(config, 0))
+    if not engines:
+        raise Damaged(f"{name} names no ctx-bins")
+    dialog = config.get("dialog") if isinstance(config, dict) else None
+    context = _table(_table(dialog).get("context"))
+    length = context.get("size")
+    if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 1 << 40:
+        found.claims.append(Claim("context length", length, f"dialog.context.size {length:,}"))
+    for engine in engines:
+        _engine(tree, name, engine, found)
+
+
+def _engines(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    """Tables that have a model with ctx-bins, wherever a dialog or pipeline keeps them."""
+    if depth > _DEPTH:
+        raise Damaged("the config nests too deep")
+    if isinstance(value, dict):
+        binary = _table(_table(value.get("model")).get("binary"))
+        if isinstance(binary.get("ctx-bins"), list):
+            yield value
+        for inner in value.values():
+            yield from _engines(inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _engines(inner, depth + 1)
+
+
+def _engine(tree: Tree, config: str, engine: Mapping[str, Any], found: Gathered) -> None:
+    binary = engine["model"]["binary"]
+    names = binary["ctx-bins"]
+    if len(names) > MAX_PARTS:
+        raise Damaged(f"{config} names {len(names):,} binaries")
+    numbers = [
+        _binary(tree, beside(config, name), found) for name in names if isinstance(name, str)
+    ]
+    backend = _table(engine.get("backend"))
+    options = _table(backend.get("QnnHtp"))
+    spill = options.get("spill-fill-bufsize")
+    if isinstance(spill, int) and not isinstance(spill, bool) and 0 <= spill < 1 << 50:
+        words = f"spill-fill-bufsize {spill:,}"
+        found.claims.append(Claim("spill/fill buffer", spill, words))
+        found.shares_spill_fill |= spill > 0 and len(numbers) > 1
+    extensions = backend.get("extensions")
+    if isinstance(extensions, str) and extensions:
+        _extensions(tree, beside(config, extensions), numbers, found)
+    if _table(binary.get("lora")):
+        found.leave("LoRA adapters", "they are applied at run time and have no bill here")
+
+
+def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
+    try:
+        piece = tree.piece(name)
+    except LoadError as exc:
+        found.leave(name, f"the config names it, and there is {exc.reason}")
+        return None
+    if not is_binary(piece):
+        found.leave(name, "it is not a context binary of QNN", piece.size)
+        return None
+    return found.add(piece, "")
+
+
+def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathered) -> None:
+    """The SoC that the config file of the backend names."""
+    try:
+        config = _json(tree.piece(name))
+    except LoadError as exc:
+        found.notes.append(f"{quote(name)}, which the config names: {exc.reason}")
+        return
+    devices = config.get("devices") if isinstance(config, dict) else None
+    for device in devices if isinstance(devices, list) else ():
+        model, arch = _table(device).get("soc_model"), _table(device).get("dsp_arch")
+        for number in numbers:
+            if number is None:
+                continue
+            if isinstance(model, int) and 0 < model < 1 << 31:
+                found.claims.append(Claim("SoC", model, f"soc_model {model}", number))
+            if isinstance(arch, str) and arch[1:].isdecimal() and len(arch) < 8:
+                found.claims.append(Claim("Hexagon", int(arch[1:]), quote(arch), number))
+
+
+def read_genai(tree: Tree, name: str, found: Gathered) -> None:
+    """Add the contexts of every stage of a GenAI config."""
+    config = _json(tree.piece(name))
+    model = _table(config.get("model")) if isinstance(config, dict) else {}
+    length = model.get("context_length")
+    if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 1 << 40:
+        found.claims.append(Claim("context length", length, f"context_length {length:,}"))
+    stages = list(_stages(model, 0))
+    if not stages:
+        raise Damaged(f"{name} names no model file")
+    if len(stages) > MAX_PARTS:
+        raise Damaged(f"{name} has {len(stages):,} stages")
+    for stage, file in stages:
+        where = beside(name, file)
+        try:
+            add_epcontext(tree, tree.piece(where), where, stage, found)
+        except NotCompiled:
+            found.leave(where, "it is an ONNX model that is not compiled")
+        except LoadError as exc:
+            found.leave(where, f"the config names it, and it cannot be read: {exc.reason}")
+
+
+def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, str]]:
+    if depth > _DEPTH:
+        raise Damaged("the config nests too deep")
+    if isinstance(value, dict):
+        file = value.get("filename")
+        if isinstance(file, str) and file.lower().endswith(".onnx"):
+            yield name, file
+        for key, inner in value.items():
+            if isinstance(inner, (dict, list)):
+                yield from _stages(inner, depth + 1, str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _stages(inner, depth + 1, name)
+
+
+def add_epcontext(tree: Tree, piece: Piece, name: str, used_by: str, found: Gathered) -> None:
+    """Add every context of a model with EPContext nodes; NotCompiled where it has none."""
+    model = FileRange(piece.start, piece.size)
+    try:
+        with piece.file.open("rb") as file:
+            contexts = find_contexts(file, model, Path(name))
+    except OSError as exc:
+        raise LoadError(name, f"cannot be read ({exc.strerror or exc})") from exc
+    for one in contexts:
+        if isinstance(one, FileRange):
+            place = f"bytes {one.start - piece.start:,} of {name}"
+            found.add(piece.part(one.start - piece.start, one.size, place), used_by)
+            continue
+        other = tree.piece(beside(name, one)) if one else None
+        if other is None:
+            raise LoadError(name, "its context binary names no usable file")
+        found.add(other, used_by)
+
+
+def _json(piece: Piece) -> Any:
+    if piece.size > _CONFIG:
+        raise LoadError(piece.name, f"{piece.size:,} bytes are more than a config has")
+    try:
+        return json.loads(piece.head(_CONFIG))
+    except (ValueError, RecursionError) as exc:
+        raise LoadError(piece.name, "is not JSON") from exc
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

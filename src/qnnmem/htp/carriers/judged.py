@@ -1,0 +1,449 @@
+"""The bill of a whole deployment file: each distinct binary once, and what the file claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import UNSET
+from msgspec.structs import replace as replaced
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.bill import LARGEST, bill_of, dominant_part, largest, total
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.htp.binary.read import context_of_part, read_context
+from qnnmem.htp.carriers import is_carrier, opened
+from qnnmem.htp.carriers.carrier import Carrier, Claim, Payload
+from qnnmem.htp.first_fit import place
+from qnnmem.htp.log import CompileLog
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.qnn.tensor import TensorInfo
+from qnnmem.results.carrier import CarriedBinary, CarrierFacts, CheckedClaim, UnreadPart
+from qnnmem.results.footprint import PART_NAMES, Bill, BillParts, SizeRange, Trap, named_parts
+from qnnmem.results.place import DOMAINS
+from qnnmem.targets.socs import Soc, pd_budget, soc_by_id
+from qnnmem.temporary_folder import temporary_folder
+from qnnmem.text import counted, quote
+
+_SUM = "sum over the context binaries"
+_KV_RANK = 3
+_NAMED = 4  # parts that a sentence names
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedContext:
+    """A distinct binary of a carrier, read."""
+
+    payload: Payload
+    context: HtpContext
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCarrier:
+    """A carrier whose binaries were read."""
+
+    carrier: Carrier
+    contexts: tuple[CarriedContext, ...]
+    unread: tuple[UnreadPart, ...]  # also those whose binary is for another backend
+
+
+@contextmanager
+def read_carrier(path: Path) -> Iterator[ReadCarrier]:
+    """Yield a carrier with its binaries read; their bytes stay in reach until the block ends."""
+    with opened(path) as carrier:
+        contexts: list[CarriedContext] = []
+        unread, kept = list(carrier.unread), {}
+        for number, payload in enumerate(carrier.payloads):
+            piece = payload.piece
+            try:
+                context = context_of_part(piece.file, piece.start, piece.size)
+            except LoadError as exc:
+                unread.append(UnreadPart(piece.name, exc.reason, piece.size))
+                continue
+            kept[number] = len(contexts)
+            contexts.append(CarriedContext(payload, context))
+        claims = tuple(
+            replace(one, binary=None if one.binary is None else kept[one.binary])
+            for one in carrier.claims
+            if one.binary is None or one.binary in kept
+        )
+        yield ReadCarrier(replace(carrier, claims=claims), tuple(contexts), tuple(unread))
+
+
+@contextmanager
+def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
+    """Yield files that hold one context binary each, as the library loads them.
+
+    Of a carrier those that its bill counts are copied to a temporary folder.
+    """
+    if not is_carrier(path):
+        yield (path,)
+        return
+    with read_carrier(path) as read, temporary_folder() as folder:
+        need_contexts(read)
+        bill = carried_bill(read)
+        rows = () if bill.carrier is UNSET else bill.carrier.binaries
+        files = []
+        for number, (one, row) in enumerate(zip(read.contexts, rows, strict=True)):
+            if row.is_billed:
+                files.append(Path(folder, f"{number}.bin"))
+                one.payload.piece.copy(files[-1])
+        yield tuple(files)
+
+
+def need_contexts(read: ReadCarrier) -> None:
+    """Raise LoadError for a carrier without a binary that can be billed, with the reason."""
+    if read.contexts:
+        return
+    named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
+    why = f" ({'; '.join(named)})" if named else ""
+    raise LoadError(read.carrier.path, f"holds no context binary of HTP that can be billed{why}")
+
+
+def context_of(path: Path) -> HtpContext:
+    """The context of a file; of a carrier the graphs of all binaries as if they were in one."""
+    if not is_carrier(path):
+        return read_context(path)
+    with read_carrier(path) as read:
+        need_contexts(read)
+        contexts = [one.context for one in read.contexts]
+    first = contexts[0]
+    if len(contexts) == 1:
+        return first
+    builds = dict.fromkeys(one.build_id for one in contexts)
+    return replace(
+        first,
+        build_id=", ".join(builds),
+        soc_model=common_soc(contexts),
+        dsp_arch=max((one.dsp_arch for one in contexts if one.dsp_arch), default=None),
+        graphs=tuple(graph for one in contexts for graph in one.graphs),
+        file_bytes=sum(one.file_bytes for one in contexts),
+    )
+
+
+def common_soc(contexts: Sequence[HtpContext]) -> int | None:
+    """The SoC that all were made for; None where they differ or one names none."""
+    models = {one.soc_model for one in contexts}
+    return models.pop() if len(models) == 1 else None
+
+
+def carried_bill(
+    read: ReadCarrier, soc: Soc | None = None, logs: Sequence[CompileLog] = ()
+) -> Bill:
+    """The bill of a carrier; `logs` is what the library said of each file of `binaries_of`."""
+    need_contexts(read)
+    file = str(read.carrier.path)
+    bills = [bill_of(one.context, soc, file=file) for one in read.contexts]
+    chosen = _chosen_group(read, bills, None if logs else soc)
+    for number, log in zip(chosen, logs, strict=False):
+        bills[number] = bill_of(read.contexts[number].context, soc, log, file=file)
+    facts = facts_of(read, bills, chosen)
+    traps = tuple(_traps(facts, read, chosen))
+    whole = _together([bills[number] for number in chosen], read, chosen)
+    return replaced(whole, traps=(*whole.traps, *traps), carrier=facts)
+
+
+def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> tuple[int, ...]:
+    """The binaries that one device gets: those of its group, else of the largest one."""
+    groups = dict.fromkeys(one.payload.group for one in read.contexts)
+    named = [group for group in groups if group]
+    everywhere = [n for n, one in enumerate(read.contexts) if not one.payload.group]
+    if not named:
+        return tuple(everywhere)
+    members = {
+        group: [n for n, one in enumerate(read.contexts) if one.payload.group == group]
+        for group in named
+    }
+    fitting = [
+        group
+        for group in named
+        if soc is not None
+        and all(read.contexts[n].context.soc_model == soc.model_id for n in members[group])
+    ]
+
+    def size(group: str) -> int:
+        return sum(bill.total.value for n in members[group] if (bill := bills[n]).total)
+
+    return tuple(sorted([*everywhere, *members[max(fitting or named, key=size)]]))
+
+
+def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
+    """Several bills as one: sums over binaries, VTCM once, as graphs use it in turn."""
+    if len(bills) == 1:
+        return bills[0]
+    contexts = [read.contexts[number].context for number in chosen]
+    parts: BillParts = {}
+    for name in PART_NAMES:
+        known = [bill.parts.get(name) for bill in bills]
+        parts[name] = largest(known) if name == "VTCM" else total(known, _SUM)
+    formula = f"{_SUM} of op data + weights + DDR tensors + spill/fill + IO; VTCM once"
+    items = sorted(
+        (item for bill in bills for item in bill.largest_io),
+        key=lambda item: (-item.bytes, item.graph, item.name),
+    )
+    return replaced(
+        bills[0],
+        file_bytes=sum(bill.file_bytes for bill in bills),
+        build_id=", ".join(dict.fromkeys(bill.build_id for bill in bills)),
+        made_for_soc_model=common_soc(contexts),
+        dsp_arch=max((bill.dsp_arch for bill in bills if bill.dsp_arch), default=None),
+        total=total((part for _, part in named_parts(parts)), formula),
+        dominant=dominant_part(parts),
+        parts=parts,
+        io_exact=total((bill.io_exact for bill in bills), _SUM),
+        vtcm_stored=largest(bill.vtcm_stored for bill in bills),
+        compile_estimate=largest(bill.compile_estimate for bill in bills),
+        process_domain=_domain(bills),
+        graphs=tuple(graph for bill in bills for graph in bill.graphs),
+        largest_io=tuple(items[:LARGEST]),
+        traps=tuple({trap.id: trap for bill in bills for trap in bill.traps}.values()),
+    )
+
+
+def _domain(bills: Sequence[Bill]) -> SizeRange | None:
+    """What all need together; where one domain is too small for that, what the largest needs."""
+    needs = [bill.process_domain for bill in bills]
+    known = [need for need in needs if need is not None]
+    if len(known) < len(needs):
+        return None
+    low, high = (sum(getattr(need, side).value for need in known) for side in ("low", "high"))
+    if high > bills[0].process_domain_budget.value:
+        return max(known, key=lambda need: need.high.value)
+    origin = Origin.MEASURED if all(one.is_exact for one in known) else Origin.COMPUTED
+    source = f"{_SUM}; {known[0].high.source}"
+    return SizeRange(Sourced(low, origin, source), Sourced(high, origin, source))
+
+
+def _traps(facts: CarrierFacts, read: ReadCarrier, chosen: Sequence[int]) -> Iterator[Trap]:
+    for claim in facts.broken:
+        yield Trap("claim", f"the file says {claim.claimed}, and {claim.found}")
+    if sentence := different_socs(read, chosen):
+        yield Trap("several-socs", sentence)
+    if facts.unread:
+        yield Trap("unread-part", unread_words(facts))
+    yield from _domain_traps([facts.binaries[number].need_high for number in chosen])
+    if len(chosen) < len(read.contexts):
+        group = next(
+            read.contexts[n].payload.group for n in chosen if read.contexts[n].payload.group
+        )
+        yield Trap(
+            "groups", f"devices get one group of binaries each; the bill is of {quote(group)}"
+        )
+
+
+def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
+    """What follows where one process domain is too small for all contexts."""
+    sizes = [need.value for need in needs if need is not None]
+    budget = pd_budget().value
+    placed = place(sizes, budget)
+    if len(sizes) < 2 or sum(sizes) <= budget:
+        return
+    words = f"its {len(sizes)} contexts need {sum(sizes):,} bytes of process domains"
+    look = "`qnnmem place` shows which goes where"
+    if placed.fits or placed.too_large:
+        what = f"{words}, more than one has; the bill compares the largest context, {look}"
+        yield Trap("several-domains", what)
+        return
+    count = len(placed.domains)
+    what = f"{words}, at most {count} domains, and a process has {DOMAINS.value}; {look}"
+    yield Trap("too-many-domains", what)
+
+
+def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
+    """The sentence about binaries for different SoCs; empty where all are for one."""
+    names: dict[str, str] = {}
+    for number in chosen:
+        one = read.contexts[number]
+        names.setdefault(_soc_name(one.context.soc_model), one.payload.piece.name)
+    if len(names) < 2:
+        return ""
+    named = ", ".join(f"{soc} ({quote(name)})" for soc, name in list(names.items())[:_NAMED])
+    return f"the binaries are for different SoCs: {named}"
+
+
+def unread_words(facts: CarrierFacts) -> str:
+    """The sentence about parts without a bill."""
+    named = [f"{quote(one.name)}: {one.why}" for one in facts.unread[:_NAMED]]
+    more = len(facts.unread) - len(named)
+    named += [f"and {more:,} more"] if more else []
+    count = counted(len(facts.unread), "part")
+    return (
+        f"{count} of the file {'has' if len(facts.unread) == 1 else 'have'} no bill: "
+        + "; ".join(named)
+    )
+
+
+def facts_of(
+    read: ReadCarrier, bills: Sequence[Bill] = (), chosen: Sequence[int] = ()
+) -> CarrierFacts:
+    """What a carrier holds, with the bill of each binary where there are bills."""
+    carrier = read.carrier
+    rows = tuple(
+        _row(one, bills[number] if bills else None, not bills or number in chosen)
+        for number, one in enumerate(read.contexts)
+    )
+    counted_ones = [read.contexts[n] for n in chosen] if bills else list(read.contexts)
+    return CarrierFacts(
+        kind=carrier.kind,
+        title=carrier.title,
+        binaries=rows,
+        unread=read.unread,
+        host=carrier.host,
+        state=_state(counted_ones),
+        shared_spill_fill=_shared_spill(carrier, counted_ones),
+        cpu_operators=carrier.cpu_operators,
+        claims=tuple(_checked(claim, read) for claim in carrier.claims),
+        notes=carrier.notes,
+    )
+
+
+def _row(one: CarriedContext, bill: Bill | None, is_billed: bool) -> CarriedBinary:
+    piece, need = one.payload.piece, None if bill is None else bill.process_domain
+    return CarriedBinary(
+        name=piece.name,
+        offset=piece.start,
+        bytes=piece.size,
+        used_by=one.payload.used_by,
+        group=one.payload.group,
+        graphs=tuple(graph.name for graph in one.context.graphs),
+        soc_model=one.context.soc_model,
+        total=None if bill is None else bill.total,
+        need_low=None if need is None else need.low,
+        need_high=None if need is None else need.high,
+        spill_fill=max((graph.spill_fill or 0 for graph in one.context.graphs), default=0),
+        is_billed=is_billed,
+    )
+
+
+def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourced | None:
+    sizes = [graph.spill_fill for one in contexts for graph in one.context.graphs]
+    if not carrier.shares_spill_fill or None in sizes or not sizes:
+        return None
+    most = max(size for size in sizes if size is not None)
+    return Sourced(most, Origin.COMPUTED, "the largest buffer of all graphs, which share one")
+
+
+# --- State: the KV cache among the inputs ---------------------------------------------------------
+
+
+def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
+    """Bytes of the KV cache: the largest of each binary's graphs, which use it in turn."""
+    most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
+    if not sum(most):
+        return None
+    source = (
+        "inputs with a dimension of the context length less the new tokens, as the attention mask "
+        "states both; of the graph that has most of them"
+    )
+    return Sourced(sum(most), Origin.COMPUTED, source)
+
+
+def kv_bytes(graph: HtpGraph) -> int:
+    """Bytes of the inputs that are KV cache, as far as the attention mask tells."""
+    sizes = _mask_sizes(graph)
+    if sizes is None:
+        return 0
+    new, length = sizes
+    wanted = {length - new, length} - {0}
+    return sum(tensor.nbytes for tensor in graph.inputs if _is_cache(tensor, wanted))
+
+
+def context_length(graph: HtpGraph) -> int | None:
+    """Tokens that a graph attends to, by its attention mask; None where it has none."""
+    sizes = _mask_sizes(graph)
+    return None if sizes is None else sizes[1]
+
+
+def _mask_sizes(graph: HtpGraph) -> tuple[int, int] | None:
+    for tensor in graph.inputs:
+        if "mask" in tensor.name.lower() and len(tensor.dimensions) >= 2:
+            new, length = tensor.dimensions[-2:]
+            return (new, length) if 0 < new < length else None
+    return None
+
+
+def _is_cache(tensor: TensorInfo, wanted: set[int]) -> bool:
+    if len(tensor.dimensions) < _KV_RANK or "mask" in tensor.name.lower():
+        return False
+    return bool(wanted & set(tensor.dimensions[1:]))
+
+
+# --- Claims against the binaries ------------------------------------------------------------------
+
+
+def _checked(claim: Claim, read: ReadCarrier) -> CheckedClaim:
+    contexts = [one.context for one in read.contexts]
+    about = contexts if claim.binary is None else [contexts[claim.binary]]
+    found, holds = _CHECKS[claim.what](claim.value, about)
+    name = "" if claim.binary is None else read.contexts[claim.binary].payload.piece.name
+    where = f" of {quote(name)}" if name and len(contexts) > 1 else ""
+    return CheckedClaim(what=f"{claim.what}{where}", claimed=claim.words, found=found, holds=holds)
+
+
+def _soc(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
+    models = {one.soc_model for one in contexts}
+    if models <= {None}:
+        return "the binary names no SoC", None
+    names = ", ".join(sorted(_soc_name(one) for one in models))
+    return f"the binary is for {names}", models <= {value, None}
+
+
+def _arch(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
+    found = {one.dsp_arch for one in contexts} - {None}
+    if not found:
+        return "the binary names no Hexagon", None
+    names = ", ".join(f"v{one}" for one in sorted(filter(None, found)))
+    return f"the binary is for Hexagon {names}", found == {value}
+
+
+def _vtcm(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
+    sizes = [graph.vtcm for one in contexts for graph in one.graphs if graph.vtcm is not None]
+    if not sizes:
+        return "the binary does not say how much it uses", None
+    return f"the binary asks for {counted(max(sizes), 'byte')}", max(sizes) <= value
+
+
+def _spill(contexts: Sequence[HtpContext]) -> int | None:
+    sizes = [graph.spill_fill for one in contexts for graph in one.graphs]
+    return None if None in sizes else max((size or 0 for size in sizes), default=0)
+
+
+def _largest_spill(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
+    most = _spill(contexts)
+    if most is None:
+        return "the binaries do not say what they spill", None
+    return f"the largest spill/fill is {counted(most, 'byte')}", value >= most
+
+
+def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
+    if not value:
+        return "no buffer is shared: each context has its own", True
+    return _largest_spill(value, contexts)
+
+
+def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
+    lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
+    if not lengths:
+        return "no graph has an attention mask to tell by", None
+    known = sorted(one for one in lengths if one is not None)
+    words = ", ".join(f"{one:,}" for one in known[:_NAMED])
+    return f"the attention masks are for {words} tokens", known[-1] == value
+
+
+_CHECKS = {
+    "SoC": _soc,
+    "Hexagon": _arch,
+    "VTCM": _vtcm,
+    "largest spill/fill": _largest_spill,
+    "spill/fill buffer": _spill_buffer,
+    "context length": _length,
+}
+
+
+def _soc_name(model: int | None) -> str:
+    if model is None:
+        return "no SoC"
+    soc = soc_by_id(model)
+    return f"soc_model {model}" if soc is None else soc.name

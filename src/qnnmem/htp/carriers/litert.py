@@ -1,0 +1,245 @@
+"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), and .litertlm around them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from qnnmem.errors import Damaged, UsageError
+from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
+from qnnmem.htp.carriers.carrier import MAX_PARTS, Claim, Gathered, is_binary
+from qnnmem.htp.carriers.pieces import Piece, PieceBytes, check_apart
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.results.carrier import HostPart
+from qnnmem.targets.socs import find_soc
+from qnnmem.text import quote
+
+_MOST = 24 << 20  # bytes of tables and vectors that are walked
+_TENSORS = 100_000
+_DISPATCH = "DISPATCH_OP"
+_STAMP = "LiteRtStamp"
+_STAMP_FIELD = 125  # bytes of each of its two texts
+_QUALCOMM = "Qualcomm"
+# Bytes of an element by TFLite's number of its type.
+_WIDTHS = {0: 4, 1: 2, 2: 4, 3: 1, 4: 8, 6: 1, 7: 2, 8: 8, 9: 1, 10: 8, 12: 8, 15: 4, 16: 2}
+_LM_HEAD = struct.Struct("<8sIII4xQ")  # magic, version, end of the header
+_LM_BEGIN = 32
+_LM_MODEL, _LM_WEIGHTS = 3, 7
+_LM_MOST = 16 << 20
+_MAX_KEYS = 64
+
+
+def read_litert(piece: Piece, found: Gathered) -> bool:
+    """Add what a model holds; False for one that runs without an NPU, of which nothing is added."""
+    with PieceBytes(piece) as data:
+        if data[4:8] != b"TFL3":
+            raise Damaged(f"{piece.name} does not begin as a TFLite model does")
+        return _Model(piece, FlatBuffer(data, _MOST, sizes=False), found).read()
+
+
+class _Model:
+    """One model and what was found in it."""
+
+    def __init__(self, piece: Piece, flat: FlatBuffer, found: Gathered) -> None:
+        self._piece, self._flat, self._found = piece, flat, found
+        self._root = flat.root("model")
+        self._codes = [_code(row) for row in self._root.tables(1, "operator_codes", MAX_PARTS)]
+        self._pieces: list[Piece] = []
+
+    def read(self) -> bool:
+        """Every operator that runs a binary, and what is left to the CPU."""
+        if _DISPATCH not in self._codes:
+            return False
+        maker, model = self._stamp()
+        for number, graph in enumerate(self._root.tables(2, "subgraphs", MAX_PARTS)):
+            self._tensors(graph, number)
+            for row in graph.tables(3, "operators", _TENSORS):
+                index = row.u32(0, "opcode_index")
+                if index >= len(self._codes):
+                    raise Damaged(f"{row.where} has operator code {index:,}, which is not there")
+                if self._codes[index] == _DISPATCH:
+                    self._dispatch(row, maker, model)
+                else:
+                    self._found.cpu_operators.append(self._codes[index])
+        check_apart(self._pieces)
+        return True
+
+    def _dispatch(self, row: Table, maker: str, model: str) -> None:
+        place = row.octets(5, "custom_options", 1 << 16)
+        options = flex_map(place or b"", row.where)
+        start, size = options.get("bytecode_offset"), options.get("bytecode_size")
+        name = str(options.get("name", ""))
+        if not isinstance(start, int) or not isinstance(size, int) or not size:
+            raise Damaged(f"{row.where} does not say where its binary is")
+        piece = self._piece.part(start, size, f"bytes {start:,} of {self._piece.name}")
+        self._pieces.append(piece)
+        if maker and maker != _QUALCOMM:
+            self._found.leave(piece.name, f"it is for {quote(maker)} {quote(model)}", size)
+        elif is_binary(piece):
+            number = self._found.add(piece, name)
+            self._found.claims.extend(_soc_claim(model, number))
+        else:
+            self._found.leave(piece.name, "it is not a context binary of QNN", size)
+
+    def _stamp(self) -> tuple[str, str]:
+        """Manufacturer and model of the SoC, as the compiler stamped them; else empty."""
+        buffers = self._root.tables(4, "buffers", _TENSORS)
+        for row in self._root.tables(6, "metadata", MAX_PARTS):
+            if row.text(0, "name") != _STAMP:
+                continue
+            index = row.u32(1, "buffer")
+            if index >= len(buffers):
+                raise Damaged(f"its stamp is in buffer {index:,} of {len(buffers):,}")
+            data = buffers[index].octets(0, "data", 1 << 12) or b""
+            halves = data[:_STAMP_FIELD], data[_STAMP_FIELD : 2 * _STAMP_FIELD]
+            maker, model = (half.split(b"\0")[0].decode("utf-8", "replace") for half in halves)
+            return maker.strip(), model.strip()
+        return "", ""
+
+    def _tensors(self, graph: Table, number: int) -> None:
+        """What the interpreter holds besides the binary: tensors that are no constants."""
+        total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
+        for row in graph.tables(0, "tensors", _TENSORS):
+            index = row.u32(2, "buffer")
+            stored = buffers[index] if index < len(buffers) else None
+            if stored is not None and (stored.extent(0, "data") or stored.u64(2, "size")):
+                continue
+            total += _bytes_of(row)
+        if total:
+            name = f"tensors of subgraph {number}, at most"
+            source = "sum of tensors that are no constants; the interpreter lets some share memory"
+            self._found.host.append(HostPart(name, Sourced(total, Origin.COMPUTED, source)))
+
+
+def _bytes_of(tensor: Table) -> int:
+    size = _WIDTHS.get(tensor.u8(1, "type"), 1)
+    for one in tensor.numbers(0, "shape", 32, "i"):
+        size *= max(one, 1)
+    if size > 1 << 50:
+        raise Damaged(f"{tensor.where} has an impossible size")
+    return size
+
+
+def _code(row: Table) -> str:
+    custom = row.text(1, "custom_code")
+    if custom:
+        return custom
+    return _builtin(row.u32(3, "builtin_code") or row.u8(0, "deprecated_builtin_code"))
+
+
+def _builtin(code: int) -> str:
+    from qnnmem.loader.tflite.flatbuffer import builtin_names
+
+    return builtin_names().get(code, f"BUILTIN_{code}")
+
+
+def _soc_claim(model: str, binary: int) -> Iterator[Claim]:
+    if not model:
+        return
+    try:
+        soc = find_soc(model)
+    except UsageError:  # a name that is not known here says nothing
+        return
+    yield Claim("SoC", soc.model_id, f"stamp {model}", binary)
+
+
+def read_litertlm(piece: Piece, found: Gathered) -> None:
+    """Add what the TFLite models of a .litertlm file hold."""
+    head = piece.head(_LM_BEGIN)
+    if len(head) < _LM_BEGIN or head[:8] != b"LITERTLM":
+        raise Damaged(f"{piece.name} does not begin as a LiteRT-LM file does")
+    end = _LM_HEAD.unpack(head)[4]
+    if not _LM_BEGIN < end <= min(piece.size, _LM_MOST):
+        raise Damaged(f"its header ends at byte {end:,} of {piece.size:,}")
+    root = FlatBuffer(piece.part(_LM_BEGIN, end - _LM_BEGIN, "header").head(end), sizes=False).root(
+        "header"
+    )
+    sections = root.table(1, "section_metadata")
+    pieces, models = [], 0
+    for number, row in enumerate(sections.tables(0, "objects", MAX_PARTS) if sections else ()):
+        first, last = row.u64(1, "begin_offset"), row.u64(2, "end_offset")
+        one = piece.part(first, last - first, f"section {number} of {piece.name}")
+        pieces.append(one)
+        kind = row.u8(3, "data_type")
+        if kind == _LM_MODEL:
+            models += 1
+            inner = Gathered()
+            if read_litert(one, inner):
+                found.take(inner, f"section {number}")
+            else:
+                found.leave(one.name, "it is a TFLite model that is not compiled", one.size)
+        elif kind == _LM_WEIGHTS:
+            size = Sourced(one.size, Origin.MEASURED, "bytes of the section")
+            found.host.append(HostPart(f"weights in section {number}", size))
+    check_apart(pieces)
+    if not models:
+        raise Damaged(f"{piece.name} holds no model")
+
+
+# --- FlexBuffers: the options of a custom operator, a map of numbers and texts --------------------
+
+
+_SIGNED, _UNSIGNED, _KEY, _STRING = 1, 2, 4, 5
+_MAP = 9
+_SIGNED_INDIRECT, _UNSIGNED_INDIRECT = 6, 7
+_LONGEST_NAME = 4096
+
+
+def flex_map(data: bytes, where: str) -> dict[str, int | str]:
+    """The numbers and texts of a map by key; Damaged where it is none."""
+    try:
+        return _flex_map(data)
+    except (IndexError, ValueError, struct.error) as exc:
+        raise Damaged(f"the options of {where} are not a map") from exc
+
+
+def _flex_map(data: bytes) -> dict[str, int | str]:
+    width, packed = data[-1], data[-2]
+    if width not in (1, 2, 4, 8) or packed >> 2 != _MAP:
+        raise ValueError(packed)
+    root = len(data) - 2 - width
+    start = root - _word(data, root, width)
+    inner = 1 << (packed & 3)
+    keys = _word(data, start - 3 * inner, inner)
+    key_width = _word(data, start - 2 * inner, inner)
+    count = _word(data, start - inner, inner)
+    if count > _MAX_KEYS or key_width not in (1, 2, 4, 8):
+        raise ValueError(count)
+    keys_at = start - 3 * inner - keys
+    found: dict[str, int | str] = {}
+    for number in range(count):
+        at = keys_at + number * key_width
+        key = _text(data, at - _word(data, at, key_width))
+        packed = data[_inside(data, start + count * inner + number)]
+        value = _value(data, start + number * inner, inner, packed)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _value(data: bytes, at: int, width: int, packed: int) -> int | str | None:
+    kind, own = packed >> 2, 1 << (packed & 3)
+    if kind in (_SIGNED, _UNSIGNED):
+        return _word(data, at, width)
+    if kind in (_SIGNED_INDIRECT, _UNSIGNED_INDIRECT):
+        return _word(data, at - _word(data, at, width), own)
+    if kind in (_KEY, _STRING):
+        return _text(data, at - _word(data, at, width))
+    return None
+
+
+def _word(data: bytes, at: int, width: int) -> int:
+    if at < 0 or at + width > len(data):
+        raise ValueError(at)
+    return int.from_bytes(data[at : at + width], "little")
+
+
+def _inside(data: bytes, at: int) -> int:
+    if not 0 <= at < len(data):
+        raise ValueError(at)
+    return at
+
+
+def _text(data: bytes, at: int) -> str:
+    end = data.find(b"\0", _inside(data, at), at + _LONGEST_NAME)
+    return data[at : max(at, end)].decode("utf-8", "replace")

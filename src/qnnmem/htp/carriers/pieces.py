@@ -1,0 +1,154 @@
+"""Pieces of files, read in place: what a carrier holds is never copied into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+
+from qnnmem.bounded_file import read_range
+from qnnmem.errors import Damaged, LoadError, OutputError
+from qnnmem.text import quote
+
+_PAGE = 1 << 16
+_KEPT = 64  # pages in memory at a time
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of bytes of a file, and what reports call it."""
+
+    file: Path
+    start: int
+    size: int
+    name: str
+
+    def head(self, count: int) -> bytes:
+        """At most `count` bytes from its start."""
+        return read_range(self.file, self.start, min(count, self.size))
+
+    def part(self, start: int, size: int, name: str) -> Piece:
+        """A range within it; Damaged where it reaches past the end."""
+        if start < 0 or size < 0 or start + size > self.size:
+            what = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
+            raise Damaged(f"{what}: it reaches past the end")
+        return Piece(self.file, self.start + start, size, name)
+
+    @property
+    def place(self) -> tuple[Path, int, int]:
+        """What makes it the same piece as another."""
+        return self.file, self.start, self.size
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes, a part at a time."""
+        at, end = self.start, self.start + self.size
+        while at < end and (chunk := read_range(self.file, at, min(_CHUNK, end - at))):
+            yield chunk
+            at += len(chunk)
+
+    def digest(self) -> str:
+        """SHA-256 of its bytes."""
+        total = hashlib.sha256()
+        for chunk in self.chunks():
+            total.update(chunk)
+        return total.hexdigest()
+
+    def copy(self, target: Path) -> None:
+        """Write its bytes to a new file."""
+        try:
+            with target.open("xb") as file:
+                for chunk in self.chunks():
+                    file.write(chunk)
+        except OSError as exc:
+            raise OutputError(f"{self.name} cannot be copied ({exc.strerror or exc})") from exc
+
+
+@dataclass(slots=True)
+class PieceBytes:
+    """A piece as bytes to slice; a few pages of it are in memory at a time."""
+
+    piece: Piece
+    _pages: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
+    _handle: int = -1
+
+    def __enter__(self) -> PieceBytes:
+        try:
+            self._handle = os.open(self.piece.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as exc:
+            raise LoadError(self.piece.file, f"cannot be read ({exc.strerror or exc})") from exc
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._handle)
+
+    def __len__(self) -> int:
+        return self.piece.size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        first, end = part.start, min(part.stop, self.piece.size)
+        if first >= end:
+            return b""
+        pages = range(first // _PAGE, (end - 1) // _PAGE + 1)
+        data = b"".join(map(self._page, pages))
+        skipped = first - pages[0] * _PAGE
+        return data[skipped : skipped + end - first]
+
+    def _page(self, number: int) -> bytes:
+        if number in self._pages:
+            self._pages.move_to_end(number)
+            return self._pages[number]
+        start = number * _PAGE
+        wanted = min(_PAGE, self.piece.size - start)
+        try:
+            os.lseek(self._handle, self.piece.start + start, os.SEEK_SET)
+            data = os.read(self._handle, wanted)
+        except OSError as exc:
+            raise LoadError(self.piece.file, f"cannot be read ({exc.strerror or exc})") from exc
+        if len(data) < wanted:
+            raise Damaged(f"{quote(self.piece.name)} became shorter while it was read")
+        self._pages[number] = data
+        if len(self._pages) > _KEPT:
+            self._pages.popitem(last=False)
+        return data
+
+
+def check_apart(pieces: Iterable[Piece]) -> None:
+    """Raise Damaged where two pieces share some but not all of their bytes."""
+    ordered = sorted({piece.place: piece for piece in pieces if piece.size}.values(), key=_start)
+    for before, after in pairwise(ordered):
+        if before.file == after.file and before.start + before.size > after.start:
+            raise Damaged(f"{before.name} and {after.name} overlap")
+
+
+def _start(piece: Piece) -> tuple[str, int]:
+    return str(piece.file), piece.start
+
+
+def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
+    """A number for each piece: the same where place, or size and content, are the same."""
+    numbers: dict[tuple[Path, int, int], int] = {}
+    sizes: dict[int, list[Piece]] = {}
+    contents: dict[str, int] = {}
+    for piece in pieces:
+        if piece.place in numbers:
+            continue
+        alike = sizes.setdefault(piece.size, [])
+        number = len(numbers)
+        if alike:  # only then are contents worth reading
+            if len(alike) == 1:
+                contents[alike[0].digest()] = numbers[alike[0].place]
+            number = contents.setdefault(piece.digest(), number)
+        alike.append(piece)
+        numbers[piece.place] = number
+    return numbers

@@ -1,0 +1,92 @@
+"""What a deployment file carries, as text: binaries, host side, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.table import size_words
+from qnnmem.results.carrier import CarriedBinary, CarrierFacts, CarrierResult
+from qnnmem.text import counted, shorten
+from qnnmem.units import format_size
+
+SHOWN = 20  # rows of one kind; --json has them all
+_WIDE = 200
+_LONG = 400
+
+
+def render_text(result: CarrierResult) -> str:
+    """Binaries with their graphs, then the rest; names are made safe to print."""
+    facts = result.facts
+    binaries = counted(len(facts.binaries), "distinct context")
+    title = facts.title.removeprefix("an ").removeprefix("a ")
+    lines = [f"{title}: {binaries} for HTP", shorten(result.file, _WIDE)]
+    for one in facts.binaries[:SHOWN]:
+        lines += ["", *_binary(one)]
+    lines += _more(len(facts.binaries))
+    rest = list(facts_lines(facts))
+    lines += ["", *rest] if rest else []
+    if facts.binaries:
+        command = ["qnnmem", "footprint", file_word(result.file)]
+        lines += ["", next_line("the memory bill", command)]
+    return "\n".join(lines) + "\n"
+
+
+def _binary(one: CarriedBinary) -> Iterator[str]:
+    yield f"{shorten(one.name, _WIDE)}: {size_words(one.bytes)}{_group(one)}"
+    if one.used_by:
+        yield f"  used by {_names(one.used_by)}"
+    yield f"  graphs: {_names(one.graphs)}"
+
+
+def _group(one: CarriedBinary) -> str:
+    return f", for devices of group {shorten(one.group)}" if one.group else ""
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(shorten(name) for name in names[:SHOWN]) + more
+
+
+def binary_lines(facts: CarrierFacts) -> Iterator[str]:
+    """A row for each binary of a bill."""
+    if not facts.binaries:
+        return
+    yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
+    for one in facts.binaries[:SHOWN]:
+        size = "not known" if one.total is None else f"{one.total.value:,}"
+        need = "not known" if one.need_high is None else f"{one.need_high.value:,}"
+        users = f", used by {_names(one.used_by)}" if one.used_by else ""
+        yield f"{size:>16}{need:>18}  {shorten(one.name, _WIDE)}{_group(one)}{users}"
+    yield from _more(len(facts.binaries))
+
+
+def facts_lines(facts: CarrierFacts) -> Iterator[str]:
+    """Host side, state, claims and what has no bill."""
+    for part in facts.host[:SHOWN]:
+        size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
+        yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"
+    yield from _more(len(facts.host))
+    for known, what in (
+        (facts.state, "KV cache, part of the IO"),
+        (facts.shared_spill_fill, "spill/fill if all share one buffer, as the file asks"),
+    ):
+        if known is not None:
+            yield f"{known.value:>16,}{format_size(known.value):>13}  {what}"
+    if facts.cpu_operators:
+        number = counted(len(facts.cpu_operators), "kind")
+        yield f"operators on the CPU, {number}: {_names(facts.cpu_operators)}"
+    for claim in facts.claims[:SHOWN]:
+        mark = {True: "holds", False: "WRONG", None: "not checked"}[claim.holds]
+        words = f"{shorten(claim.claimed, _WIDE)}; {shorten(claim.found, _WIDE)}"
+        yield f"claim {mark}: {shorten(claim.what, _WIDE)}: {words}"
+    yield from _more(len(facts.claims))
+    for unread in facts.unread[:SHOWN]:
+        yield f"no bill: {shorten(unread.name, _WIDE)}: {shorten(unread.why, _LONG)}"
+    yield from _more(len(facts.unread))
+    for note in facts.notes[:SHOWN]:
+        yield f"note: {shorten(note, _LONG)}"
+
+
+def _more(number: int) -> list[str]:
+    return [f"… and {number - SHOWN:,} more; --json lists all"] if number > SHOWN else []

@@ -1,0 +1,110 @@
+"""A language model as a part of a page: shards as lanes, domains against their budget, contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.report.page.charts import Bar, bars, curves
+from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.markup import Html, answer, lines, table, tag
+from qnnmem.results.llm import LlmResult, LlmRow, LlmShard
+from qnnmem.text import counted
+
+_SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
+
+
+def llm_section(llm: LlmResult) -> PageSection:
+    """The verdict and its limit, a lane for each shard, the domains, what else was computed."""
+    shards, domains = len(llm.shards), len(llm.placement.domains)
+    where = f"{counted(shards, 'shard')}, {counted(domains, 'process domain')}"
+    body = [
+        answer(llm.fits, f"{llm.context:,} tokens on {llm.soc}: {where}; {llm.why}"),
+        tag("h3", "Shards"),
+        tag("p", "Most that each may need of its process domain: weights, IO, and the rest."),
+        bars([_lane(one) for one in llm.shards], "Shards"),
+        tag("h3", "Process domains"),
+        *_domains(llm),
+        *_facts(llm),
+        *_rows(llm),
+        *(tag("p", note) for note in llm.notes),
+        tag("p", f"{llm.recipe.name}, {llm.origin}, {llm.tool}", class_="faint"),
+    ]
+    return PageSection(f"Does {llm.model.name} fit", lines(body))
+
+
+def _lane(one: LlmShard) -> Bar:
+    most, weights, io = one.process_domain.high.value, one.weights.value, one.io.value
+    pieces = [("constants", weights), ("io", io), ("scratch", max(0, most - weights - io))]
+    return Bar(one.name, pieces, origin=one.process_domain.high.origin.value)
+
+
+def _domains(llm: LlmResult) -> Iterator[Html]:
+    """Each as a box of the shards in it, in the order in which they are loaded."""
+    sizes = {at: one.process_domain.high.value for at, one in enumerate(llm.shards)}
+    rows = [
+        Bar(
+            f"domain {number}",
+            [(_SHADES[at % len(_SHADES)], sizes[at]) for at in one.contexts if at in sizes],
+            *(llm.budget.value, 0, "computed", llm.budget.origin.value),
+        )
+        for number, one in enumerate(llm.placement.domains)
+    ]
+    yield bars(rows, "Process domains")
+    order = [llm.shards[at].name for at in llm.placement.order if at in sizes]
+    yield tag("p", f"Load in this order: {', '.join(order)}.")
+
+
+def _facts(llm: LlmResult) -> Iterator[Html]:
+    rows = [
+        ("KV cache of each token", llm.kv_bytes_per_token.value),
+        (f"KV cache of {llm.context:,} tokens", llm.kv_bytes.value),
+        ("all files", llm.file_bytes.value),
+        ("longest context that fits, in tokens", llm.longest_context),
+        ("spill/fill at most, each graph its own", llm.spill_fill.high.value),
+        ("spill/fill at most, shared by all", llm.spill_fill_shared.high.value),
+        ("host RAM of the compiler, at least", llm.host_ram.low.value),
+        ("host RAM of the compiler, at most", llm.host_ram.high.value),
+    ]
+    yield table(("what", "bytes"), rows)
+
+
+def _rows(llm: LlmResult) -> Iterator[Html]:
+    """Every context that was computed as a curve against the budget; all rows as tables."""
+    points = [
+        (float(at), row.largest_domain)
+        for row in llm.rows
+        if isinstance(at := row.setting.get("context"), int) and len(row.setting) == 1
+    ]
+    if len(points) > 1:
+        yield tag("h3", "Largest need of a domain by context")
+        yield curves(
+            [("", sorted(points))],
+            "Largest need of a domain by context",
+            [("budget of a domain", llm.budget.value)],
+            unit="tokens",
+        )
+    for title, rows in (("What to change", llm.changes), ("Other settings", llm.rows)):
+        if rows:
+            yield tag("h3", title)
+            yield table(_HEAD, map(_cells, rows))
+
+
+_HEAD = (
+    *("setting", "answer", "shards", "domains", "largest domain", "all files", "KV cache"),
+    "longest context",
+)
+
+
+def _cells(row: LlmRow) -> tuple[str | int, ...]:
+    setting = ", ".join(f"{name} {value}" for name, value in row.setting.items())
+    return (
+        *(
+            setting,
+            row.answer.replace("-", " "),
+            row.shards,
+            row.domains,
+            row.largest_domain,
+            row.file_bytes,
+        ),
+        *(row.kv_bytes, row.longest_context),
+    )

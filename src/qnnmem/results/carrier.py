@@ -1,0 +1,104 @@
+"""What a deployment file holds: context binaries, what the host keeps, and what it claims."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from qnnmem.provenance import Sourced
+from qnnmem.results.context import ContextDocument
+from qnnmem.results.result import Count, Result, describe
+from qnnmem.text import counted
+
+CarrierKind = Literal["executorch", "litert", "litertlm", "genie", "genai", "epcontext", "archive"]
+
+
+class CarriedBinary(Struct, frozen=True, kw_only=True):
+    """A distinct context binary, however many methods or models use it."""
+
+    name: Annotated[str, describe("The file or member, and the place in it.")]
+    offset: Annotated[Count, describe("Where it starts in the file that is read.")] = 0
+    bytes: Count
+    used_by: Annotated[tuple[str, ...], describe("Methods, models or stages that run it.")] = ()
+    group: Annotated[str, describe("Devices that get it, where a file has parts for several.")] = ""
+    graphs: tuple[str, ...] = ()
+    soc_model: Annotated[int | None, describe("Id of the SoC it was compiled for.")] = None
+    total: Annotated[Sourced | None, describe("Its own bill.")] = None
+    need_low: Annotated[
+        Sourced | None, describe("At least this is needed of a process domain.")
+    ] = None
+    need_high: Annotated[Sourced | None, describe("At most this.")] = None
+    spill_fill: Annotated[Count, describe("Bytes of its largest spill/fill buffer.")] = 0
+    is_billed: Annotated[
+        bool, describe("Whether it is in the bill: a device gets one group of binaries.")
+    ] = True
+
+
+class UnreadPart(Struct, frozen=True):
+    """A part whose memory is not known."""
+
+    name: str
+    why: str
+    bytes: Annotated[Count, describe("Its size in the file.")] = 0
+
+
+class HostPart(Struct, frozen=True):
+    """Memory that the application keeps besides the contexts."""
+
+    name: str
+    size: Sourced
+
+
+class CheckedClaim(Struct, frozen=True, kw_only=True):
+    """What a file says about its binaries, beside what they say themselves."""
+
+    what: str
+    claimed: str
+    found: str
+    holds: Annotated[bool | None, describe("Null where the binaries do not tell.")]
+
+
+class CarrierFacts(Struct, frozen=True, kw_only=True):
+    """A file that carries context binaries."""
+
+    kind: CarrierKind
+    title: Annotated[str, describe("What the file is, in words.")]
+    binaries: tuple[CarriedBinary, ...] = ()
+    unread: Annotated[
+        tuple[UnreadPart, ...], describe("Parts without a bill: with one, nothing is said to fit.")
+    ] = ()
+    host: Annotated[
+        tuple[HostPart, ...], describe("What the CPU must plan, and constants, beside the bill.")
+    ] = ()
+    state: Annotated[
+        Sourced | None,
+        describe("KV cache that the runner keeps; it is part of the IO in the bill."),
+    ] = None
+    shared_spill_fill: Annotated[
+        Sourced | None,
+        describe("Spill/fill where all binaries share one buffer, if the file asks for that."),
+    ] = None
+    cpu_operators: Annotated[tuple[str, ...], describe("Operators left to the CPU.")] = ()
+    claims: tuple[CheckedClaim, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> tuple[CheckedClaim, ...]:
+        """Claims that the binaries contradict."""
+        return tuple(claim for claim in self.claims if claim.holds is False)
+
+
+class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
+    """What a file carries, and each context binary as the vendor's tool describes it."""
+
+    file: str
+    facts: CarrierFacts
+    contents: Annotated[
+        tuple[ContextDocument, ...], describe("The binaries in the same order.")
+    ] = ()
+
+    @property
+    def summary(self) -> str:
+        """One line for a history of results."""
+        return f"{self.facts.title}: {counted(len(self.facts.binaries), 'context')}"

@@ -1,0 +1,480 @@
+"""Files that carry context binaries: found in place, billed once, their claims checked."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from carrier_writer import (
+    SM8650,
+    SM8750,
+    Delegate,
+    Method,
+    binary,
+    epcontext,
+    genie,
+    kv_graph,
+    litert,
+    litertlm,
+    pte,
+    spec,
+    wrapped,
+)
+from context_writer import example_graph
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.carriers import is_carrier, opened
+from qnnmem.htp.carriers.judged import context_of, facts_of, read_carrier
+from qnnmem.htp.fit import Fit, fit_stored
+from qnnmem.htp.measure import stored_bill
+from qnnmem.options.htp import PlaceOptions
+from qnnmem.provenance import Sourced
+from qnnmem.results.carrier import CarrierFacts
+from qnnmem.results.footprint import Bill
+from qnnmem.targets.socs import find_soc
+from qnnmem.verbs.place import place_files
+
+CONTEXT, BINARY = binary(example_graph("prefill"), example_graph("decode"))
+OTHER = binary(example_graph("second", const=999))[1]
+
+
+def written(folder: Path, name: str, data: bytes) -> Path:
+    """Write a file."""
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def facts(path: Path) -> CarrierFacts:
+    """What a file carries."""
+    with read_carrier(path) as read:
+        return facts_of(read)
+
+
+def own_bill(folder: Path, data: bytes = BINARY) -> Bill:
+    """The bill of the binary by itself."""
+    return stored_bill(written(folder, "own.bin", data))
+
+
+def fit_of(path: Path, *socs: str) -> Fit:
+    """The answer for one SoC."""
+    fits = fit_stored(path, tuple(map(find_soc, socs)), {})
+    assert fits is not None
+    return fits[0]
+
+
+def size_of(part: Sourced | None) -> int:
+    """A number that is there."""
+    assert part is not None
+    return part.value
+
+
+def same_sums(whole: Bill, alone: Bill) -> bool:
+    """Whether two bills have the same numbers."""
+    return (whole.parts, whole.total, whole.process_domain, whole.graphs) == (
+        (alone.parts, alone.total, alone.process_domain, alone.graphs)
+    )
+
+
+@pytest.mark.parametrize("padding", [256, 20])
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_a_program_has_the_bill_of_its_binary(
+    padding: int, is_inline: bool, tmp_path: Path
+) -> None:
+    """Inline or in a segment, with either padding, used by two methods: billed once."""
+    blob = wrapped(BINARY, padding)
+    methods = [Method(name, [Delegate(inline=is_inline)]) for name in ("prefill", "decode")]
+    data = pte(methods, *([(), [blob]] if is_inline else [[blob]]))
+    path = written(tmp_path, "m.pte", data)
+    assert is_carrier(path)
+    (one,) = facts(path).binaries
+    assert (one.used_by, one.bytes) == (("prefill", "decode"), len(BINARY))
+    assert data[one.offset : one.offset + one.bytes] == BINARY
+    assert context_of(path) == CONTEXT
+    assert same_sums(stored_bill(path), own_bill(tmp_path))
+
+
+def test_equal_contents_count_once(tmp_path: Path) -> None:
+    """Two copies of a binary in one file are one context; another of that size is not."""
+    twin = BINARY[:-1] + bytes([BINARY[-1] ^ 1])
+    methods = [Method(f"m{n}", [Delegate(n)]) for n in range(3)]
+    path = written(
+        tmp_path, "m.pte", pte(methods, [wrapped(one) for one in (BINARY, BINARY, twin)])
+    )
+    assert [one.used_by for one in facts(path).binaries] == [("m0", "m1"), ("m2",)]
+
+
+def test_a_bill_of_several_adds_up(tmp_path: Path) -> None:
+    """Parts of distinct binaries are summed, VTCM counts once, the host side is named."""
+    methods = [
+        Method("a", [Delegate(0)], planned=(0, 100, 200), operators=["aten::add"]),
+        Method("b", [Delegate(1)]),
+    ]
+    segments = [wrapped(BINARY), wrapped(OTHER), bytes(4096)]
+    path = written(tmp_path, "m.pte", pte(methods, segments, constants=2))
+    whole = stored_bill(path)
+    each = [own_bill(tmp_path, data) for data in (BINARY, OTHER)]
+    parts = dict(whole.named_parts)
+    for name in ("weights", "IO", "op data", "spill/fill"):
+        each_part = [size_of(dict(bill.named_parts).get(name)) for bill in each]
+        assert size_of(parts[name]) == sum(each_part)
+    assert size_of(whole.vtcm) == max(size_of(bill.vtcm) for bill in each)
+    needs = [bill.process_domain for bill in (whole, *each)]
+    highs = [need.high.value for need in needs if need is not None]
+    assert highs[0] == sum(highs[1:])
+    found = facts(path)
+    assert [(part.name, part.size.value) for part in found.host] == [
+        ("planned buffers of a", 300),
+        ("constants", 4096),
+    ]
+    assert found.cpu_operators == ("aten::add",)
+
+
+def test_claims_are_checked(tmp_path: Path) -> None:
+    """What a compile spec says is compared with the binary; a wrong one is never said to fit."""
+    good, wrong = spec(SM8650), spec(SM8750, most_spill=1)
+    data = binary(example_graph("g", spill_fill=4096))[1]
+    answers = {}
+    for name, given in (("good", good), ("wrong", wrong)):
+        methods = [Method("forward", [Delegate(spec=given)])]
+        path = written(tmp_path, f"{name}.pte", pte(methods, [wrapped(data)]))
+        held = {claim.what: claim.holds for claim in facts(path).claims}
+        fit = fit_of(path)
+        answers[name] = held, fit.fits
+    assert answers["good"] == ({"SoC": True, "Hexagon": True, "VTCM": True}, True)
+    held, fits = answers["wrong"]
+    assert held["SoC"] is False
+    assert held["largest spill/fill"] is False
+    assert fits is None
+
+
+def test_the_context_length_is_checked_against_the_mask(tmp_path: Path) -> None:
+    """A constant method states the length; the cache is counted from the graph's inputs."""
+    data = binary(kv_graph("decode", 1, 128), kv_graph("prefill", 32, 128))[1]
+    for length, holds in ((128, True), (256, False)):
+        methods = [Method(), Method("get_max_context_len", (), returns=length)]
+        path = written(tmp_path, f"{length}.pte", pte(methods, [wrapped(data)]))
+        found = facts(path)
+        assert {claim.what: claim.holds for claim in found.claims}["context length"] is holds
+        assert found.state is not None
+        assert found.state.value == 4 * 8 * 127
+
+
+@pytest.mark.parametrize(
+    ("blob", "why"),
+    [
+        (wrapped(BINARY, magic=0x1234ABCD), "before August 2025"),
+        (b"PK\x03\x04" + bytes(99), "a DLC"),
+        (bytes(400), "not known"),
+    ],
+)
+def test_what_has_no_bill_is_named(blob: bytes, why: str, tmp_path: Path) -> None:
+    """Old wrappers, DLCs and unknown data are parts without a bill, so nothing fits."""
+    methods = [Method("a", [Delegate(0)]), Method("b", [Delegate(1)])]
+    path = written(tmp_path, "m.pte", pte(methods, [wrapped(BINARY), blob]))
+    (part,) = facts(path).unread
+    assert why in part.why
+    fit = fit_of(path)
+    assert fit.fits is None
+    assert why in str(fit.why)
+    alone = written(tmp_path, "alone.pte", pte([Method()], [blob]))
+    with pytest.raises(LoadError, match=why):
+        stored_bill(alone)
+
+
+@pytest.mark.parametrize(
+    ("delegate", "why"),
+    [
+        (Delegate(1, id="XnnpackBackend"), "XnnpackBackend"),
+        (Delegate(1, spec=spec(backend=4)), "LPAI"),
+        (Delegate(1, spec=spec(backend=1)), "GPU"),
+    ],
+)
+def test_other_delegates_are_named(delegate: Delegate, why: str, tmp_path: Path) -> None:
+    """What runs elsewhere is named, not billed."""
+    methods = [Method("a", [Delegate(0), delegate])]
+    path = written(tmp_path, "m.pte", pte(methods, [wrapped(BINARY), bytes(64)]))
+    assert [why in part.why for part in facts(path).unread] == [True]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [{0: (1 << 40, 8)}, {0: (0, 1 << 60)}, {1: (64, 4096)}],
+    ids=["outside", "too long", "overlap"],
+)
+def test_impossible_segments_are_refused(
+    places: dict[int, tuple[int, int]], tmp_path: Path
+) -> None:
+    """Segments lie in the file and share no bytes."""
+    data = pte([Method()], [wrapped(BINARY), bytes(8192)], places=places)
+    with pytest.raises(LoadError, match=r"past the end|overlap"):
+        facts(written(tmp_path, "m.pte", data))
+
+
+def test_a_delegate_without_its_data_is_refused(tmp_path: Path) -> None:
+    """An index that leads nowhere is damage, in a segment or inline."""
+    for number, delegate in enumerate((Delegate(7), Delegate(7, inline=True))):
+        path = written(tmp_path, f"{number}.pte", pte([Method("m", [delegate])], [BINARY]))
+        with pytest.raises(LoadError, match=r"segment 7|data 7"):
+            facts(path)
+
+
+def onnx_model(path: Path) -> Path:
+    """Write a model that is not compiled."""
+    return epcontext(path, {}, op_type="Relu")
+
+
+def test_a_gigabyte_is_read_in_place(tmp_path: Path) -> None:
+    """A program with a segment of 2 GiB takes a few MiB to bill."""
+    data = pte(
+        [Method("a", [Delegate(0)])],
+        [wrapped(BINARY), b""],
+        constants=1,
+        places={1: (len(BINARY) + 256, 2 << 30)},
+    )
+    total = struct.unpack_from("<Q", data, 32)[0]
+    path = written(tmp_path, "m.pte", data[:32] + struct.pack("<Q", total + (2 << 30)) + data[40:])
+    with path.open("r+b") as file:
+        file.truncate(len(data) + (2 << 30))
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from qnnmem.htp.measure import stored_bill\n"
+        "stored_bill(Path(sys.argv[1])); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=True)
+    assert int(ran.stdout) < 200 << 10
+
+
+def test_a_litert_model_counts_shared_bytecode_once(tmp_path: Path) -> None:
+    """Two operators on one range are one context; a stamp is a claim about the SoC."""
+    uses = [("a", 0, len(BINARY)), ("b", 0, len(BINARY))]
+    path = written(tmp_path, "m.tflite", litert(BINARY, uses))
+    found = facts(path)
+    assert [one.used_by for one in found.binaries] == [("a", "b")]
+    assert [claim.holds for claim in found.claims] == [True]
+    assert found.cpu_operators == ("ADD",)
+    assert same_sums(stored_bill(path), own_bill(tmp_path))
+    wrong = written(tmp_path, "w.tflite", litert(BINARY, model="SM8750"))
+    assert [claim.holds for claim in facts(wrong).claims] == [False]
+
+
+def test_bytecode_for_other_makers_has_no_bill(tmp_path: Path) -> None:
+    """The same operator runs what MediaTek compiled."""
+    found = facts(written(tmp_path, "m.tflite", litert(bytes(64), maker="MediaTek")))
+    assert not found.binaries
+    assert "MediaTek" in found.unread[0].why
+
+
+def test_bytecode_outside_of_the_file_is_refused(tmp_path: Path) -> None:
+    """Offsets come from strangers; ranges that share some bytes are no weight sharing."""
+    for number, uses in enumerate(([("a", 0, 1 << 40)], [("a", 0, 400), ("b", 8, 400)])):
+        path = written(tmp_path, f"{number}.tflite", litert(BINARY, uses))
+        with pytest.raises(LoadError, match=r"past the end|overlap"):
+            facts(path)
+
+
+def test_the_models_of_a_litertlm_file_are_read(tmp_path: Path) -> None:
+    """Offsets in a model count from its own section."""
+    path = written(tmp_path, "m.litertlm", litertlm([litert(BINARY), litert(OTHER)]))
+    assert [one.graphs for one in facts(path).binaries] == [("prefill", "decode"), ("second",)]
+
+
+def test_a_genie_bundle_is_one_bill(tmp_path: Path) -> None:
+    """Binaries in load order, claims of both configs; the folder or its config may be named."""
+    parts = {f"p{n}.bin": binary(kv_graph(f"g{n}", 1, 128, const=n))[1] for n in (1, 2)}
+    folder = genie(tmp_path / "bundle", parts, length=128, spill=0)
+    found = facts(folder)
+    assert [one.name for one in found.binaries] == ["p1.bin", "p2.bin"]
+    assert all(claim.holds for claim in found.claims)
+    assert stored_bill(folder).total == stored_bill(folder / "genie_config.json").total
+    wrong = facts(genie(tmp_path / "wrong", parts, length=4096, soc=69))
+    assert {claim.what.split(" of ")[0] for claim in wrong.broken} == {"context length", "SoC"}
+
+
+def test_a_shared_spill_fill_buffer_must_be_large_enough(tmp_path: Path) -> None:
+    """spill-fill-bufsize is compared with the largest need."""
+    parts = {f"{n}.bin": binary(example_graph("g", spill_fill=9000, const=n))[1] for n in (1, 2)}
+    small = facts(genie(tmp_path / "small", parts, spill=100))
+    assert [claim.what for claim in small.broken] == ["spill/fill buffer"]
+    right = facts(genie(tmp_path / "right", parts, spill=9000))
+    assert not right.broken
+    assert size_of(right.shared_spill_fill) == 9000
+
+
+def test_a_missing_binary_is_a_part_without_a_bill(tmp_path: Path) -> None:
+    """A bundle that lacks a shard does not fit."""
+    folder = genie(tmp_path / "bundle", {"a.bin": BINARY, "b.bin": OTHER})
+    (folder / "b.bin").unlink()
+    fit = fit_of(folder)
+    assert fit.fits is None
+    assert "no such file" in str(fit.why)
+
+
+def test_names_that_lead_out_of_the_bundle_are_refused(tmp_path: Path) -> None:
+    """A config cannot make us read any file of the machine."""
+    written(tmp_path, "out.bin", BINARY)
+    folder = genie(tmp_path / "bundle", {"a.bin": BINARY})
+    (folder / "link.bin").symlink_to(tmp_path / "out.bin")
+    text = (folder / "genie_config.json").read_text()
+    (folder / "genie_config.json").write_text(text.replace("a.bin", "link.bin"))
+    with pytest.raises(LoadError, match="outside"):
+        facts(folder)
+
+
+def test_parts_for_different_socs_do_not_fit_together(tmp_path: Path) -> None:
+    """A bundle with a shard for another SoC was put together wrongly."""
+    parts = {"a.bin": BINARY, "b.bin": binary(example_graph("g"), soc=SM8750)[1]}
+    folder = genie(tmp_path / "bundle", parts)
+    fit = fit_of(folder, "SM8650")
+    assert fit.fits is None
+    assert any("different SoCs" in trap.sentence for trap in stored_bill(folder).traps)
+
+
+# --- Archives -------------------------------------------------------------------------------------
+
+
+def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    """A zip file."""
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_app_is_looked_into(method: int, tmp_path: Path) -> None:
+    """Members of any kind are found by content, a context once wherever it is."""
+    model = pte([Method()], [wrapped(BINARY)])
+    members = {"AndroidManifest.xml": b"\3\0\x08\0", "assets/a.dat": model, "assets/b.bin": BINARY}
+    path = archive(tmp_path / "app.apk", members | {"assets/c.tflite": litert(OTHER)}, method)
+    found = facts(path)
+    assert [one.graphs for one in found.binaries] == [("prefill", "decode"), ("second",)]
+    assert not found.unread
+    assert stored_bill(path).total is not None
+
+
+def test_a_bundle_in_an_archive_keeps_its_order(tmp_path: Path) -> None:
+    """A Genie config is read inside an archive, too, and its claims are checked."""
+    folder = genie(tmp_path / "b", {"z.bin": BINARY, "a.bin": OTHER}, soc=69)
+    members = {f"model/{one.name}": one.read_bytes() for one in sorted(folder.iterdir())}
+    found = facts(archive(tmp_path / "b.zip", members))
+    assert [one.name for one in found.binaries] == ["model/z.bin", "model/a.bin"]
+    assert [claim.what.split(" ")[0] for claim in found.broken] == ["SoC", "SoC"]
+
+
+def test_models_that_are_not_compiled_leave_the_answer_open(tmp_path: Path) -> None:
+    """An archive with a part without a bill does not fit."""
+    plain = onnx_model(tmp_path / "plain.onnx")
+    path = archive(tmp_path / "a.zip", {"a.bin": BINARY, "m.onnx": plain.read_bytes()})
+    fit = fit_of(path)
+    assert fit.fits is None
+    assert "m.onnx" in str(fit.why)
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """A member that would grow a thousandfold is a part without a bill."""
+    bomb = BINARY + bytes(80 << 20)
+    found = facts(archive(tmp_path / "a.zip", {"a.bin": BINARY, "bomb.bin": bomb}))
+    assert len(found.binaries) == 1
+    assert "not unpacked" in found.unread[0].why
+
+
+def test_many_compressed_members_are_read(tmp_path: Path) -> None:
+    """More members than files may be open at once."""
+    members = {f"m{n}.bin": binary(example_graph(f"g{n}"))[1] for n in range(1100)}
+    assert len(facts(archive(tmp_path / "a.zip", members)).binaries) == 1100
+
+
+def test_duplicates_and_overlaps_are_refused(tmp_path: Path) -> None:
+    """Two readers of such an archive may see different files."""
+    twice = archive(tmp_path / "d.zip", {"a.bin": BINARY, "b.bin": OTHER})
+    twice.write_bytes(twice.read_bytes().replace(b"b.bin", b"a.bin"))
+    with pytest.raises(LoadError, match="two members"):
+        facts(tmp_path / "d.zip")
+    path = archive(tmp_path / "o.zip", {"a.bin": BINARY, "b.bin": OTHER}, zipfile.ZIP_STORED)
+    data = bytearray(path.read_bytes())
+    second = data.rfind(b"PK\1\2")
+    struct.pack_into("<I", data, second + 42, 10)
+    with pytest.raises(LoadError, match=r"overlaps|damaged"):
+        facts(written(tmp_path, "o2.zip", bytes(data)))
+
+
+def test_an_archive_without_models_is_refused(tmp_path: Path) -> None:
+    """Logs are for the doctor."""
+    with pytest.raises(LoadError, match="no context binary"):
+        facts(archive(tmp_path / "a.zip", {"run.log": b"failed\n"}))
+
+
+def test_a_group_of_an_ai_pack_has_its_own_bill(tmp_path: Path) -> None:
+    """A device gets one group; the SoC that is asked for says which."""
+    large = binary(example_graph("g", const=50 << 20), soc=SM8750)[1]
+    members = {
+        "p/assets/model#group_SM8650/m.tflite": litert(BINARY),
+        "p/assets/model#group_SM8750/m.tflite": litert(large, model="SM8750"),
+    }
+    path = archive(tmp_path / "a.aab", members)
+    assert stored_bill(path).total == own_bill(tmp_path, large).total
+    assert stored_bill(path, find_soc("SM8650")).total == own_bill(tmp_path).total
+
+
+# --- Placing --------------------------------------------------------------------------------------
+
+
+class Silent:
+    """Listens to nothing."""
+
+    def __call__(self, progress: object, /) -> None:
+        """Hear it."""
+
+    def say(self, words: str, /) -> None:
+        """Hear it."""
+
+    def note(self, words: str, /) -> None:
+        """Hear it."""
+
+
+def test_placing_a_bundle_places_each_context(tmp_path: Path) -> None:
+    """A folder stands for its binaries; a part without a bill keeps the answer open."""
+    folder = genie(tmp_path / "bundle", {"a.bin": BINARY, "b.bin": OTHER})
+    result = place_files([folder], PlaceOptions(), Silent())
+    assert [Path(one.file).name for one in result.contexts] == ["bundle: a.bin", "bundle: b.bin"]
+    assert result.answer == "fits"
+    (folder / "b.bin").unlink()
+    assert place_files([folder], PlaceOptions(), Silent()).answer == "cannot-tell"
+
+
+def test_models_that_name_one_binary_are_one_context(tmp_path: Path) -> None:
+    """Two EPContext models of a weight-shared pair count it once, a file named twice twice."""
+    written(tmp_path, "c.bin", BINARY)
+    node = {"embed_mode": 0, "ep_cache_context": b"c.bin"}
+    pair = [epcontext(tmp_path / f"{name}.onnx", node) for name in ("prompt", "token")]
+    assert len(place_files(pair, PlaceOptions(), Silent()).contexts) == 1
+    assert len(place_files([pair[0], pair[0]], PlaceOptions(), Silent()).contexts) == 2
+
+
+def test_a_genai_folder_is_one_bill(tmp_path: Path) -> None:
+    """Stages that share a binary count it once; a stage on the CPU has no bill."""
+    written(tmp_path, "c.bin", BINARY)
+    for name in ("prompt", "token"):
+        epcontext(tmp_path / f"{name}.onnx", {"embed_mode": 0, "ep_cache_context": b"c.bin"})
+    onnx_model(tmp_path / "embed.onnx")
+    stages = [{one: {"filename": f"{one}.onnx"}} for one in ("embed", "prompt", "token")]
+    decoder = {"decoder": {"pipeline": stages}, "type": "decoder-pipeline", "context_length": 64}
+    written(tmp_path, "genai_config.json", json.dumps({"model": decoder}).encode())
+    found = facts(tmp_path)
+    assert [one.used_by for one in found.binaries] == [("prompt", "token")]
+    assert [part.name for part in found.unread] == ["embed.onnx"]
+
+
+def test_a_carrier_is_read_while_it_is_open(tmp_path: Path) -> None:
+    """Pieces of a compressed archive exist until the block ends."""
+    path = archive(tmp_path / "a.zip", {"a.bin": BINARY})
+    with opened(path) as carrier:
+        piece = carrier.payloads[0].piece
+        assert b"".join(piece.chunks()) == BINARY
+    assert not piece.file.exists()
