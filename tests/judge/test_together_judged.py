@@ -129,3 +129,22 @@ def test_wrong_words_are_refused(words: tuple[str, ...], said: str, tmp_path: Pa
     done = run("plan", *files, *words)
     assert exit_code(done) == 2
     assert said in sentence(done)
+
+
+def test_pages_pictures_headers_and_comparisons_know_arrangements(tmp_path: Path) -> None:
+    """Every form names every model, and a change of who executes at once is a line of `diff`."""
+    files = [tmp_path / "wake.csv", tmp_path / "vad.csv"]
+    for file in files:
+        file.write_text("id,lower,upper,size\na,0,1,640\n", "utf-8")
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    both = ("--concurrent", "wake,vad")
+    assert exit_code(run("plan", *files, "--together", "--json", "-o", before)) == 0
+    assert exit_code(run("plan", *files, "--together", *both, "--json", "-o", after)) == 0
+    done = run("diff", before, after)
+    assert exit_code(done) == 1
+    assert "scratch" in done.stdout
+    assert exit_code(run("report", after, "-o", tmp_path / "page.html")) == 0
+    texts = [(tmp_path / "page.html").read_text("utf-8")]
+    texts += [run("plan", *files, "--together", "--format", form).stdout for form in ("svg", "c")]
+    assert all("wake" in text.lower() and "vad" in text.lower() for text in texts)
+    assert "#define TOGETHER_SCRATCH_BYTES 640ULL" in texts[-1]

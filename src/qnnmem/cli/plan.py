@@ -83,7 +83,7 @@ def _show_together(files: Sequence[str], options: PlanFileOptions, output: Outpu
 
     from qnnmem.planner.model_plan import limits_of
     from qnnmem.planner.together import arrange
-    from qnnmem.report.plan_picture import draw, png_of, svg_of
+    from qnnmem.report.plan_picture import draw_named, png_of, svg_of
     from qnnmem.report.together import render_together, render_together_c, verdict_lines
     from qnnmem.results.schema import encode
 
@@ -94,8 +94,8 @@ def _show_together(files: Sequence[str], options: PlanFileOptions, output: Outpu
     found = arrange(reports, options.concurrent, limits_of(options))
     verdict = "\n".join(verdict_lines(found))
     if output.form in ("svg", "png"):
-        title = f"{len(found.models)} models together"
-        picture = draw(found.map, title, "models, each at its place in the shared scratch")
+        title, axis = f"{len(found.models)} models together", "one model each"
+        picture = draw_named(found.map, title, f"{found.summary}; {found.assumed}", axis)
         if output.form == "png" and output.path is not None:
             from qnnmem.atomic_file import write_whole
             from qnnmem.cli.output import say_verdict

@@ -86,6 +86,7 @@ class Arrangement(Result, frozen=True, kw_only=True, tag="qnnmem.together/1"):
     @property
     def map(self) -> PlanMap:
         """Both pools as a memory map whose steps are the models."""
+        is_least = self.scratch_bytes == self.lower_bound_bytes
         buffers = [
             PlanBuffer(model.name, pool, size, lower, upper, offset)
             for at, model in enumerate(self.models)
@@ -102,8 +103,8 @@ class Arrangement(Result, frozen=True, kw_only=True, tag="qnnmem.together/1"):
             scratch_bytes=self.scratch_bytes,
             persistent_bytes=self.persistent_bytes,
             lower_bound_bytes=self.lower_bound_bytes,
-            optimal=self.scratch_bytes == self.lower_bound_bytes,
-            proof=ProofScope.NONE,
+            optimal=is_least,
+            proof=ProofScope.LIFETIMES if is_least else ProofScope.NONE,
             io="outside" if self.io_bytes else "inside",
             ops=tuple(model.name for model in self.models),
             buffers=tuple(buffers),

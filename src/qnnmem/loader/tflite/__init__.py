@@ -52,7 +52,7 @@ def read_with_graph(
     try:
         return translate(file, model)
     except Damaged as exc:
-        raise LoadError(path, str(exc)) from exc
+        raise LoadError(path, str(exc), cure=model.assumed) from exc
     except NotTranslated as exc:
         note = f"a layout without a program: {exc}, so it cannot be executed here"
         return replace(model, notes=(*model.notes, note)), None, ()
