@@ -25,7 +25,7 @@ EXACT = (
     *("audio_example1", "tflite_micro_speech", "keyword_spotting_on_off"),
 )
 STEP = 1 / 255  # of a float output, as a part of its largest value or of 1
-UINT8 = 3
+UINT8, INT64, INT16 = 3, 4, 7
 
 
 class Program:
@@ -91,7 +91,7 @@ def made_up(numbers: np.random.Generator, shape: Any, dtype: Any) -> Any:
     if np.dtype(dtype).kind == "f":
         return numbers.uniform(-1, 1, shape).astype(dtype)
     kind = np.iinfo(dtype)
-    high = kind.max + 1 if np.dtype(dtype).itemsize == 1 else 4
+    high = kind.max + 1 if np.dtype(dtype).itemsize < 4 else 4
     return numbers.integers(kind.min if high > 4 else 0, high, shape).astype(dtype)
 
 
@@ -149,9 +149,62 @@ def single(op: O, tensors: tuple[T, ...], inputs: tuple[int, ...]) -> G:
     return G(tensors, inputs, op.outputs, (op,))
 
 
+def w(name: str, shape: tuple[int, ...], scale: float) -> T:
+    """A tensor of 16 bits."""
+    return T(name, shape, INT16, scales=(scale,), zeros=(0,))
+
+
+def wide_bias(count: int, scale: float = 0.001) -> T:
+    """A bias of 64 bits."""
+    values = np.random.default_rng(2).integers(-90_000, 90_000, count).astype("<i8")
+    return T("bias", (count,), INT64, values.tobytes(), scales=(scale,), zeros=(0,))
+
+
 IMAGE = (1, 7, 6, 4)
 # Slots of option fields and numbers of option tables are those of the TFLite schema.
 CASES: Mapping[str, tuple[G, int]] = {
+    "conv of 16 bits": (
+        single(
+            O("CONV_2D", (0, 1, 2), (3,), {0: 0, 1: 2, 2: 2, 3: 1}, table=1),
+            (
+                *(w("x", IMAGE, 1e-4), weights((5, 3, 3, 4), 0), wide_bias(5)),
+                w("y", (1, 4, 3, 5), 3e-4),
+            ),
+            (0,),
+        ),
+        0,
+    ),
+    "depthwise of 16 bits": (
+        single(
+            O("DEPTHWISE_CONV_2D", (0, 1, 2), (3,), {0: 1, 1: 1, 2: 1, 3: 2, 4: 0}, table=2),
+            (
+                *(w("x", IMAGE, 1e-4), weights((1, 3, 3, 8), 3), wide_bias(8)),
+                w("y", (1, 5, 4, 8), 2e-4),
+            ),
+            (0,),
+        ),
+        0,
+    ),
+    "connected of 16 bits": (
+        single(
+            O("FULLY_CONNECTED", (0, 1, 2), (3,), {0: 0}, table=8),
+            (
+                w("x", (6, 16), 1e-4),
+                T("weights", (9, 16), INT8, bytes(range(144)), scales=(0.01,), zeros=(0,)),
+                *(wide_bias(9, 1e-6), w("y", (6, 9), 5e-4)),
+            ),
+            (0,),
+        ),
+        0,
+    ),
+    "mul of 16 bits": (
+        single(
+            O("MUL", (0, 1), (2,), {0: 0}, table=21),
+            (w("a", IMAGE, 1e-4), w("b", IMAGE, 2e-4), w("y", IMAGE, 3e-4)),
+            (0, 1),
+        ),
+        0,
+    ),
     "conv": (
         single(
             O("CONV_2D", (0, 1, 2), (3,), {0: 0, 1: 2, 2: 2, 3: 1}, table=1),

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import combinations, islice, permutations
 from pathlib import PurePath
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import Setting, UsageError
 from qnnmem.planner.model_plan import tcm_tensors
 from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.planner.pools import TCM, Limits, Pool
@@ -123,7 +123,8 @@ def _found(names: Sequence[str], given: Sequence[str]) -> list[int]:
         stem = name if name in names else PurePath(name).stem
         if stem not in names:
             known = ", ".join(map(quote, names))
-            raise UsageError(f"--concurrent names {quote(name)}; the models are {known}")
+            what = f" names {quote(name)}; the models are {known}"
+            raise UsageError((Setting("concurrent"), what))
         places.append(names.index(stem))
     return sorted(set(places))
 

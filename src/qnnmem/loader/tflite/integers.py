@@ -2,8 +2,9 @@
 
 A real factor is an integer of 31 bits and a power of two. A product with it is rounded twice: the
 upper 32 of 64 bits are taken with halves going up, then shifted right with halves going away from
-zero. Only FULLY_CONNECTED rounds once. The nodes compute in 64 bits, which hold every intermediate
-value; `scaled_now` does the same to numbers that are known before the model runs.
+zero. FULLY_CONNECTED rounds once, and so do convolutions of 16-bit integers, whose factors have 15
+bits. The nodes compute in 64 bits, which hold every intermediate value; `scaled_now` does the same
+to numbers that are known before the model runs.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ def scaled(
     factors: Sequence[float],
     along: Sequence[int] = (),
     *,
-    once: bool = False,
+    once: int = 0,
 ) -> str:
     """Multiply 64-bit integers by a real factor, or by one for each channel of shape `along`.
 
-    The product is rounded twice, or `once` with halves going up.
+    The product is rounded twice, or once with halves going up by a factor of `once` bits.
     """
     import numpy
 
@@ -74,9 +75,11 @@ def scaled(
         quotient = step.one("Div", step.one("Add", product, ups), numbers([1 << r for r in rights]))
         return step.one("Sub", quotient, numbers([_UP >> right for right in rights]))
 
-    wholes = numbers([whole for whole, _ in pairs])
     if once:
-        return moved([31 - shift for _, shift in pairs], step.one("Mul", value, wholes))
+        less = [_fewer_bits(whole, 31 - once) for whole, _ in pairs]
+        product = step.one("Mul", value, numbers(less))
+        return moved([once - shift for _, shift in pairs], product)
+    wholes = numbers([whole for whole, _ in pairs])
     if any(shift > 0 for _, shift in pairs):
         value = step.one("Mul", value, numbers([1 << max(shift, 0) for _, shift in pairs]))
     value = moved([31] * len(pairs), step.one("Mul", value, wholes))
@@ -86,6 +89,11 @@ def scaled(
     # Halves go away from zero, as division of ONNX's integers goes towards it.
     half = step.one("Mul", step.one("Sign", value), numbers([1 << right >> 1 for right in rights]))
     return step.one("Div", step.one("Add", value, half), numbers([1 << right for right in rights]))
+
+
+def _fewer_bits(whole: int, dropped: int) -> int:
+    """Return the upper bits of a factor, rounded."""
+    return min((whole + (1 << dropped >> 1)) >> dropped, (1 << (31 - dropped)) - 1)
 
 
 def upper(step: Step, product: str) -> str:
@@ -150,3 +158,12 @@ def unsigned(step: Step, place: int) -> tuple[str, int]:
         return step.constant((value.astype("i2") + 128).astype("u1")), zero + 128
     bits = step.one("Cast", step.raw(place), to=2)
     return step.one("BitwiseXor", bits, step.constant(128, "u1")), zero + 128
+
+
+def halves(step: Step) -> tuple[str, str]:
+    """Return an input of 16 bits as upper bytes with zero point 128, and lower ones with 0."""
+    value = step.one("Cast", step.raw(), to=6)
+    lower = step.one("BitwiseAnd", value, step.constant(255, "i4"))
+    rest = step.one("Div", step.one("Sub", value, lower), step.constant(256, "i4"))
+    upper_byte = step.one("Add", rest, step.constant(128, "i4"))
+    return step.one("Cast", upper_byte, to=2), step.one("Cast", lower, to=2)

@@ -149,6 +149,11 @@ class Step(NodeWriter):
             raise self.refuse(f"has elements of type {raw.type}")
         return DTYPES[raw.type]
 
+    def has_type(self, dtype: DType) -> bool:
+        """Return whether an input or output has elements of a type."""
+        held = (at for at in (*self.op.inputs, *self.op.outputs) if at != -1)
+        return any(DTYPES.get(self._draft.graph.tensors[at].type) is dtype for at in held)
+
     def is_quantized(self, raw: RawTensor) -> bool:
         """Return whether the integers of a tensor stand for real numbers."""
         return bool(raw.scales) and self.dtype(raw) in INTEGERS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import Damaged
-from qnnmem.ir import Model, Op, Tensor
+from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.loader.tflite.file import TfliteFile
 from qnnmem.loader.tflite.flatbuffer import NEVER_FOLDED, SHAPE_QUERIES, RawOp
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["OPERATORS", "translate"]
 
 OPERATORS: Mapping[str, Row] = LAYERS | ARITHMETIC | MOVEMENT
+# Operators that are computed on integers of 16 bits as well.
+_OF_16_BITS = frozenset(
+    {
+        *("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "DEQUANTIZE", "EXPAND_DIMS"),
+        *("FULLY_CONNECTED", "LEAKY_RELU", "MUL", "PACK", "QUANTIZE", "RELU", "RELU6", "RESHAPE"),
+        *("SLICE", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "SUB", "TRANSPOSE", "UNPACK"),
+    }
+)
 _VARIABLES = ("READ_VARIABLE", "ASSIGN_VARIABLE")
 # A row that is given a damaged file takes numbers for what they are not.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -77,6 +85,8 @@ def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _
         if raw.type not in OPERATORS:
             raise NotTranslated(f"{where} is not in the table")
         step.check_shapes()
+        if raw.type not in _OF_16_BITS and step.has_type(DType.INT16):
+            raise NotTranslated(f"{where} is not in the table for 16 bits")
         OPERATORS[raw.type](step)
     except Damaged as exc:
         raise Damaged(f"{where} {exc}") from exc

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.ir import DType
 from qnnmem.loader.onnx.draft import NCHW, NHWC
-from qnnmem.loader.tflite.integers import kept, scaled, unsigned
+from qnnmem.loader.tflite.integers import halves, kept, scaled, unsigned
 from qnnmem.loader.tflite.shapes import Shape
 from qnnmem.loader.tflite.step import Row, Step
 
@@ -70,10 +71,25 @@ def _convolution(step: Step) -> None:
         image_read = _channels_second(step, step.read(0))
         step.write(_back(step, step.one("Conv", image_read, weights, *bias, **attributes)))
         return
-    value, zero = unsigned(step, 0)
-    source = (_channels_second(step, value), zero)
-    total = _products(step, source, "ConvInteger", order, **attributes)
+    total = _sums(step, "ConvInteger", order, _channels_second, **attributes)
     _write_sums(step, total, (-1, 1, 1))
+
+
+def _sums(
+    step: Step,
+    kind: str,
+    order: tuple[int, ...],
+    shaped: Callable[[Step, str], str],
+    **attributes: Any,
+) -> str:
+    """Return sums of products with the weights; bytes of 16-bit integers are multiplied apart."""
+    if step.dtype(step.tensor()).bits == 8:
+        value, zero = unsigned(step, 0)
+        return _products(step, (shaped(step, value), zero), kind, order, **attributes)
+    upper, lower = halves(step)
+    high = _products(step, (shaped(step, upper), 128), kind, order, **attributes)
+    low = _products(step, (shaped(step, lower), 0), kind, order, **attributes)
+    return step.one("Add", step.one("Mul", high, step.constant(256, "i8")), low)
 
 
 def _products(
@@ -108,7 +124,9 @@ def _write_sums(step: Step, total: str, along: Shape) -> None:
         total = step.one("Add", total, step.constant(bias.reshape(along)))
     is_image = len(along) == 3
     factors = _filter_factors(step)
-    found = kept(step, scaled(step, total, factors, along, once=not is_image), step.result())
+    narrow = step.dtype(step.tensor()).bits == 8
+    once = (0 if narrow else 15) if is_image else 31
+    found = kept(step, scaled(step, total, factors, along, once=once), step.result())
     step.write_raw(_back(step, found) if is_image else _shaped(step, found))
 
 
@@ -135,9 +153,7 @@ def _connected(step: Step) -> None:
             found = step.one("Add", found, step.read(2))
         step.write(_shaped(step, found))
         return
-    value, zero = unsigned(step, 0)
-    source = (step.one("Reshape", value, rows), zero)
-    total = _products(step, source, "MatMulInteger", (1, 0))
+    total = _sums(step, "MatMulInteger", (1, 0), lambda _, value: step.one("Reshape", value, rows))
     _write_sums(step, total, (1, -1))
 
 
