@@ -20,7 +20,7 @@ from qnnmem.results.read import read_result, schema_in
 from qnnmem.results.result import MAX_COUNT, ErrorResult, SchemaDocument
 from qnnmem.results.schema import schema_name
 from qnnmem.results.sweep import SweepResult
-from qnnmem.results.together import Arrangement
+from qnnmem.results.together import TogetherResult
 from qnnmem.text import quote
 
 # What two results must both be to be compared.
@@ -149,7 +149,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     )
 
 
-def together_subjects(found: Arrangement) -> Iterator[ResultSubject]:
+def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
     """Models that share their pools, and each of them alone."""
     answers = {"models": ComparedAnswer(" + ".join(model.name for model in found.models))}
     answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in found.budgets}
@@ -384,7 +384,7 @@ def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
 
 _KINDS: Mapping[type, Callable[[Any], Iterator[ResultSubject]]] = {
     PlanResult: plan_subjects,
-    Arrangement: together_subjects,
+    TogetherResult: together_subjects,
     Bill: bill_subjects,
     FitResult: fit_subjects,
     FixedModel: fix_subjects,

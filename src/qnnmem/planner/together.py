@@ -24,7 +24,7 @@ from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.planner.pools import TCM, Limits, Pool
 from qnnmem.planner.tcm import TcmAlignment, TcmVerdict, judge, request_tcm
 from qnnmem.results.plan import PlanBudget
-from qnnmem.results.together import ArrangedModel, Arrangement
+from qnnmem.results.together import ArrangedModel, TogetherResult
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
@@ -36,7 +36,7 @@ Sets = tuple[frozenset[int], ...]
 
 def arrange(
     planned: Sequence[PlannedFile], concurrent: Sequence[Sequence[str]], limits: Limits
-) -> Arrangement:
+) -> TogetherResult:
     """Return the pools that serve all models, and the verdicts on budgets for them."""
     names = names_of(planned)
     together = _pairs(names, concurrent)
@@ -65,7 +65,7 @@ def arrange(
     answers = {budget.fits for budget in budgets} | ({False} if tcm and tcm.is_crowded else set())
     answers |= {None} if answers and any(plan.model.assumed for plan in plans) else set()
     fits = False if False in answers else None if None in answers else True
-    return Arrangement(
+    return TogetherResult(
         models=tuple(
             ArrangedModel(
                 names[at],

@@ -10,7 +10,7 @@ from qnnmem.report.c_source import c_names, c_prefix, comment_text, plan_body
 from qnnmem.report.table import table_lines
 from qnnmem.results.plan import too_many
 from qnnmem.results.result import TOOL
-from qnnmem.results.together import Arrangement
+from qnnmem.results.together import TogetherResult
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
@@ -18,12 +18,12 @@ _TITLES = ("model", "scratch", "from byte", "persistent", "from byte", "constant
 _ANSWERS = {True: "fits", False: "does not fit", None: "not found to fit"}
 
 
-def render_together(found: Arrangement) -> str:
+def render_together(found: TogetherResult) -> str:
     """The verdict, what was assumed, and a row for each model."""
     return "\n".join(_lines(found)) + "\n"
 
 
-def verdict_lines(found: Arrangement) -> Iterator[str]:
+def verdict_lines(found: TogetherResult) -> Iterator[str]:
     """Budgets, what was assumed, and allocations that no TCM serves."""
     for budget in found.budgets:
         need, have = counted(budget.need_bytes, "byte"), f"{budget.have_bytes:,}"
@@ -32,7 +32,7 @@ def verdict_lines(found: Arrangement) -> Iterator[str]:
         yield f"does not fit: {too_many(found.tcm.buffers, found.tcm.max_buffers)}"
 
 
-def _lines(found: Arrangement) -> Iterator[str]:
+def _lines(found: TogetherResult) -> Iterator[str]:
     yield from verdict_lines(found)
     size = counted(found.scratch_bytes, "byte")
     yield (
@@ -66,7 +66,7 @@ def _lines(found: Arrangement) -> Iterator[str]:
     yield from table_lines(_TITLES, rows)
 
 
-def render_together_c(found: Arrangement, planned: Sequence[PlannedFile]) -> str:
+def render_together_c(found: TogetherResult, planned: Sequence[PlannedFile]) -> str:
     """One header: the shared pools, where each model lies in them, and every model's offsets."""
     prefixes = c_names((c_prefix(model.name) for model in found.models), 20)
     pools = ("SCRATCH", found.scratch_bytes), ("PERSISTENT", found.persistent_bytes)

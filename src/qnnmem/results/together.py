@@ -25,7 +25,7 @@ class ArrangedModel(Struct, frozen=True):
     constant_bytes: Annotated[Count, describe("Constants in bytes.")]
 
 
-class Arrangement(Result, frozen=True, kw_only=True, tag="qnnmem.together/1"):
+class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1"):
     """Memory of several models together: one scratch, one persistent pool, one TCM pool."""
 
     models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its places.")]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.ir import DType
 from qnnmem.loader.tflite.flatbuffer import RawTensor
-from qnnmem.loader.tflite.step import Step, away, element
+from qnnmem.loader.tflite.step import TfliteStep, away, element
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +49,7 @@ def scaled_now(value: NDArray[Any], factor: float) -> NDArray[Any]:
 
 
 def scaled(
-    step: Step,
+    step: TfliteStep,
     value: str,
     factors: Sequence[float],
     along: Sequence[int] = (),
@@ -96,21 +96,21 @@ def _fewer_bits(whole: int, dropped: int) -> int:
     return min((whole + (1 << dropped >> 1)) >> dropped, (1 << (31 - dropped)) - 1)
 
 
-def upper(step: Step, product: str) -> str:
+def upper(step: TfliteStep, product: str) -> str:
     """Return products without their lower 31 bits; halves go up."""
     positive = step.one("Add", product, step.constant(_UP + _HALF, "i8"))
     quotient = step.one("Div", positive, step.constant(1 << 31, "i8"))
     return step.one("Sub", quotient, step.constant(_UP >> 31, "i8"))
 
 
-def wide(step: Step, place: int) -> str:
+def wide(step: TfliteStep, place: int) -> str:
     """Return an input's integers in 64 bits, less their zero point."""
     _, zero = step.encoding(step.tensor(place))
     value = step.one("Cast", step.raw(place), to=_INT64)
     return step.one("Sub", value, step.constant(zero, "i8")) if zero else value
 
 
-def kept(step: Step, value: str, tensor: RawTensor) -> str:
+def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
     """Add the zero point of an output, clip, and return its integers."""
     import numpy
 
@@ -125,7 +125,7 @@ def kept(step: Step, value: str, tensor: RawTensor) -> str:
     )
 
 
-def look_up(step: Step, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
     """Replace each integer by what a function makes of all of its kind, less their zero point."""
     import numpy
 
@@ -142,7 +142,7 @@ def look_up(step: Step, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Non
     step.write_raw(step.one("Gather", step.constant(table), places))
 
 
-def unsigned(step: Step, place: int) -> tuple[str, int]:
+def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
     """Return an input of 8 bits as unsigned integers, and the zero point they have then.
 
     Products of unsigned integers are exact on every processor; of mixed ones they may saturate.
@@ -160,7 +160,7 @@ def unsigned(step: Step, place: int) -> tuple[str, int]:
     return step.one("BitwiseXor", bits, step.constant(128, "u1")), zero + 128
 
 
-def halves(step: Step) -> tuple[str, str]:
+def halves(step: TfliteStep) -> tuple[str, str]:
     """Return an input of 16 bits as upper bytes with zero point 128, and lower ones with 0."""
     value = step.one("Cast", step.raw(), to=6)
     lower = step.one("BitwiseAnd", value, step.constant(255, "i4"))

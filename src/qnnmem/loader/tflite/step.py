@@ -113,7 +113,7 @@ def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
     return found
 
 
-class Step(NodeWriter):
+class TfliteStep(NodeWriter):
     """One operator: what it reads, and the nodes that stand for it."""
 
     def __init__(self, draft: TfliteDraft, place: int, op: RawOp) -> None:
@@ -310,4 +310,4 @@ def away(value: Any) -> int:
     return math.floor(abs(float(value)) + 0.5) * (1 if value >= 0 else -1)
 
 
-Row = Callable[[Step], None]
+Row = Callable[[TfliteStep], None]

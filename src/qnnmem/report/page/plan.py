@@ -12,7 +12,7 @@ from qnnmem.report.page.memory_map import drawn, memory_map
 from qnnmem.report.shell import command_line, file_word
 from qnnmem.results.plan import PlanBudget, PlanBuffer, PlanResult
 from qnnmem.results.proof import ProofScope
-from qnnmem.results.together import Arrangement
+from qnnmem.results.together import TogetherResult
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -48,7 +48,7 @@ def plan_section(plan: PlanResult) -> PageSection:
     )
 
 
-def together_section(found: Arrangement) -> PageSection:
+def together_section(found: TogetherResult) -> PageSection:
     """Models that share their pools: what was assumed, where each lies, the map."""
     rows = [
         (model.name, model.scratch_bytes, model.scratch_offset, model.persistent_bytes)

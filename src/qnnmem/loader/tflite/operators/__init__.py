@@ -20,7 +20,7 @@ from qnnmem.loader.tflite.flatbuffer import NEVER_FOLDED, SHAPE_QUERIES, RawOp
 from qnnmem.loader.tflite.operators.arithmetic import ARITHMETIC
 from qnnmem.loader.tflite.operators.layers import LAYERS
 from qnnmem.loader.tflite.operators.movement import MOVEMENT
-from qnnmem.loader.tflite.step import INTEGERS, Row, Step, TfliteDraft
+from qnnmem.loader.tflite.step import INTEGERS, Row, TfliteDraft, TfliteStep
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _
     if raw.custom:
         raise NotTranslated(f"{where} is an operator of the model's author")
     try:
-        step = Step(draft, place, raw)
+        step = TfliteStep(draft, place, raw)
         if raw.type in _VARIABLES:
             return variables.access(step, raw, op)
         if raw.type not in OPERATORS:
@@ -122,7 +122,7 @@ class _Variables:
             name = self.file.variables.get(raw.variable, "")
             self.handles.update(dict.fromkeys(raw.outputs, name))
 
-    def access(self, step: Step, raw: RawOp, op: Op) -> Op:
+    def access(self, step: TfliteStep, raw: RawOp, op: Op) -> Op:
         """Return READ_VARIABLE or ASSIGN_VARIABLE as a copy."""
         name = self.handles[raw.inputs[0]]
         index = raw.outputs[0] if raw.type == "READ_VARIABLE" else raw.inputs[1]
@@ -149,7 +149,7 @@ class _Variables:
         self._check_start()
         made = []
         for name in [name for name, now in self.now.items() if name == now]:
-            step = Step(draft, len(draft.graph.ops), RawOp("READ_VARIABLE", (), ()))
+            step = TfliteStep(draft, len(draft.graph.ops), RawOp("READ_VARIABLE", (), ()))
             new = self._next(name)
             step.give(step.one("Identity", name), new)
             made.append(Op(f"keep {name}", "READ_VARIABLE", (name,), (new,), sources=step.sources))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.ir import DType
 from qnnmem.loader.tflite.integers import fixed_point, kept, look_up, scaled, scaled_now, wide
 from qnnmem.loader.tflite.operators.softmax import softmax
-from qnnmem.loader.tflite.step import Row, Step, away, element
+from qnnmem.loader.tflite.step import Row, TfliteStep, away, element
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,14 +53,14 @@ _SAME = {
 }
 
 
-def _chain(kinds: tuple[str, ...], step: Step) -> None:
+def _chain(kinds: tuple[str, ...], step: TfliteStep) -> None:
     values = [step.read(place) for place in range(len(step.op.inputs))]
     for kind in kinds:
         values = [step.one(kind, *values)]
     step.write(values[0])
 
 
-def _compared(kinds: tuple[str, ...], step: Step) -> None:
+def _compared(kinds: tuple[str, ...], step: TfliteStep) -> None:
     """Truth values; integers of one scale are compared as they are stored."""
     tensors = [step.tensor(place) for place in range(len(step.op.inputs))]
     alike = len({(one.scales, one.zeros) for one in tensors}) == 1
@@ -70,14 +70,14 @@ def _compared(kinds: tuple[str, ...], step: Step) -> None:
     step.write_raw(values[0])
 
 
-def _extreme(kind: str, step: Step) -> None:
+def _extreme(kind: str, step: TfliteStep) -> None:
     if step.moves():
         step.write_raw(step.one(kind, step.raw(0), step.raw(1)))
     else:
         _chain((kind,), step)
 
 
-def _clipped(low: float, high: float | None, step: Step) -> None:
+def _clipped(low: float, high: float | None, step: TfliteStep) -> None:
     """RELU and the like; integers are scaled before they are clipped."""
     if not step.is_integer:
         limits = [step.constant(low, "f4"), *([] if high is None else [step.constant(high, "f4")])]
@@ -98,7 +98,7 @@ def _clipped(low: float, high: float | None, step: Step) -> None:
     look_up(step, clip)
 
 
-def _leaky(step: Step) -> None:
+def _leaky(step: TfliteStep) -> None:
     alpha = float(step.option("Alpha", 0.0))
     if not step.is_integer:
         step.write(step.one("LeakyRelu", step.read(), alpha=alpha))
@@ -115,7 +115,7 @@ def _leaky(step: Step) -> None:
     look_up(step, leak)
 
 
-def _function(name: str, step: Step) -> None:
+def _function(name: str, step: TfliteStep) -> None:
     """A function of one real number; of an integer of 8 bits it is a table of 256."""
     if not (step.is_integer and step.dtype(step.tensor()).bits == 8):
         _chain(_SAME[name], step)
@@ -146,13 +146,13 @@ _REAL: dict[str, Callable[[Any, NDArray[Any]], NDArray[Any]]] = {
 }
 
 
-def _gelu(step: Step) -> None:
+def _gelu(step: TfliteStep) -> None:
     value = step.read()
     way = "tanh" if step.option("Approximate") else "none"
     step.write(step.one("Gelu", value, approximate=way))
 
 
-def _sum(kind: str, step: Step) -> None:
+def _sum(kind: str, step: TfliteStep) -> None:
     """ADD and SUB: integers are brought to one scale first, and to the output's last."""
     if not step.is_integer:
         _chain((kind,), step)
@@ -171,7 +171,7 @@ def _sum(kind: str, step: Step) -> None:
     step.write_raw(kept(step, total, step.result()))
 
 
-def _product(step: Step) -> None:
+def _product(step: TfliteStep) -> None:
     import numpy
 
     if not step.is_integer:
@@ -184,14 +184,14 @@ def _product(step: Step) -> None:
     step.write_raw(kept(step, found, step.result()))
 
 
-def _squared(step: Step) -> None:
+def _squared(step: TfliteStep) -> None:
     value = step.read(0)
     if step.op.type == "SQUARED_DIFFERENCE":
         value = step.one("Sub", value, step.read(1))
     step.write(step.one("Mul", value, value))
 
 
-def _whole_division(step: Step) -> None:
+def _whole_division(step: TfliteStep) -> None:
     """FLOOR_DIV; division of ONNX's integers goes towards zero."""
     kind = step.dtype(step.result())
     numbers = [step.one("Cast", step.read(at), to=11) for at in (0, 1)]
@@ -199,7 +199,7 @@ def _whole_division(step: Step) -> None:
     step.write_raw(step.one("Cast", found, to=_number(kind)))
 
 
-def _remainder(step: Step) -> None:
+def _remainder(step: TfliteStep) -> None:
     if step.dtype(step.result()).is_float:
         quotient = step.one("Floor", step.one("Div", step.read(0), step.read(1)))
         step.write(step.one("Sub", step.read(0), step.one("Mul", quotient, step.read(1))))
@@ -213,11 +213,11 @@ def _number(kind: DType) -> int:
     return element(numpy.dtype(kind.value))
 
 
-def _cast(step: Step) -> None:
+def _cast(step: TfliteStep) -> None:
     step.write_raw(step.one("Cast", step.raw(), to=_number(step.dtype(step.result()))))
 
 
-def _quantize(step: Step) -> None:
+def _quantize(step: TfliteStep) -> None:
     if not step.is_integer:
         step.write(step.read())
         return
@@ -228,20 +228,20 @@ def _quantize(step: Step) -> None:
         step.write_raw(kept(step, scaled(step, wide(step, 0), [scale / made]), step.result()))
 
 
-def _select(step: Step) -> None:
+def _select(step: TfliteStep) -> None:
     if step.moves():
         step.write_raw(step.one("Where", step.raw(0), step.raw(1), step.raw(2)))
     else:
         step.write(step.one("Where", step.raw(0), step.read(1), step.read(2)))
 
 
-def _axes(step: Step) -> tuple[list[int], str]:
+def _axes(step: TfliteStep) -> tuple[list[int], str]:
     rank = len(step.shape())
     axes = sorted({axis % rank for axis in step.numbers(1)} if rank else set())
     return axes, step.constant(axes, "i8")
 
 
-def _reduced(kind: str, step: Step) -> None:
+def _reduced(kind: str, step: TfliteStep) -> None:
     _, listed = _axes(step)
     keep = int(step.option("KeepDims"))
     moves = kind in ("ReduceMax", "ReduceMin") and step.moves()
@@ -250,7 +250,7 @@ def _reduced(kind: str, step: Step) -> None:
     (step.write_raw if moves else step.write)(made)
 
 
-def _added(step: Step) -> None:
+def _added(step: TfliteStep) -> None:
     """SUM and MEAN; the factor of a mean is part of the scale."""
     name = "ReduceMean" if step.op.type == "MEAN" else "ReduceSum"
     if not step.is_integer:
@@ -270,7 +270,7 @@ def _added(step: Step) -> None:
     step.write_raw(kept(step, total, step.result()))
 
 
-def _mean(step: Step, total: str, factor: float, count: int) -> str:
+def _mean(step: TfliteStep, total: str, factor: float, count: int) -> str:
     """Multiply by a factor and divide by a count in one fixed-point number."""
     whole, shift = fixed_point(factor)
     # TFLite moves the division into the factor, with as many bits as there are to spare.
@@ -283,26 +283,26 @@ def _leading_zeros(count: int) -> int:
     return 64 - count.bit_length()
 
 
-def _largest(kind: str, step: Step) -> None:
+def _largest(kind: str, step: TfliteStep) -> None:
     (axis,) = step.numbers(1)
     found = step.one(kind, step.raw(), axis=axis, keepdims=0)
     step.write_raw(step.one("Cast", found, to=_number(step.dtype(step.result()))))
 
 
-def _running_sum(step: Step) -> None:
+def _running_sum(step: TfliteStep) -> None:
     flags = {name.lower(): int(step.option(name)) for name in ("Exclusive", "Reverse")}
     (axis,) = step.numbers(1)
     step.write(step.one("CumSum", step.read(), step.constant(axis, "i8"), **flags))
 
 
-def _unit_length(step: Step) -> None:
+def _unit_length(step: TfliteStep) -> None:
     value = step.read()
     length = step.one("ReduceL2", value, step.constant([-1], "i8"), keepdims=1)
     least = step.constant(1e-6, "f4")
     step.write(step.one("Div", value, step.one("Max", length, least)))
 
 
-def _soft(step: Step) -> None:
+def _soft(step: TfliteStep) -> None:
     if step.is_integer:
         softmax(step)
         return

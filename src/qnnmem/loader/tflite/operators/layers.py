@@ -10,7 +10,7 @@ from qnnmem.ir import DType
 from qnnmem.loader.onnx.draft import NCHW, NHWC
 from qnnmem.loader.tflite.integers import halves, kept, scaled, unsigned
 from qnnmem.loader.tflite.shapes import Shape
-from qnnmem.loader.tflite.step import Row, Step
+from qnnmem.loader.tflite.step import Row, TfliteStep
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,15 +19,15 @@ _SAME = 0  # of Padding in the schema
 _FILTERS = {"CONV_2D": (0, 3, 1, 2), "DEPTHWISE_CONV_2D": (3, 0, 1, 2)}  # as ONNX has them
 
 
-def _channels_second(step: Step, value: str) -> str:
+def _channels_second(step: TfliteStep, value: str) -> str:
     return step.one("Transpose", value, perm=NCHW)
 
 
-def _back(step: Step, value: str) -> str:
+def _back(step: TfliteStep, value: str) -> str:
     return step.one("Transpose", value, perm=NHWC)
 
 
-def _window(step: Step, image: Shape, made: Shape, size: Shape) -> dict[str, Any]:
+def _window(step: TfliteStep, image: Shape, made: Shape, size: Shape) -> dict[str, Any]:
     """Return strides, dilations and pads; those of SAME are computed as TFLite does."""
     strides = [step.option("StrideH", 1), step.option("StrideW", 1)]
     spread = [step.option("DilationHFactor", 1), step.option("DilationWFactor", 1)]
@@ -42,14 +42,14 @@ def _window(step: Step, image: Shape, made: Shape, size: Shape) -> dict[str, Any
     return found | ({"dilations": spread} if "DilationHFactor" in step.op.options else {})
 
 
-def _filter_factors(step: Step) -> list[float]:
+def _filter_factors(step: TfliteStep) -> list[float]:
     """Return the scale of products over the scale of the output, for each output channel."""
     source, _ = step.encoding(step.tensor(0))
     made, _ = step.encoding(step.result())
     return [source * scale / made for scale in step.tensor(1).scales]
 
 
-def _check_filter(step: Step) -> None:
+def _check_filter(step: TfliteStep) -> None:
     """Refuse float inputs with quantized filters: TFLite quantizes such inputs as they come."""
     quantized = [step.is_quantized(raw) for raw in (step.tensor(0), step.tensor(1), step.result())]
     if any(quantized) and not all(quantized):
@@ -58,7 +58,7 @@ def _check_filter(step: Step) -> None:
         raise step.refuse("has weights of less than 8 bits")
 
 
-def _convolution(step: Step) -> None:
+def _convolution(step: TfliteStep) -> None:
     _check_filter(step)
     image, filters = step.shape(0), step.shape(1)
     group = image[3] if step.op.type == "DEPTHWISE_CONV_2D" else image[3] // max(filters[3], 1)
@@ -76,10 +76,10 @@ def _convolution(step: Step) -> None:
 
 
 def _sums(
-    step: Step,
+    step: TfliteStep,
     kind: str,
     order: tuple[int, ...],
-    shaped: Callable[[Step, str], str],
+    shaped: Callable[[TfliteStep, str], str],
     **attributes: Any,
 ) -> str:
     """Return sums of products with the weights; bytes of 16-bit integers are multiplied apart."""
@@ -93,7 +93,7 @@ def _sums(
 
 
 def _products(
-    step: Step, source: tuple[str, int], kind: str, order: tuple[int, ...], **attributes: Any
+    step: TfliteStep, source: tuple[str, int], kind: str, order: tuple[int, ...], **attributes: Any
 ) -> str:
     """Return sums of products of 8-bit integers, in 64 bits."""
     value, zero = source
@@ -104,7 +104,7 @@ def _products(
     )
 
 
-def _weights(step: Step, order: tuple[int, ...]) -> tuple[NDArray[Any], int]:
+def _weights(step: TfliteStep, order: tuple[int, ...]) -> tuple[NDArray[Any], int]:
     """Return constant weights as unsigned integers in ONNX's order, and their zero point."""
     values, tensor = step.known(1), step.tensor(1)
     if len(set(tensor.zeros)) > 1:
@@ -117,7 +117,7 @@ def _weights(step: Step, order: tuple[int, ...]) -> tuple[NDArray[Any], int]:
     return values.transpose(order), zero
 
 
-def _write_sums(step: Step, total: str, along: Shape) -> None:
+def _write_sums(step: TfliteStep, total: str, along: Shape) -> None:
     """Add the bias, scale and write."""
     if step.has(2):
         bias = step.known(2).astype("i8")
@@ -130,11 +130,11 @@ def _write_sums(step: Step, total: str, along: Shape) -> None:
     step.write_raw(_back(step, found) if is_image else _shaped(step, found))
 
 
-def _shaped(step: Step, value: str) -> str:
+def _shaped(step: TfliteStep, value: str) -> str:
     return step.one("Reshape", value, step.constant(step.made_shape(), "i8"))
 
 
-def _connected(step: Step) -> None:
+def _connected(step: TfliteStep) -> None:
     """FULLY_CONNECTED: rows of the input times the transposed weights."""
     _check_filter(step)
     if step.option("WeightsFormat"):
@@ -157,7 +157,7 @@ def _connected(step: Step) -> None:
     _write_sums(step, total, (1, -1))
 
 
-def _multiplied(step: Step) -> None:
+def _multiplied(step: TfliteStep) -> None:
     """BATCH_MATMUL, with either matrix transposed."""
     parts = []
     for place, name in enumerate(("AdjX", "AdjY")):
@@ -169,7 +169,7 @@ def _multiplied(step: Step) -> None:
     step.write(step.one("MatMul", *parts))
 
 
-def _transposed(step: Step) -> None:
+def _transposed(step: TfliteStep) -> None:
     """TRANSPOSE_CONV; integers are computed as real numbers and rounded."""
     image, filters, made = step.shape(2), step.shape(1), step.made_shape()
     strides = [step.option("StrideH", 1), step.option("StrideW", 1)]
@@ -204,7 +204,7 @@ def _transposed(step: Step) -> None:
     step.write(_back(step, found))
 
 
-def _pool(kind: str, step: Step) -> None:
+def _pool(kind: str, step: TfliteStep) -> None:
     image, made = step.shape(), step.made_shape()
     size = (step.option("FilterHeight"), step.option("FilterWidth"))
     attributes = _window(step, image[1:3], made[1:3], size) | {"kernel_shape": size}
@@ -221,7 +221,7 @@ def _pool(kind: str, step: Step) -> None:
         _average(step, attributes, image, size)
 
 
-def _average(step: Step, attributes: dict[str, Any], image: Shape, size: Shape) -> None:
+def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: Shape) -> None:
     """Divide sums by how many pixels a window covers; halves go away from zero."""
     import numpy
 
@@ -257,7 +257,7 @@ def _counts(image: Shape, made: Shape, size: Shape, attributes: dict[str, Any]) 
     return found
 
 
-def _resized(mode: str, step: Step) -> None:
+def _resized(mode: str, step: TfliteStep) -> None:
     if step.option("AlignCorners"):
         way = "align_corners"
     else:
@@ -280,7 +280,7 @@ def _resized(mode: str, step: Step) -> None:
     (step.write_raw if moves else step.write)(made)
 
 
-def _blocks(kind: str, step: Step) -> None:
+def _blocks(kind: str, step: TfliteStep) -> None:
     value = _channels_second(step, step.raw() if step.moves() else step.read())
     made = _back(step, step.one(kind, value, blocksize=step.option("BlockSize", 1)))
     (step.write_raw if step.moves() else step.write)(made)

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from qnnmem.loader.tflite.shapes import selection
-from qnnmem.loader.tflite.step import Row, Step
+from qnnmem.loader.tflite.step import Row, TfliteStep
 
 _FIRST = -(1 << 62)  # before the first element
 
 
 def _moved(
-    step: Step, kind: str, value_at: int = 0, more: tuple[str, ...] = (), **options: Any
+    step: TfliteStep, kind: str, value_at: int = 0, more: tuple[str, ...] = (), **options: Any
 ) -> None:
     """Write one node; elements are rounded only where the output means something else by them."""
     raw = step.moves()
@@ -20,30 +20,30 @@ def _moved(
     (step.write_raw if raw else step.write)(made)
 
 
-def _reshape(step: Step) -> None:
+def _reshape(step: TfliteStep) -> None:
     _moved(step, "Reshape", 0, (step.constant(step.made_shape(), "i8"),))
 
 
-def _transpose(step: Step) -> None:
+def _transpose(step: TfliteStep) -> None:
     _moved(step, "Transpose", perm=step.numbers(1))
 
 
-def _tile(step: Step) -> None:
+def _tile(step: TfliteStep) -> None:
     _moved(step, "Tile", 0, (step.constant(step.numbers(1), "i8"),))
 
 
-def _spread(step: Step) -> None:
+def _spread(step: TfliteStep) -> None:
     _moved(step, "Expand", 0, (step.constant(step.made_shape(), "i8"),))
 
 
-def _concat(step: Step) -> None:
+def _concat(step: TfliteStep) -> None:
     raw = step.moves()
     parts = [(step.raw if raw else step.read)(at) for at in range(len(step.op.inputs))]
     made = step.one("Concat", *parts, axis=step.option("Axis"))
     (step.write_raw if raw and not step.option("FusedActivationFunction") else step.write)(made)
 
 
-def _pack(step: Step) -> None:
+def _pack(step: TfliteStep) -> None:
     raw, axis = step.moves(), step.constant([step.option("Axis")], "i8")
     parts = [
         step.one("Unsqueeze", (step.raw if raw else step.read)(at), axis)
@@ -52,7 +52,7 @@ def _pack(step: Step) -> None:
     (step.write_raw if raw else step.write)(step.one("Concat", *parts, axis=step.option("Axis")))
 
 
-def _split(value_at: int, axis_at: int, step: Step) -> None:
+def _split(value_at: int, axis_at: int, step: TfliteStep) -> None:
     (axis,) = step.numbers(axis_at)
     count = len(step.op.outputs)
     sizes = step.constant([step.made_shape(at)[axis] for at in range(count)], "i8")
@@ -60,21 +60,21 @@ def _split(value_at: int, axis_at: int, step: Step) -> None:
     _parts(step, parts)
 
 
-def _unpack(step: Step) -> None:
+def _unpack(step: TfliteStep) -> None:
     axis, count = step.option("Axis"), len(step.op.outputs)
     parts = step.node("Split", [step.raw(0), step.constant([1] * count, "i8")], count, axis=axis)
     listed = step.constant([axis], "i8")
     _parts(step, [step.one("Squeeze", part, listed) for part in parts])
 
 
-def _parts(step: Step, parts: list[str]) -> None:
+def _parts(step: TfliteStep, parts: list[str]) -> None:
     if not step.moves():
         raise step.refuse("has parts of other scales")
     for place, part in enumerate(parts):
         step.write_raw(part, place)
 
 
-def _slice(step: Step) -> None:
+def _slice(step: TfliteStep) -> None:
     begins, sizes = step.numbers(1), step.numbers(2)
     shape = step.shape()
     ends = [
@@ -85,7 +85,7 @@ def _slice(step: Step) -> None:
     _moved(step, "Slice", 0, limits)
 
 
-def _strided(step: Step) -> None:
+def _strided(step: TfliteStep) -> None:
     shape, at = step.shape(), 0
     begins, ends, axes, by = [], [], [], []
     for chosen in selection(step.call):
@@ -107,7 +107,7 @@ def _strided(step: Step) -> None:
     (step.write_raw if step.moves() else step.write)(made)
 
 
-def _pad(step: Step) -> None:
+def _pad(step: TfliteStep) -> None:
     margins = step.known(1).reshape(-1, 2)
     listed = step.constant([*margins[:, 0], *margins[:, 1]], "i8")
     kind = step.dtype(step.tensor()).value
@@ -122,7 +122,7 @@ def _pad(step: Step) -> None:
     step.write_raw(step.one("Pad", step.raw(), listed, filling))
 
 
-def _mirror(step: Step) -> None:
+def _mirror(step: TfliteStep) -> None:
     margins = step.known(1).reshape(-1, 2)
     listed = step.constant([*margins[:, 0], *margins[:, 1]], "i8")
     if step.option("Mode"):
@@ -130,17 +130,17 @@ def _mirror(step: Step) -> None:
     _moved(step, "Pad", 0, (listed,), mode="reflect")
 
 
-def _gather(step: Step) -> None:
+def _gather(step: TfliteStep) -> None:
     if step.option("BatchDims"):
         raise step.refuse("with batch dimensions is not in the table")
     _moved(step, "Gather", 0, (step.raw(1),), axis=step.option("Axis"))
 
 
-def _gather_places(step: Step) -> None:
+def _gather_places(step: TfliteStep) -> None:
     _moved(step, "GatherND", 0, (step.one("Cast", step.raw(1), to=7),))
 
 
-def _reversed(step: Step) -> None:
+def _reversed(step: TfliteStep) -> None:
     axes = step.numbers(1)
     starts, ends, by = [-1] * len(axes), [_FIRST] * len(axes), [-1] * len(axes)
     limits = tuple(step.constant(listed, "i8") for listed in (starts, ends, axes, by))

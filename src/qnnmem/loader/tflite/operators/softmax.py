@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.loader.tflite.integers import fixed_point, kept, upper
-from qnnmem.loader.tflite.step import Step
+from qnnmem.loader.tflite.step import TfliteStep
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _NEWTON_STEPS = 3
 _QUARTER = 1 << (31 - _INTEGER_BITS - 2)
 
 
-def softmax(step: Step) -> None:
+def softmax(step: TfliteStep) -> None:
     """Write the node form of a quantized SOFTMAX."""
     tensor, made = step.tensor(), step.result()
     if step.dtype(tensor).bits != 8 or step.dtype(made).bits != 8:
@@ -93,14 +93,14 @@ def _rounded_shift(value: NDArray[Any], right: int) -> NDArray[Any]:
     return found
 
 
-def _bit_length(step: Step, value: str) -> str:
+def _bit_length(step: TfliteStep, value: str) -> str:
     """Return how many bits positive numbers have; their last axis is 1."""
     reached = step.one("GreaterOrEqual", value, step.constant([1 << at for at in range(32)], "i8"))
     ones = step.one("Cast", reached, to=7)
     return step.one("ReduceSum", ones, step.constant([-1], "i8"), keepdims=1)
 
 
-def _reciprocal(step: Step, value: str, bits: str) -> str:
+def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
     """Return 1 / x with 31 bits, for x between 1 and 2 after its bits are moved up."""
     powers = step.constant([1 << (32 - at) for at in range(33)], "i8")
     moved = step.one("Mul", value, step.one("Gather", powers, bits))
@@ -115,5 +115,5 @@ def _reciprocal(step: Step, value: str, bits: str) -> str:
     return step.one("Min", doubled, step.constant(_ONE, "i8"))
 
 
-def _high(step: Step, left: str, right: str) -> str:
+def _high(step: TfliteStep, left: str, right: str) -> str:
     return upper(step, step.one("Mul", left, right))
