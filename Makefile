@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # wait for programs that they start.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test quick ready browser fuzz mutants lint docs coverage bench models wheels clean
+.PHONY: install demo test quick ready browser pictures fuzz mutants lint docs coverage bench models wheels clean
 
 install: $(STAMP)
 
@@ -51,6 +51,10 @@ browser:
 	  { $(CHROMIUM) || { timeout 120 apt-get -qq update && $(CHROMIUM); }; } >/dev/null 2>&1; \
 	fi; \
 	command -v chromium >/dev/null || echo "No Chromium or Chrome: tests of pages in a browser are skipped"
+
+# Reference pictures of pages, in tests/report/pictures: look at each before you commit it.
+pictures: install browser
+	$(BIN)/python tests/page_pictures.py
 
 # Hostile files through every reader; what fails is kept in .cache/fuzz. TARGET=logs for one reader.
 CASES ?= 20000

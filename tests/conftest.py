@@ -57,6 +57,8 @@ SLOW = {
     *("doctor/test_repeats.py", "doctor/test_robust_logs.py", "doctor/test_shapes.py"),
     *("doctor/test_strangers.py", "doctor/test_template.py", "gate/test_action.py"),
     *("gate/test_check.py", "gate/test_pytest_plugin.py", "htp/test_compose.py"),
+    *("gate/test_accepted_history.py", "report/test_pictures.py"),
+    "report/test_reference_pictures.py",
     *("htp/test_composing.py", "htp/test_context_read.py", "htp/test_context_real.py"),
     *("htp/test_fit.py", "htp/test_preflight.py", "htp/test_fp16.py", "htp/test_measure.py"),
     "htp/test_llm.py",

@@ -26,6 +26,7 @@ from small_files import csv_seeds, eaix_seeds, onnx_seeds, tflite_seeds
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the writer of binaries is
 
+from carrier_writer import Delegate, Method, litert, litertlm, pte, spec, wrapped
 from context_writer import example_context, example_graph, old_context, pack_context
 
 _HEAD = '<ir_version: 8, opset_import: ["" : 18]> '
@@ -184,6 +185,36 @@ def _epcontext(content: bytes, mode: int) -> bytes:
     return bytes(helper.make_model(helper.make_graph([node], "g", [x], [y])).SerializeToString())
 
 
+def carriers() -> Mapping[str, bytes]:
+    """Files that carry context binaries, and archives of them."""
+    small = pack_context(example_context())
+    other = pack_context(example_context(example_graph("other", const=7)))
+    methods = [Method("prefill", planned=(0, 64), operators=["aten::add"]), Method("decode")]
+    program = pte([*methods, Method("get_max_context_len", (), returns=128)], [wrapped(small)])
+    inline = pte([Method("m", [Delegate(inline=True, spec=spec(most_spill=1))])], (), [small])
+    model = litert(small + other, [("a", 0, len(small)), ("b", len(small), len(other))])
+    engine = {
+        "model": {"binary": {"ctx-bins": ["a.bin", "b.bin"]}},
+        "backend": {"QnnHtp": {"spill-fill-bufsize": 4096}, "extensions": "htp.json"},
+    }
+    genie = json.dumps({"dialog": {"context": {"size": 128}, "engine": engine}}).encode()
+    made = {
+        "pte/segment.pte": program,
+        "pte/inline.pte": inline,
+        "litert/two.tflite": model,
+        "litertlm/one.litertlm": litertlm([litert(small)]),
+        "genie/genie_config.json": genie,
+    }
+    for name, method in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", method) as archive:
+            members = {"a.pte": program, "m/genie_config.json": genie, "m/a.bin": small}
+            for member, data in {**members, "m/b.bin": other, "c.tflite": model}.items():
+                archive.writestr(zipfile.ZipInfo(member), data, method)
+        made[f"app/{name}.zip"] = packed.getvalue()
+    return made
+
+
 def texts() -> Mapping[str, bytes]:
     """Configs, lists, notes, logs and words."""
     rng = random.Random(0)  # noqa: S311  wanted: the same again
@@ -254,7 +285,14 @@ def prepared() -> Mapping[str, bytes]:
 
 def main() -> None:
     """Write what is not there yet."""
-    for name, data in {**models(), **contexts(), **texts(), **samples(), **prepared()}.items():
+    for name, data in {
+        **models(),
+        **contexts(),
+        **carriers(),
+        **texts(),
+        **samples(),
+        **prepared(),
+    }.items():
         path = CORPUS / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

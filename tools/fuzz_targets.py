@@ -369,6 +369,30 @@ TARGETS: tuple[Target, ...] = (
             **sound("run.log")(rng, data),
         },
     ),
+    Target("pte", "model.pte", damage_binaries.HTP, (*("inspect FILE [--json|]",) * 4, *_HTP), 12),
+    Target(
+        "litert", "model.tflite", damage_binaries.HTP, (*("inspect FILE [--json|]",) * 4, *_HTP), 8
+    ),
+    Target(
+        "litertlm",
+        "model.litertlm",
+        damage_binaries.HTP,
+        (*("inspect FILE [--json|]",) * 4, *_HTP),
+        4,
+    ),
+    Target("app", "app.zip", damage_binaries.HTP, (*("inspect FILE [--json|]",) * 4, *_HTP), 12),
+    Target(
+        "genie",
+        "genie_config.json",
+        (*ANY, *damage.BY_FORMAT["eaix"]),
+        (*("inspect FILE [--json|]", "inspect . [--json|]") * 2, *_HTP[1:5], "place . FILE"),
+        6,
+        lambda rng, data: {
+            "a.bin": (BESIDE / "htp.bin").read_bytes(),
+            "b.bin": Link(rng.choice(("a.bin", "/etc/passwd", "b.bin", "/dev/zero"))),
+            "htp.json": rng.choice((b'{"devices": [{"soc_model": 69, "dsp_arch": "v79"}]}', data)),
+        },
+    ),
     Target(
         "config",
         "tool.json",

@@ -478,3 +478,50 @@ def test_a_carrier_is_read_while_it_is_open(tmp_path: Path) -> None:
         piece = carrier.payloads[0].piece
         assert b"".join(piece.chunks()) == BINARY
     assert not piece.file.exists()
+
+
+def test_a_page_shows_what_a_file_carries(tmp_path: Path) -> None:
+    """Contexts, claims and parts without a bill, of a bill and of an inspection."""
+    from qnnmem.report.page.sections import section_of
+    from qnnmem.results.schema import encode
+    from qnnmem.verbs.inspect import inspect_file
+
+    methods = [Method("a<b>", [Delegate(0)]), Method("x", [Delegate(1, id="XnnpackBackend")])]
+    path = written(tmp_path, "m.pte", pte(methods, [wrapped(BINARY), bytes(64)]))
+    for text in (inspect_file(path, as_json=True)[0], encode(stored_bill(path))):
+        shown = str(section_of(json.loads(text), "m.pte").body)
+        assert "a&lt;b&gt;" in shown
+        assert "XnnpackBackend" in shown
+        assert "soc_model 57" in shown
+
+
+def test_shared_weights_have_room_for_each_graph(tmp_path: Path) -> None:
+    """What the library reserved for three shared contexts lies in the range of their files."""
+    mib, shared = 1 << 20, 16_846_848
+    for reserved, graphs in (
+        (36_030_208, ((0, 16_384, 21_248, 0, 0), (0, 262_144, 25_600, 0, 0))),
+        (40_236_800, ((131_328, 16_384, 22_528, 0, 0), (131_328, 262_144, 36_608, 0, 0))),
+        (
+            569_297_152,
+            (
+                (131_072, 524_288, 61_696, 0, 0),
+                (135_168, 24_576_000, 11_629_056, 303_304_192, 186_253_312),
+            ),
+        ),
+    ):
+        made = [
+            example_graph(
+                f"g{number}",
+                **dict(
+                    zip(
+                        ("const", "io", "op_data", "ddr_tensors", "spill_fill"), sizes, strict=False
+                    )
+                ),
+                shared_weights=shared,
+                vtcm=4 * mib,
+            )
+            for number, sizes in enumerate(graphs)
+        ]
+        need = own_bill(tmp_path, binary(*made)[1]).process_domain
+        assert need is not None
+        assert need.low.value <= reserved <= need.high.value

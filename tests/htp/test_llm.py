@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from context_writer import example_context, example_graph, example_tensor, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -345,3 +346,59 @@ def test_a_page_shows_lanes_domains_and_contexts() -> None:
     for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a domain"):
         assert words in body
     assert body.count('<path d="M') > 4  # points of the curve
+
+
+def exported(layers: int, *, shared: int) -> bytes:
+    """A context binary of two graphs of a small model, with a KV cache of each layer."""
+    caches = [
+        example_tensor(f"l{n}.past_{what}", 2 * n + at, dimensions=(1, 2, 64, 56))
+        for n in range(layers)
+        for at, what in enumerate(("key", "value"))
+    ]
+    hidden = example_tensor("hidden", 99, dimensions=(1, 8, 256))
+    graphs = [
+        example_graph(name, inputs=(hidden, *caches), shared_weights=shared, const=1_000_000)
+        for name in ("ar8", "ar1")
+    ]
+    return pack_context(example_context(*graphs))
+
+
+def test_exported_files_are_compared(tmp_path: Path) -> None:
+    """Layers by their KV caches; weights that are not shared and caches of each graph are named."""
+    model = config(tmp_path, **SMALL)
+    (tmp_path / "part.bin").write_bytes(exported(3, shared=0))
+    options = LlmOptions(
+        soc="SM8650", context=64, ar=(8, 1), recipe="w4a16", beside=str(tmp_path / "part.bin")
+    )
+    (found,) = plan_model(model, options, VerbCall(Mock())).actual
+    assert found.shard == "layers 0-2"
+    assert found.findings[0].startswith("its 2 graphs share no weights")
+    assert any(f"{6 * 2 * 64 * 56:,} bytes of KV cache" in one for one in found.findings)
+    (tmp_path / "part.bin").write_bytes(exported(3, shared=2_000_000))
+    (found,) = plan_model(model, options, VerbCall(Mock())).actual
+    assert not any("share no weights" in one for one in found.findings)
+
+
+def test_a_bundle_with_a_config_is_the_model_itself(tmp_path: Path) -> None:
+    """Its binaries follow each other, and one too many is matched with nothing."""
+    config(tmp_path, **SMALL)
+    names = ["part_1.bin", "part_2.bin", "part_3.bin"]
+    for name, layers in zip(names, (1, 3, 2), strict=True):
+        (tmp_path / name).write_bytes(exported(layers, shared=2_000_000))
+    binary = {"model": {"type": "binary", "binary": {"ctx-bins": names}}}
+    text = json.dumps({"dialog": {"context": {"size": 64}, "engine": binary}})
+    (tmp_path / "genie_config.json").write_text(text, "utf-8")
+    options = LlmOptions(soc="SM8650", context=64, ar=(8, 1), recipe="w4a16")
+    found = plan_model(str(tmp_path), options, VerbCall(Mock())).actual
+    assert [one.shard for one in found] == ["layer 0", "layers 1-3", ""]
+    assert found[2].findings[-1] == "it could not be matched with layers of the model"
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\2\0\0\0\3", b"nothing"])
+def test_a_damaged_file_beside_the_model_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    """It is read before anything is shown."""
+    path = tmp_path / "part.bin"
+    path.write_bytes(content)
+    options = LlmOptions(soc="SM8650", beside=str(path))
+    with pytest.raises(QnnMemError):
+        plan_model("qwen3-0.6b", options, VerbCall(Mock()))

@@ -23,6 +23,7 @@ from qnnmem.htp.place import (
     Resident,
     admissions,
     compare,
+    estimated,
     exact,
     one_domain,
     plan_residency,
@@ -173,3 +174,12 @@ def test_the_real_library_admits_as_predicted(tmp_path: Path) -> None:
             for one, guess in zip(checked, known, strict=True):
                 assert one.estimate is not None
                 assert guess.need.low.value <= one.estimate <= guess.need.high.value
+
+
+def test_contexts_that_x86_cannot_keep_have_their_estimates() -> None:
+    """With shared weights the library says what it needs, and holds nothing."""
+    given = contexts((3, 6), (3, 6))
+    found = estimated(given, 20, [PdEstimate(1, 5), PdEstimate(1, 9)])
+    assert [one.admitted for one in found] == [None, None]
+    assert [one.agrees for one in found] == [True, False]
+    assert [one.size for one in exact(given, found)] == [5, 9]

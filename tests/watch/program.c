@@ -70,6 +70,19 @@ static void threads(word backend) {
     for (i = 0; i < 4; i++) pthread_join(all[i], NULL);
 }
 
+static void *finalizes(void *graph) {
+    int i;
+    for (i = 0; i < 50; i++) CALL(19, (word, word, word), (word)(uintptr_t)graph, 8, 0);
+    return NULL;
+}
+
+static void together(word graph) {
+    pthread_t other;
+    pthread_create(&other, NULL, finalizes, (void *)(uintptr_t)graph);
+    finalizes((void *)(uintptr_t)graph);
+    pthread_join(other, NULL);
+}
+
 static void registered(word context) {
     uint32_t sizes[] = {1024, 1024};
     memory both[2] = {{2, sizes, NULL, 0x232, 1, {0, 0}}, {2, sizes, NULL, 0x108, 1, {0, 0}}};
@@ -101,6 +114,7 @@ static int steps(void) {
     registered(first);
     if (IS("finalize-fails")) CALL(19, (word, word, word), graph, 7, 0); /* line: finalize */
     if (IS("threads")) threads(backend);
+    if (IS("together")) together(graph);
     if (IS("fork") && fork() == 0) thread((void *)(uintptr_t)backend), _exit(0);
     if (IS("fork")) wait(NULL);
     if (IS("hang")) for (;;) pause();

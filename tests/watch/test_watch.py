@@ -203,6 +203,27 @@ def test_calls_fail_on_purpose(
 
 
 @pytest.mark.parametrize(
+    ("what", "said", "left_with", "failed"),
+    [
+        ("together", "the failure goes away with one call at a time", 1, 0),
+        ("finalize-fails", "the failure stays with one call at a time", 1, 1),
+        ("", "no failure as the program is", 0, 0),
+    ],
+)
+def test_calls_are_let_through_one_at_a_time(
+    program: Path, backend: Path, tmp_path: Path, what: str, said: str, left_with: int, failed: int
+) -> None:
+    """The program runs as it is, and then so; the verdict says what that changed."""
+    found = seen(tmp_path, "--serialise", "--", program, backend, what)
+    assert found["verdict"].startswith(said)
+    assert (found["left_with"], len(found["failed_calls"])) == (left_with, failed)
+    turns = found["serialised"]
+    assert (turns["waited"] > 0, turns["gave_up"]) == (what == "together", 0)
+    assert bool(turns["failure_before"]) == bool(what)
+    assert bool(turns["failure"]) == bool(failed)
+
+
+@pytest.mark.parametrize(
     ("what", "outcome", "code"),
     [("crash-on-error", "crashed", 1), ("leak-on-error", "leaked", 1), ("", "exited 0", 1)],
 )
@@ -267,9 +288,9 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
     head = b'{"schema":"qnnmem.trace/1","tool":"x","command":["x"]}\n'
     cases = {
         b"": "empty",
-        b"\xff\xfe": "no trace",
-        b'{"schema": 3}\n': "no trace",
-        b'{"schema":"qnnmem.trace/2","tool":"x","command":["x"]}\n': "no trace",
+        b"\xff\xfe": "not a trace",
+        b'{"schema": 3}\n': "not a trace",
+        b'{"schema":"qnnmem.trace/2","tool":"x","command":["x"]}\n': "not a trace",
         head: "stops before",
         head + b'{"event":"call"}\n': "line 2",
         head + b"[" * 100_000 + b"\n": "line 2",
@@ -288,10 +309,12 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
         (("--read", "x", "--", "y"), "--read"),
         (("--fail", "memRegister", "--", "true"), "which calls"),
         (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
-        (("--fail", "memRegister=0", "--", "true"), "no code"),
+        (("--fail", "memRegister=0", "--", "true"), "not a code"),
         (("--fail", "graphExecute>1M=1002", "--", "true"), "no number of bytes"),
         (("--fail", "memRegister#0=1002", "--", "true"), "from 1"),
         (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),
+        (("--serialise", "--fail", "memRegister=1", "--", "true"), "without --fail"),
+        (("--serialise", "--read", "x"), "--read"),
         (("--fail-each", "memRegister", "--format", "perfetto", "--", "true"), "--fail-each"),
         (("--", "no-such-program"), "is not there"),
     ],

@@ -59,7 +59,9 @@ def test_a_model_is_dropped_and_its_plan_halves_with_its_bits(
     page = open_page(served.address)
     drop(page, "small.onnx", (EXAMPLES / "small.onnx").read_bytes())
     page.wait_for_function(f"() => {SCRATCH} === 3072")
-    assert page.input_value("#set-dims") == "N=1"
+    assert page.inner_text("#chosen") == "Batch and dimensions: N=1"
+    page.click("#settings")
+    assert page.input_value("#set-dims-0") == "1"
     page.locator("#shown .peaks button").first.click()
     assert "alive at the peak" in page.inner_text("#shown .told")
     page.select_option("#set-bits", "16")
@@ -131,6 +133,8 @@ def test_what_is_refused_is_said_on_the_page(served: Served, open_page: OpensPag
     page = open_page(served.address)
     drop(page, "few.csv", b"id,lower,upper,size\na,0,2,640\n")
     page.wait_for_function(f"() => {SCRATCH} === 640")
+    page.wait_for_selector("#settings")
+    page.click("#settings")
     page.fill("#set-budgets", "scratch=128")
     page.wait_for_selector("#shown .badge.bad")
     assert "does not fit" in page.inner_text("#shown")
@@ -152,7 +156,8 @@ def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
     assert page.is_visible("#set-budgets")
     assert page.is_hidden("#set-bits")
     page.get_by_role("button", name="Run fix").click()
-    assert page.evaluate("document.querySelector('#set-soc').matches(':invalid:focus')")
+    assert page.evaluate("document.activeElement.id") == "set-soc"
+    assert page.inner_text("#form .missing") == "Choose the SoC that the model will run on."
     assert page.is_hidden("#running")
 
 

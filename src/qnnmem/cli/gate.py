@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qnnmem.cli.output import Output
     from qnnmem.gate.checked import BudgetRun
 
-_FORMS = ("text", "json", "junit", "sarif", "github", "markdown")
+_FORMS = ("text", "json", "junit", "sarif", "github", "markdown", "html")
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _WORKSPACE = "GITHUB_WORKSPACE"
 _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
@@ -30,7 +30,8 @@ _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
 @detailed(
     "qnnmem.check/1",
     _FORMS,
-    "junit and sarif: for build servers; github: annotations, and a summary where a step has one.",
+    "junit and sarif: for build servers; github: annotations, and a summary where a step has one; "
+    "html: a page of all models.",
 )
 def check(options: CheckOptions, output: Output) -> int:
     """Check the models of a project against budgets, and against what was accepted before.
@@ -75,7 +76,7 @@ def _form_of(name: str) -> str:
     form = form_of(name)
     if form not in _FORMS:
         raise UsageError(
-            f"the suffix of {quote(name)} says no form; .sarif, .xml, .json, .md or .txt does"
+            f"the suffix of {quote(name)} names no form: .sarif, .xml, .json, .html, .md, .txt"
         )
     return form
 
@@ -94,6 +95,7 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
 
 
 def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
+    from qnnmem.planner.planned_file import plan_map
     from qnnmem.report import check as report
 
     if output.is_json:
@@ -109,6 +111,11 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
         return render[output.form](run)
     if output.form == "markdown":
         return report.render_markdown(run, drawn)
+    if output.form == "html":
+        from qnnmem.report.page.budgets import check_page
+
+        maps = {one.name: plan_map(one.plan) for one in run.models if one.plan is not None}
+        return check_page(run.result, maps)
     again = [
         word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]

@@ -97,7 +97,9 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
 
     injections = tuple(map(read_injection, options.fail))
     to_stderr = output.path is None and output.form != "text"
-    program = WatchOptions(command, injections, options.time_limit, to_stderr)
+    program = WatchOptions(
+        *(command, injections, options.time_limit, to_stderr), one_at_a_time=options.serialise
+    )
     if options.fail_each is not None:
         return _fail_each(program, options.fail_each, options.most_runs, output)
     return _watch(program, output)
@@ -106,8 +108,13 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
 def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form: str) -> None:
     """Refuse options that contradict each other."""
     read, fail_each = options.read, options.fail_each
-    if read is not None and (command or options.fail or fail_each):
+    if read is not None and (command or options.fail or fail_each or options.serialise):
         raise UsageError("--read runs no program, so there is nothing to run or to fail")
+    if options.serialise and (options.fail or fail_each):
+        raise UsageError(
+            "--serialise looks for failures of the program's own; run it without "
+            f"{'--fail-each' if fail_each else '--fail'}"
+        )
     if read is not None and form == _TRACE:
         raise UsageError("--read shows a trace; copy the file to have it twice")
     if read is None and not command:

@@ -18,6 +18,7 @@ from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_subjects
 from qnnmem.gate.subjects import accepted_subject
 from qnnmem.results.check import (
     AcceptedModel,
+    AcceptedState,
     Baseline,
     BaselineUse,
     CheckCounts,
@@ -139,6 +140,7 @@ class BudgetRun:
     has_baseline: bool = False  # whether the file is there
     gone: tuple[str, ...] = ()  # in the baseline and no longer checked
     is_updated: bool = False  # the baseline was written anew
+    history: tuple[AcceptedState, ...] = ()  # of the baseline in git, where it was asked for
 
     @property
     def exit_code(self) -> ExitCode:
@@ -209,6 +211,7 @@ class BudgetRun:
                 self.baseline, self.has_baseline, self.is_updated, self.new, self.gone
             ),
             models=tuple(model.result for model in self.models),
+            history=self.history,
         )
 
 
@@ -219,8 +222,13 @@ def read_baseline(path: Path) -> Baseline | None:
     """The accepted numbers; None where there is no such file yet."""
     if not is_there(path):
         return None
+    return read_accepted(read_bytes(path, _LARGEST), path)
+
+
+def read_accepted(data: bytes | str, path: Path) -> Baseline:
+    """The accepted numbers in the content of a baseline."""
     try:
-        values = json.loads(read_bytes(path, _LARGEST))
+        values = json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
     schema = schema_name(Baseline)

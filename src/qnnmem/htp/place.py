@@ -117,11 +117,30 @@ def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ..
 def admissions(
     binaries: Sequence[Path], residents: Sequence[Resident], budget: int, soc: int, worker: Worker
 ) -> tuple[Admission, ...]:
-    """Load all binaries in order into the one domain of the x86 library."""
+    """Load all binaries in order into the one domain of the x86 library.
+
+    It keeps no context with shared weights, which ends its process: then each is loaded by itself
+    for its estimate.
+    """
     loaded = load_binaries(worker, binaries, soc)
     keep_loads(binaries, soc, loaded.log)
     found, sentence = loaded.log.pd_estimates, loaded.outcome.sentence
+    if sum(one.admitted is not None for one in found) < len(residents):
+        each = [load_binaries(worker, [binary], soc).log.pd_estimates for binary in binaries]
+        if all(one and one[-1].total is not None for one in each):
+            return estimated(residents, budget, [one[-1] for one in each])
     return compare(residents, budget, found, loaded.codes, sentence)
+
+
+def estimated(
+    residents: Sequence[Resident], budget: int, found: Sequence[PdEstimate]
+) -> tuple[Admission, ...]:
+    """The library's estimates of contexts that it could not keep together."""
+    predicted = one_domain([one.need for one in residents], budget)
+    return tuple(
+        _admission(guess, None, None, fact.total, one.need)
+        for one, fact, guess in zip(residents, found, predicted, strict=True)
+    )
 
 
 def compare(
@@ -147,7 +166,7 @@ def compare(
 
 def _admission(
     predicted: bool | None,
-    admitted: bool,
+    admitted: bool | None,
     code: int | None,
     estimate: int | None,
     need: SizeRange,
@@ -161,7 +180,7 @@ def _admission(
         estimate=estimate,
         need_low=low,
         need_high=high,
-        agrees=in_range and predicted in (None, admitted),
+        agrees=in_range and (admitted is None or predicted in (None, admitted)),
     )
 
 

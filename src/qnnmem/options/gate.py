@@ -34,6 +34,9 @@ class CheckOptions(Options, frozen=True, kw_only=True):
     update: Annotated[bool, Opt("--update-baseline", "Write today's numbers as the baseline.")] = (
         False
     )
+    history: Annotated[
+        bool, Opt("--history", "Show how accepted numbers changed in the history of git.")
+    ] = False
     maps: Annotated[
         str | None,
         Opt(
@@ -48,7 +51,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         Opt(
             "--also",
             "Write the result to this file, too, in the form of its suffix: .sarif, .xml (junit), "
-            ".json, .md or .txt; may be repeated.",
+            ".json, .html, .md or .txt; may be repeated.",
             metavar="FILE",
             is_file=True,
         ),

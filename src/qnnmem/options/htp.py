@@ -264,6 +264,15 @@ class LlmOptions(Options, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = ()
+    beside: Annotated[
+        str | None,
+        Opt(
+            "--beside",
+            "Compare with what was exported: a .pte, a Genie or GenAI folder, a context binary.",
+            metavar="PATH",
+            is_file=True,
+        ),
+    ] = None
     compile: Annotated[
         bool,
         Opt(

@@ -95,6 +95,13 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
             metavar="FUNCTION[=CODE]",
         ),
     ] = None
+    serialise: Annotated[
+        bool,
+        Opt(
+            "--serialise",
+            "Run it as it is, then with one call of QNN at a time: does the failure go away?",
+        ),
+    ] = False
     most_runs: Annotated[
         int,
         Opt(

@@ -61,6 +61,7 @@ class WatchMode(IntFlag):
     TELLS = 2
     STACK = 4
     WAITS = 8
+    TURN = 16  # lets no other call run meanwhile
 
 
 # Kinds of handles: the functions that make one, and the index of the output argument.
@@ -117,12 +118,16 @@ _COUNTED = frozenset(
 _ASKING = ("_get", "_has", "_validate")
 
 
+# A signal is to reach a call that runs; the others are done at once.
+_NEVER_WAITING = ("QnnSignal_", "QnnLog_", "QnnError_", "QnnProperty_")
+
+
 def is_question(name: str) -> bool:
     """Return whether a function is a query: a code other than 0 is an answer then."""
     return any(word in name for word in _ASKING)
 
 
-def plan(asked: Iterable[int] = ()) -> bytes:
+def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
     """Return two bytes for each function: its mode, and 1 + the index of its output argument."""
     rows = bytearray(2 * FUNCTIONS)
     chosen = set(asked)
@@ -136,6 +141,8 @@ def plan(asked: Iterable[int] = ()) -> bytes:
             mode |= WatchMode.WAITS
         if number in chosen:
             mode |= WatchMode.ASKS
+        if one_at_a_time and number < FIRST_SYSTEM and not name.startswith(_NEVER_WAITING):
+            mode |= WatchMode.TURN
         out = _OUT.get(name, -1) + 1 if number != REGISTER else 0
         rows[2 * number : 2 * number + 2] = bytes((mode, out))
     return bytes(rows)

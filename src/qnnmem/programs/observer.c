@@ -20,11 +20,11 @@ typedef uint64_t word;
 
 enum { SLOTS = 4, SYSTEM_SLOTS = 2, DOORS = 8, LOGS = 8, TEXT = 2000 };
 enum { BACKEND_ENTRIES = 75, SYSTEM_ENTRIES = 40 };
-enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED, PYTHON_LINES };           /* from here */
+enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED, PYTHON_LINES, WAITED };   /* from here */
 enum { GO, ANSWER };                                                     /* from there */
-enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8 };                      /* of each function */
+enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8, TURN = 16 };           /* of each function */
 #define IS_LOG(n) ((n) == 25 || (n) == 105) /* QnnLog_create, QnnSystemLog_create */
-enum { SAMPLE = 16, QUICK_NS = 2000 };
+enum { SAMPLE = 16, QUICK_NS = 2000, LONGEST_TURN_S = 60 };
 
 #define counters ledger->functions /* nothing is wrapped in a process without a ledger */
 static _Atomic uint8_t quick[COUNTED]; /* whether the last call that was timed was */
@@ -121,7 +121,23 @@ static word log_through(word given) {
 
 /* --- Around a call -------------------------------------------------------------------------- */
 
-typedef struct { word begin, end; int slot, function, mode, count, weight; word *words; } seen;
+typedef struct { word begin, end; int slot, function, mode, count, weight; word *words; int has_turn; } seen;
+static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* of calls one at a time */
+
+/* Waits while another call runs. Not forever: that one may wait for what the caller would do. */
+static void take_turn(seen *at) {
+    struct timespec end;
+    word words[3] = {0, now(), 0};
+    if ((at->has_turn = pthread_mutex_trylock(&turn) == 0)) return;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += LONGEST_TURN_S;
+    at->has_turn = pthread_mutex_timedlock(&turn, &end) == 0;
+    words[2] = now() - words[1];
+    words[0] = (word)at->has_turn;
+    tell_or_ask(WAITED, at->function, words, 3, 0);
+}
+
+static void fresh_turn(void) { turn = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; }
 
 static void tell_python(const char *text, size_t size) {
     word words[1 + (LINE + 100) / 8 + 1] = {(word)size};
@@ -179,12 +195,14 @@ __attribute__((noinline)) static int before(seen *at, word *code) {
         }
     }
     if (IS_LOG(at->function)) at->words[0] = log_through(at->words[0]);
+    if (at->mode & TURN) take_turn(at);
     at->begin = now();
     return 1;
 }
 
 __attribute__((noinline)) static word after(seen *at, word code) {
     word took;
+    if (at->has_turn) pthread_mutex_unlock(&turn);
     if (at->weight == 0 && code == 0) return 0;
     at->end = now();
     took = at->end - at->begin;
@@ -203,7 +221,7 @@ __attribute__((noinline)) static word after(seen *at, word code) {
 #define AROUND(s, n, takes, gives, ...)                                                  \
     static word w##s##_##n takes {                                                       \
         word words[] = {__VA_ARGS__}, code;                                              \
-        seen at = {0, 0, s, n, 0, sizeof words / sizeof *words, 1, words};               \
+        seen at = {0, 0, s, n, 0, sizeof words / sizeof *words, 1, words, 0};             \
         if (!before(&at, &code)) return code;                                            \
         if (IS_LOG(n)) a = words[0];                                                     \
         return after(&at, ((word(*) takes)slots[s].real[(n) % FIRST_SYSTEM])gives);      \
@@ -330,4 +348,7 @@ static void *providers_found(int which, void *real) {
 
 /* --- Beginning ------------------------------------------------------------------------------ */
 
-__attribute__((constructor)) static void begin(void) { begin_line(); }
+__attribute__((constructor)) static void begin(void) {
+    begin_line();
+    pthread_atfork(NULL, NULL, fresh_turn); /* whoever had it is not in the child */
+}

@@ -45,6 +45,7 @@ from qnnmem.text import counted, shorten
 
 _WIDE = 200
 _SHOWN_BUDGETS = 4
+_STEPS = 6  # of accepted numbers
 _POOLS = (
     Column("pool", "<", 12),
     *(Column(title, ">", width, gap=0) for title, width in (("before", 15), ("now", 15))),
@@ -125,7 +126,7 @@ def render_text(run: BudgetRun, *, verbose: bool = False, given: Sequence[str] =
     lines = [run.verdict, ""]
     for model in run.models:
         lines += _model_lines(model, verbose)
-    lines += ["", *_baseline_lines(run), *_next_lines(run, given)]
+    lines += ["", *_history_lines(run), *_baseline_lines(run), *_next_lines(run, given)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -151,6 +152,19 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
 def _cells(row: PoolRow) -> Sequence[str]:
     sizes = size(row.before), size(row.now), signed(row.delta), size(row.limit)
     return row.pool, *sizes, row.words
+
+
+def _history_lines(run: BudgetRun) -> Iterator[str]:
+    """What was accepted for each model, where it changed."""
+    for model in run.models:
+        for pool, now in model.pools.items():
+            sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]
+            known = [size for size in sizes if size is not None]
+            steps = [size for at, size in enumerate(known) if not at or size != known[at - 1]]
+            if len(steps) > 1:
+                then = " -> ".join(f"{size:,}" for size in steps[-_STEPS:])
+                name = shorten(model.name, _WIDE)
+                yield f"accepted {pool} of {name}: {then} bytes, now {now:,}"
 
 
 def _baseline_lines(run: BudgetRun) -> Iterator[str]:

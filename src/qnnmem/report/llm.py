@@ -29,6 +29,7 @@ def render_text(result: LlmResult, *, verbose: bool = False) -> str:
         list(_shards(result)),
         list(_facts(result, verbose)),
         list(_checks(result)),
+        list(_actual(result)),
         _table("what to change", result.changes),
         _table("", result.rows),
         [f"note: {shorten(note, 300)}" for note in result.notes],
@@ -92,6 +93,14 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
         yield f"  from: {recipe.source}"
         yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
         yield f"budget of a domain: {result.budget.value:,} bytes, {result.budget.origin.value}"
+
+
+def _actual(result: LlmResult) -> Iterator[str]:
+    """Each file that is there, beside the shard that it is taken for, and what is odd about it."""
+    for one in result.actual:
+        expected = "" if one.expected is None else f", expected {one.expected:,}"
+        yield f"{shorten(one.file)}: {one.shard or 'no shard'}, {one.file_bytes:,} bytes{expected}"
+        yield from (f"  {shorten(finding, 300)}" for finding in one.findings)
 
 
 def _checks(result: LlmResult) -> Iterator[str]:

@@ -99,7 +99,8 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
     word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
     yield f"the real library {word} with what the files say (on x86 it has one domain):"
     for one, resident in zip(checked, plan.contexts, strict=True):
-        fact = "admitted" if one.admitted else f"refused, code {one.code or 'not given'}"
+        refused = f"refused, code {one.code or 'not given'}"
+        fact = {True: "admitted", False: refused, None: "not kept"}[one.admitted]
         guess = {True: "admitted", False: "refused", None: "either"}[one.predicted]
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
         low, high = one.need_low, one.need_high
@@ -107,3 +108,5 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         mark = "" if one.in_range else ", WRONG"
         name = shorten(resident.file, _WIDE)
         yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
+    if any(one.admitted is None for one in checked):
+        yield "not kept: the library for x86 estimates these, and cannot hold shared weights"

@@ -83,11 +83,9 @@ def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
         return
     yield ""
     yield f"{title}:"
-    groups: dict[tuple[str, str], list[LiveHandle]] = {}
-    for one in things:
-        groups.setdefault((one.name, one.place), []).append(one)
+    groups = by_session(things)
     for (name, place), handles in tuple(groups.items())[:_ROWS]:
-        yield shorten(f"  {_amounts(handles)}{_of(name, place)}", _WIDE)
+        yield shorten(f"  {amounts(handles)}{_of(name, place)}", _WIDE)
         makers = ", ".join(dict.fromkeys(one.made_by for one in handles))
         yield shorten(f"    made by  {makers}", _WIDE)
         yield from _stack(handles[0].stack)
@@ -95,7 +93,15 @@ def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
         yield f"  and {sum(map(len, tuple(groups.values())[_ROWS:])):,} more"
 
 
-def _amounts(handles: Sequence[LiveHandle]) -> str:
+def by_session(things: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveHandle]]:
+    """Things of one name that were made at one place, by these two."""
+    groups: dict[tuple[str, str], list[LiveHandle]] = {}
+    for one in things:
+        groups.setdefault((one.name, one.place), []).append(one)
+    return groups
+
+
+def amounts(handles: Sequence[LiveHandle]) -> str:
     """How many of each kind, with the bytes that are known."""
     counts, sizes = Counter(one.kind for one in handles), Counter[str]()
     for one in handles:

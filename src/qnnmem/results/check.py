@@ -114,6 +114,16 @@ class BaselineUse(Struct, frozen=True):
     gone: Annotated[tuple[str, ...], describe("Models that it has and that are no longer checked.")]
 
 
+class AcceptedState(Struct, frozen=True):
+    """What a commit accepted."""
+
+    commit: Annotated[str, describe("Its name in git.")]
+    time: Annotated[str, describe("When it was committed, by ISO 8601.")]
+    models: Annotated[
+        dict[str, dict[str, Count]], describe("Bytes of each pool, by the name of the model.")
+    ]
+
+
 class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
     """Models of a project against their budgets and against what was accepted."""
 
@@ -123,6 +133,10 @@ class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
     counts: CheckCounts
     baseline: BaselineUse
     models: tuple[ModelCheck, ...]
+    history: Annotated[
+        tuple[AcceptedState, ...],
+        describe("Accepted numbers in the history of git, oldest first, where asked for."),
+    ] = ()
 
     @property
     def summary(self) -> str:

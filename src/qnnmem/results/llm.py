@@ -99,6 +99,7 @@ class LlmActual(Struct, frozen=True, kw_only=True):
 
     file: str
     file_bytes: Count
+    shard: Annotated[str, describe("The shard that it is taken for; empty: none.")] = ""
     expected: Annotated[Count | None, describe("Bytes of the expected shard; null: none.")] = None
     process_domain: SizeRange | None = None
     findings: tuple[str, ...] = ()

@@ -58,7 +58,10 @@ class Admission(Struct, frozen=True, kw_only=True):
     """What the library did with a context, beside what its file alone had led to expect."""
 
     predicted: Annotated[bool | None, describe("Null where the range of sizes lets both happen.")]
-    admitted: bool
+    admitted: Annotated[
+        bool | None,
+        describe("Null where the library for x86 estimates a context and cannot keep it."),
+    ]
     code: Annotated[
         Difference | None, describe("Null where the library died before it could say.")
     ] = None

@@ -337,6 +337,22 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
     path: Annotated[str, describe("File.")] = ""
 
 
+class SerialisedRun(Struct, frozen=True, kw_only=True):
+    """A run whose calls of QNN were let through one at a time, after one as the program is."""
+
+    waited: Annotated[Count, describe("Calls that waited for another one of their process.")] = 0
+    waited_ns: Annotated[Count, describe("How long they waited together.")] = 0
+    gave_up: Annotated[Count, describe("Those that did not wait longer than 60 s.")] = 0
+    failure_before: Annotated[
+        str,
+        Meta(max_length=1000),
+        describe("What failed in the run as the program is; empty for nothing."),
+    ] = ""
+    failure: Annotated[
+        str, Meta(max_length=1000), describe("What failed in this one; empty for nothing.")
+    ] = ""
+
+
 class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     """What a program did with QNN."""
 
@@ -345,6 +361,10 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
         tuple[str, ...], describe("Calls that were to fail, as they were written.")
     ] = ()
     unmatched: Annotated[tuple[str, ...], describe("Those of them that no call matched.")] = ()
+    serialised: Annotated[
+        SerialisedRun | None,
+        describe("What it changed to let one call through at a time; else null."),
+    ] = None
     duration_ns: Annotated[Count, describe("From start to end.")] = 0
     log_lines: Annotated[Count, describe("Lines that QNN logged.")] = 0
     libraries: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.gate.checked import BudgetRun
     from qnnmem.gate.config import BudgetConfig
     from qnnmem.options.gate import CheckOptions, DiffOptions
+    from qnnmem.results.check import AcceptedState
     from qnnmem.results.diff import DiffResult
     from qnnmem.verbs import VerbCall
     from qnnmem.verbs.page import SizedFile
@@ -41,10 +43,21 @@ def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRu
         accepted is not None,
         gone,
     )
+    if options.history:
+        run = replace(run, history=_history(kept))
     if not options.update or kept is None:
         return run
     write_baseline(kept, run)
     return run.updated()
+
+
+def _history(kept: Path | None) -> tuple[AcceptedState, ...]:
+    from qnnmem.verbs.accepted_history import accepted_history
+
+    if kept is None:
+        example = 'baseline = "qnnmem-baseline.json"'
+        raise UsageError(f"--history is of a baseline; give --baseline FILE or write {example}")
+    return accepted_history(kept)
 
 
 def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:

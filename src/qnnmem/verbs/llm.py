@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.llm.plan import LlmCase
     from qnnmem.options.htp import LlmOptions
     from qnnmem.results.footprint import Bill
-    from qnnmem.results.llm import LlmCheck, LlmResult, LlmRow
+    from qnnmem.results.llm import LlmActual, LlmCheck, LlmResult, LlmRow
     from qnnmem.verbs import VerbCall
 
 _VARIED = ("context", "ar", "shards", "kv")
@@ -50,8 +50,27 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
         rows += [_row(case, {"soc": name}) for name in names]
     rows += [_row(case, setting) for setting in _settings(options.vary)]
     result = plan_llm(case)
+    beside = options.beside or _own_files(model)
+    actual = () if beside is None else _compared(case, beside)
     changes = () if result.fits else tuple(_changes(case, result))
-    return replace(result, rows=tuple(rows), changes=changes, checks=checks)
+    return replace(result, rows=tuple(rows), changes=changes, checks=checks, actual=actual)
+
+
+def _own_files(model: str) -> str | None:
+    """A folder given as the model, if there are context binaries in it, too."""
+    from qnnmem.errors import QnnMemError
+    from qnnmem.htp.carriers import is_carrier
+
+    try:
+        return model if Path(model).is_dir() and is_carrier(Path(model)) else None
+    except QnnMemError:
+        return None
+
+
+def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
+    from qnnmem.htp.llm.compare import compare_files
+
+    return compare_files(case, Path(beside))
 
 
 def _compiled(

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
@@ -15,6 +15,7 @@ from qnnmem.child import kill_group
 
 _MOST_ERRORS = 4096
 _PIECE = 1 << 16
+_NOTHING: Mapping[str, str] = {}
 _REST_S = 2.0  # for what is left in pipes, and for a process that was ended
 
 
@@ -27,7 +28,9 @@ class CommandAnswer:
     errors: str
 
 
-def ask(command: Sequence[str], seconds: float, most: int) -> CommandAnswer:
+def ask(
+    command: Sequence[str], seconds: float, most: int, environment: Mapping[str, str] = _NOTHING
+) -> CommandAnswer:
     """Run a command without input for at most `seconds`, and keep `most` bytes of its output.
 
     One that says more is ended, what it said so far counts. Raise OSError if it cannot start.
@@ -38,7 +41,7 @@ def ask(command: Sequence[str], seconds: float, most: int) -> CommandAnswer:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        env={**os.environ, "LC_ALL": "C"},  # errors are told apart by their words
+        env={**os.environ, "LC_ALL": "C", **environment},  # errors are told apart by their words
         start_new_session=True,
     )
     try:

@@ -7,6 +7,7 @@ The memory of the program is only read.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,10 @@ from qnnmem.programs.socket_server import Message, ProgramConnection, SocketServ
 from qnnmem.programs.watch.injections import Injection, InjectionCounter
 from qnnmem.programs.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen, TraceRecorder
 from qnnmem.qnn.shared_memory import tensor_bytes
+from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import shorten
 
-_HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED, _PYTHON = range(1, 7)
+_HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED, _PYTHON, _WAITED = range(1, 8)
 _GO, _ANSWER = range(2)
 _INJECTED, _WAITS = 1, 2
 _VERSION = 2
@@ -50,15 +52,36 @@ class _Before:
     is_unread: bool = False  # whether its arguments could not be read
 
 
+class Turns:
+    """Counts calls that waited for another one."""
+
+    def __init__(self) -> None:
+        self.waited = self.waited_ns = self.gave_up = 0
+        self._lock = threading.Lock()
+
+    def add(self, ns: int, *, had_turn: bool) -> None:
+        """One call has waited; without its turn it ran beside the other one."""
+        with self._lock:
+            self.waited += 1
+            self.waited_ns = min(self.waited_ns + ns, MAX_COUNT)
+            self.gave_up += not had_turn
+
+
 class WatchServer:
     """Listens while a program runs."""
 
     def __init__(
-        self, folder: Path, recorder: TraceRecorder, injections: Sequence[Injection]
+        self,
+        folder: Path,
+        recorder: TraceRecorder,
+        injections: Sequence[Injection],
+        *,
+        one_at_a_time: bool = False,
     ) -> None:
         self.recorder = recorder
         self.injections = InjectionCounter(injections)
-        self.plan = plan(one.function for one in injections)
+        self.plan = plan((one.function for one in injections), one_at_a_time=one_at_a_time)
+        self.turns = Turns()
         self._processes = KnownProcesses[Presence]()
         self.sockets = SocketServer(folder, self._talk, _MOST_WORDS)
 
@@ -102,6 +125,7 @@ class _WatchedThread:
             _TOLD: self._told,
             _LOGGED: self._logged,
             _PYTHON: self._python,
+            _WAITED: self._waited,
         }
         self._lines = PythonLines()
 
@@ -220,6 +244,11 @@ class _WatchedThread:
         if not said.words:
             raise Hangup("it has no lines of Python")
         self._lines = self._lines.with_text(said.data[8:][: said.words[0]], self._memory)
+
+    def _waited(self, said: Message) -> None:
+        if len(said.words) != 3:
+            raise Hangup("it has waited for nothing")
+        self._server.turns.add(said.words[2], had_turn=bool(said.words[0]))
 
     def _logged(self, said: Message) -> None:
         if len(said.words) < 3:

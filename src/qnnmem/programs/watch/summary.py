@@ -35,6 +35,7 @@ from qnnmem.results.programs import (
     LostSession,
     MadeHandle,
     NotChecked,
+    SerialisedRun,
     Stack,
     WatchedLibrary,
     WatchResult,
@@ -80,6 +81,7 @@ def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) ->
     lost = tuple(reading.sessions.lost(end, reading.stacks))
     met = sum(call.finding for call in failures) + sum(map(_is_news, lost))
     ended = bool(end.ended_by or end.timed_out)
+    ended = ended or bool(end.serialised and end.serialised.failure_before)
     findings = met + len(unreleased) + len(life.early) + len(end.unmatched) + ended
     result = WatchResult(
         verdict="",
@@ -106,6 +108,9 @@ def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) ->
         failed_calls=failures,
         has_lines=end.has_lines,
     )
+    if end.serialised is not None:
+        turns = replace(end.serialised, failure=failure_of(result))
+        result = replace(result, serialised=turns)
     return replace(result, verdict=printable(_verdict(result)))  # a trace may hold anything
 
 
@@ -139,7 +144,41 @@ def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
         yield NotChecked(f"{counted(end.left_out, 'event')} (limit: {limit})")
 
 
+def failure_of(result: WatchResult) -> str:
+    """What failed in a run, though not on purpose; empty for nothing."""
+    failed = Counter[str]()
+    for call in result.failed_calls:
+        if call.finding:
+            failed[f"{call.function} with {call.code}"] += call.count
+    said = [f"{counted(number, 'time')} {what}" for what, number in failed.most_common(_RULES)]
+    if result.exit_code or result.ended_by or result.timed_out:
+        said.append(end_words(result))
+    return ", ".join(said)
+
+
+def _with_turns(turns: SerialisedRun) -> str:
+    """What it changed that calls were let through one at a time."""
+    before, after = turns.failure_before, turns.failure
+    waited = f"{counted(turns.waited, 'call')} waited for another one"
+    if turns.gave_up:
+        waited += f", {turns.gave_up:,} of them in vain for 60 s"
+    seen = f"as it is: {before or 'none'}; one call at a time: {after or 'none'}; {waited}"
+    if not before:
+        came = "a failure came with one call at a time" if after else "no failure as the program is"
+        return f"{came} ({seen})"
+    if after:
+        return f"the failure stays with one call at a time ({seen})"
+    if not turns.waited:
+        return f"cannot tell: the failure went away, but no calls came together ({seen})"
+    return f"the failure goes away with one call at a time ({seen})"
+
+
 def _verdict(result: WatchResult) -> str:
+    said = _verdict_of_run(result)
+    return said if result.serialised is None else f"{_with_turns(result.serialised)}; {said}"
+
+
+def _verdict_of_run(result: WatchResult) -> str:
     program = shorten(result.command[0], 200)
     missed, end = in_words(result.not_checked), end_words(result)
     if not result.called and not missed:
@@ -155,6 +194,7 @@ def _verdict(result: WatchResult) -> str:
         return f"no problems found in {program}{failed if made else ''} {after}"
     if made:
         said.append(f"{counted(made, 'call')} made to fail")
+    said = said or ["nothing else found"]
     rest = f"; not watched: {missed}" if missed else ""
     return f"{', '.join(said)} in {program} {after}{rest}"
 

@@ -20,7 +20,7 @@ from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import ProcessMemory
 from qnnmem.programs.stacks import Symbols, Trace, with_source
-from qnnmem.results.programs import FunctionTotal, NotChecked, Stack
+from qnnmem.results.programs import FunctionTotal, NotChecked, SerialisedRun, Stack
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -115,6 +115,7 @@ class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     has_lines: bool
     unmatched: Rules = ()  # which calls were to fail and never came
     not_checked: Annotated[tuple[NotChecked, ...], Meta(max_length=MOST_MISSED)] = ()
+    serialised: SerialisedRun | None = None
 
 
 Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd

@@ -26,8 +26,8 @@ from qnnmem.programs.functions import NAMES, in_table
 from qnnmem.programs.ledger import Ledger
 from qnnmem.programs.stacks import Symbols
 from qnnmem.programs.watch.injections import Injection
-from qnnmem.programs.watch.observer_server import WatchServer
-from qnnmem.programs.watch.summary import summarize
+from qnnmem.programs.watch.observer_server import Turns, WatchServer
+from qnnmem.programs.watch.summary import failure_of, summarize
 from qnnmem.programs.watch.trace import (
     MOST_MISSED,
     MOST_RULES,
@@ -43,6 +43,7 @@ from qnnmem.results.programs import (
     FunctionTotal,
     LeakedHandle,
     NotChecked,
+    SerialisedRun,
     WatchResult,
 )
 from qnnmem.results.result import MAX_COUNT
@@ -68,16 +69,21 @@ class WatchOptions:
     time_limit_s: float | None = None
     to_stderr: bool = False  # what the program prints: standard output is for the result
     output: IO[bytes] | None = None  # all that it prints goes here
+    one_at_a_time: bool = False  # calls of QNN, after a run as the program is
 
 
 def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
     """Run a program and return the lines of its trace, which are kept in a folder."""
     program = launch.check_program(options.command[0])
     _check_loader(Path(program))
+    before = ""
+    if options.one_at_a_time:
+        before = failure_of(_once(replace(options, one_at_a_time=False))[0])
     launch.build_objects(folder, launch.OBSERVER)
     symbols = Symbols(str(folder))
     recorder = TraceRecorder(folder / "events", symbols)
-    server = WatchServer(folder, recorder, options.injections)
+    one_at_a_time = options.one_at_a_time
+    server = WatchServer(folder, recorder, options.injections, one_at_a_time=one_at_a_time)
     try:
         code, timed_out = _run(program, options, folder)
         server.sockets.settle()
@@ -96,8 +102,18 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
         symbols.has_tool,
         tuple(map(str, server.injections.unmatched()))[:MOST_RULES],
         tuple(map(_missed, missed[:MOST_MISSED])),
+        _serialised(server.turns, before) if one_at_a_time else None,
     )
     return _lines(options, recorder, end)
+
+
+def _serialised(turns: Turns, before: str) -> SerialisedRun:
+    return SerialisedRun(
+        waited=turns.waited,
+        waited_ns=turns.waited_ns,
+        gave_up=turns.gave_up,
+        failure_before=shorten(before, 1000),
+    )
 
 
 def _missed(one: NotChecked) -> NotChecked:

@@ -2,44 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from zlib import crc32
 
-from qnnmem.report.page.charts import Bar, bars
+from qnnmem.report.page.charts import Bar, bars, limit_bars, line, share_words
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import Cell, Html, badge, details, lines, table, tag
+from qnnmem.report.page.markup import Cell, Html, answer, badge, details, lines, table, tag
+from qnnmem.report.page.memory_map import memory_map
 from qnnmem.results.check import CheckResult, ModelCheck
 from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange
+from qnnmem.results.plan import PlanMap
 from qnnmem.text import counted
 
 _OPEN = 12  # tensors that are shown without being asked for
 _MOST = 200
+_FIRST = 3  # models whose reasons stand first
+_TIGHT = 0.9  # part of a limit
+_NO_MAPS: Mapping[str, PlanMap] = {}
 _COLOURS = ("scratch", "persistent", "io", "constants")
 
 
-def check_section(found: CheckResult) -> PageSection:
-    """Every model with its pools against their budgets."""
+def check_page(found: CheckResult, maps: Mapping[str, PlanMap]) -> str:
+    """A page of its own for the models of a project; `maps` are of those that were planned."""
+    from qnnmem.report.page.document import render_page
+
+    return render_page([check_section(found, maps)], "Models against their budgets")
+
+
+def check_section(found: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) -> PageSection:
+    """A cell for each model and target, each of which leads to the model's own part."""
     fits = {0: True, 1: False}.get(found.exit_code)
+    listed = list(enumerate(found.models))
+    worst = sorted(listed, key=lambda pair: (-_margin(pair[1])[0], pair[0]))
     body = [
-        tag("p", badge(fits), class_="answer"),
-        tag("p", found.verdict),
-        *(part for one in found.models for part in _model(one)),
-        tag("p", ", ".join(filter(None, (found.config, found.tool))), class_="faint"),
+        answer(fits, found.verdict.removeprefix("fits: ")),
+        *(tag("p", reason) for _, one in worst[:_FIRST] for reason in one.reasons[:1]),
+        _matrix(found, listed),
+        *(_model(one, _anchor(found, at), found, maps.get(one.name)) for at, one in worst[:_MOST]),
+        tag("p", ", ".join(filter(None, (found.config, found.tool))), class_="faint wraps"),
     ]
-    return PageSection("Models against their budgets", lines(body))
+    return PageSection("Models against their budgets", lines(body), has_map=bool(maps))
 
 
-def _model(one: ModelCheck) -> Iterator[Html]:
-    yield tag("h3", one.name, Html(" "), badge(one.fits))
-    yield from (tag("p", reason) for reason in one.reasons)
+def _anchor(found: CheckResult, number: int) -> str:
+    """Return an id that no other section of the page has."""
+    return f"model-{crc32(found.config.encode('utf-8', 'replace')):08x}-{number}"
+
+
+def _margin(one: ModelCheck) -> tuple[float, str, str]:
+    """Return the part of the tightest limit that is used, the kind of cell, and its words."""
+    shares = [
+        (check.need_bytes / max(check.have_bytes, 1), check.pool)
+        for check in one.checks
+        if check.need_bytes is not None
+        and check.have_bytes is not None
+        # A graph takes all the VTCM it is given: a limit that is just reached tells nothing.
+        and not (check.pool == "vtcm" and not check.budget and check.need_bytes == check.have_bytes)
+    ]
+    share, pool = max(shares, default=(0.0, ""))
+    words = f"{pool} {share_words(share)}" if shares else one.answer or "no budget"
+    if one.fits is False or one.exit_code in (1, 2):
+        return max(share, 1.0) + 1, "over", words if one.fits is False else one.answer
+    if one.fits is None:
+        return 1.5, "unknown", one.answer or "cannot tell"
+    return share, "tight" if share > _TIGHT else "roomy", words
+
+
+def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Html:
+    """Return files by targets; a file with several graphs has several links in a cell."""
+    cells: dict[tuple[str, str], list[Html]] = {}
+    for at, one in listed:
+        _, kind, words = _margin(one)
+        name = one.name if one.file and one.name != f"{one.file} ({one.target})" else words
+        link = tag("a", words, href=f"#{_anchor(found, at)}", class_=f"margin {kind}", title=name)
+        cells.setdefault((one.file or one.name, one.target), []).append(link)
+    files = list(dict.fromkeys(file for file, _ in cells))
+    targets = sorted({target for _, target in cells})
+    rows = [(file, *(lines(cells.get((file, target), [])) for target in targets)) for file in files]
+    keys = (
+        tag("span", words, class_=f"margin {kind}")
+        for kind, words in (
+            ("over", "over a limit, or worse"),
+            ("tight", f"over {_TIGHT:.0%} used"),
+            ("roomy", "fits"),
+            ("unknown", "not known"),
+        )
+    )
+    head = ("model", *(target or "target" for target in targets))
+    legend = tag("div", "tightest limit: ", *keys, class_="tools faint")
+    return lines([table(head, rows), legend])
+
+
+def _model(one: ModelCheck, anchor: str, found: CheckResult, plan: PlanMap | None) -> Html:
     rows = [
         Bar(check.pool, [("total", check.need_bytes)], check.have_bytes)
         for check in one.checks
         if check.need_bytes is not None and check.have_bytes is not None
     ]
-    if rows:
-        yield bars(rows, f"Need of {one.name} against each budget")
-    if one.pools:
-        yield details("All pools", table(("pool", "bytes"), list(one.pools.items())))
+    trend = list(_trend(one, found))
+    body = lines(
+        [
+            tag("p", badge(one.fits), Html(" "), one.answer),
+            *(tag("p", reason) for reason in one.reasons),
+            limit_bars(rows, f"Need of {one.name} against each budget"),
+            *trend,
+            table(("pool", "bytes"), list(one.pools.items())) if one.pools else Html(""),
+            memory_map(plan, budget=_have(one, "scratch")) if plan is not None else Html(""),
+        ]
+    )
+    return details(one.name, body, is_open=one.fits is False or len(trend) > 1, name=anchor)
+
+
+def _have(one: ModelCheck, pool: str) -> int | None:
+    return next((check.have_bytes for check in one.checks if check.pool == pool), None)
+
+
+def _trend(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
+    """Accepted numbers by commit, and the one of today, for pools that changed."""
+    states = [state for state in found.history if one.name in state.models]
+    for pool, now in one.pools.items():
+        accepted = [(at, state.models[one.name].get(pool)) for at, state in enumerate(states)]
+        points = [(float(at), size) for at, size in accepted if size is not None]
+        points.append((float(len(states)), now))
+        if len({size for _, size in points}) > 1:
+            have = _have(one, pool)
+            limits = [] if have is None or have > 4 * now else [("budget", have)]
+            days = " to ".join(dict.fromkeys((states[0].time[:10], states[-1].time[:10])))
+            yield tag("h4", f"{pool}, accepted {days}, and now")
+            yield line(points, f"{pool} of {one.name}", limits, unit="commit of the baseline")
+    if len(states) > 1:
+        rows = [(s.commit[:12], s.time[:10], *_pools(s.models[one.name], one)) for s in states]
+        head = ("commit", "accepted", *one.pools)
+        yield details(f"{counted(len(states), 'commit')} of the baseline", table(head, rows))
+
+
+def _pools(sizes: Mapping[str, int], one: ModelCheck) -> Iterator[int | None]:
+    return (sizes.get(pool) for pool in one.pools)
 
 
 def diff_section(found: DiffResult) -> PageSection:
@@ -50,9 +148,8 @@ def diff_section(found: DiffResult) -> PageSection:
 
 def diff_parts(found: DiffResult) -> Iterator[Html]:
     """The answer, then every file before and after."""
-    answer = badge(not found.worse, ("not worse", "worse", ""))
-    yield tag("p", answer, "" if found.changed else " nothing differs", class_="answer")
-    yield tag("p", found.verdict)
+    differs = "" if found.changed else "nothing differs; "
+    yield answer(not found.worse, differs, found.verdict, words=("not worse", "worse", ""))
     yield from (part for one in found.subjects for part in _subject(one))
     yield from (tag("p", f"only after: {name}") for name in found.appeared)
     yield from (tag("p", f"only before: {name}") for name in found.vanished)

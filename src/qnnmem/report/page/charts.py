@@ -270,8 +270,9 @@ def _across(places: Sequence[float], low: float, high: float, stepped: bool) -> 
         places = [begin + at * step for at in range(int((high - begin) // step) + 1)] or [low]
     free = -1.0
     for x in places:
-        at, half = 0.6 + 98.8 * (x - low) / wide, 50 * (7.5 * len(f"{x:g}") + 8) / _NARROW
+        words = f"{int(x):,}" if x == int(x) else f"{x:.4g}"
+        at, half = 0.6 + 98.8 * (x - low) / wide, 50 * (7.5 * len(words) + 8) / _NARROW
         if at - half >= free or x == places[0]:
             end = " end" if at + half > 100 else "" if at < half else " middle"
-            yield f'<text x="{at:.2f}%" y="14" class="x{end}">{x:g}</text>'
+            yield f'<text x="{at:.2f}%" y="14" class="x{end}">{words}</text>'
             free = at + (0 if end == " end" else half if end else 2 * half)

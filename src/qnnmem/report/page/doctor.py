@@ -18,8 +18,8 @@ from qnnmem.units import format_size
 _MOST = 50  # incidents that are shown in full
 _WIDE, _ROW = 1000, 26  # of the timeline
 _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
-# A command with the words that lead to it: it stands below the sentence, where it can be copied.
-_IN_SENTENCE = re.compile(r"(?:[:;,]|[:;,]? (?:or|and|with))? *`qnnmem [^`]+`")
+# Commands at the end of a sentence stand below it, where they can be copied.
+_AT_END = re.compile(r"(?:[:;,]?(?: or| and| with)? *`qnnmem [^`]+`)+\.?$")
 
 
 def doctor_section(found: DoctorResult) -> PageSection:
@@ -155,7 +155,7 @@ def _remedies(one: Incident) -> Iterator[Html]:
     if one.remedies:
         yield tag("h4", "What to change")
     for remedy in one.remedies:
-        yield tag("p", _IN_SENTENCE.sub("", remedy).strip() or remedy)
+        yield tag("p", _COMMAND.sub("the command below", _AT_END.sub("", remedy)) or remedy)
         yield from map(command, _COMMAND.findall(remedy))
     if one.collect_next:
         yield tag("h4", "What to collect next")

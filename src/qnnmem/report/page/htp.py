@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from msgspec import UNSET
+
 from qnnmem.provenance import Sourced
+from qnnmem.report.page.carrier import carrier_parts
 from qnnmem.report.page.charts import Bar, bars, curves, limit_bars, mark
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, answer, badge, command, details, lines, table, tag
@@ -40,6 +43,7 @@ def bill_section(bill: Bill) -> PageSection:
         *_graphs(bill),
         *_largest(bill),
         *_traffic(bill),
+        *(() if bill.carrier is UNSET else carrier_parts(bill.carrier)),
         *(tag("p", trap.sentence) for trap in bill.traps),
         _sources(bill),
     ]
@@ -326,6 +330,7 @@ def place_section(place: PlaceResult) -> PageSection:
             f"{counted(len(place.best.domains), 'process domain')}, "
             f"{len(place.given.domains):,} in the order given",
         ),
+        *(tag("p", sentence) for sentence in place.unjudged),
         tag("h3", "In the order given"),
         _domains(place, place.given),
         tag("h3", "In the best order"),

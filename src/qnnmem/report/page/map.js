@@ -533,7 +533,8 @@ class MemoryMap {
     const { data, colours: c, left, wide } = this;
     if (!data.other || data.other.scratch === data.scratch) return;
     const top = Y(Math.max(data.scratch, data.other.scratch)), end = Y(Math.min(data.scratch, data.other.scratch));
-    pen.fillStyle = data.scratch < data.other.scratch ? c.to : c.peak;
+    const [before, after] = data.other.name === "after" ? [data.scratch, data.other.scratch] : [data.other.scratch, data.scratch];
+    pen.fillStyle = after < before ? c.to : c.peak;
     pen.globalAlpha = 0.14;
     pen.fillRect(left, top, wide, end - top);
     pen.globalAlpha = 1;

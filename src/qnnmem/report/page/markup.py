@@ -78,9 +78,10 @@ def _cell(value: Cell) -> str:
     return f"<td>{value if isinstance(value, Html) else text(value)}</td>"
 
 
-def details(title: str, body: Html, *, is_open: bool = False) -> Html:
-    """A part that opens."""
-    state = " open" if is_open else ""
+def details(title: str, body: Html, *, is_open: bool = False, name: str = "") -> Html:
+    """A part that opens, also by a link to its name."""
+    state = f' id="{escape(name)}"' if name else ""
+    state += " open" if is_open else ""
     return Html(f"<details{state}><summary>{text(title)}</summary>\n{body}\n</details>")
 
 

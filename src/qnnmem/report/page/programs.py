@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from qnnmem.programs.stacks import own_stack
 from qnnmem.report.check_client import numbers
 from qnnmem.report.page.charts import Points, line
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Cell, Html, answer, details, lines, table, tag, text
+from qnnmem.report.watch import amounts, by_session, lost_call, lost_cost
 from qnnmem.results.programs import (
     ClientFinding,
     ClientResult,
@@ -16,12 +18,15 @@ from qnnmem.results.programs import (
     FailedCall,
     Frame,
     LiveHandle,
+    LostSession,
+    MadeHandle,
     WatchResult,
 )
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
 _MOST = 200  # findings, failures or things that are shown
+_STACKS = 20  # call stacks under a table
 _LEFT = 5  # things that a run left
 _LOG = 40  # lines of the library under a call
 _DRAWN = 1000  # points of a line
@@ -60,12 +65,14 @@ def watch_section(found: WatchResult) -> PageSection:
         *_answer(found.passes, bool(found.functions), found.verdict, _is_open(found)),
         *_left("Never released", found.unreleased),
         *_left("Alive when their backend was freed", found.freed_after_backend),
+        *_lost(found.lost),
         *_failures(found.failed_calls),
         *_charts(
             [(one.time_ns / 1e6, one.contexts) for one in found.timeline],
             [(one.time_ns / 1e6, one.memory_bytes) for one in found.timeline],
             "ms",
         ),
+        *_made(found.made),
         *_watched_calls(found),
         _footer(found.command, *libraries, lost, found.tool),
     ]
@@ -148,7 +155,7 @@ def _stack(title: str, stack: Sequence[Frame]) -> Iterator[Html]:
             tag("li", tag("code", frame.function or "?"), " ", _place(frame))
             for frame in stack[:_MOST]
         ]
-        yield details(title, tag("ol", *shown, class_="frames"), is_open=True)
+        yield details(title, tag("ol", *shown, class_="frames"))
 
 
 def _place(frame: Frame) -> str:
@@ -161,13 +168,46 @@ def _left(title: str, things: Sequence[LiveHandle]) -> Iterator[Html]:
     if not things:
         return
     yield tag("h3", title)
+    groups = tuple(by_session(things).items())
+    rows = [(amounts(handles), name, place) for (name, place), handles in groups[:_MOST]]
+    yield table(("what", "of", "made at"), rows)
+    yield from _beyond(len(groups), "session")
+    for (name, place), handles in groups[:_STACKS]:
+        yield from _own_stack(" ".join(filter(None, (name, place))), handles[0].stack)
+
+
+def _lost(sessions: Sequence[LostSession]) -> Iterator[Html]:
+    if not sessions:
+        return
+    yield tag("h3", "Went on without QNN")
     rows = [
-        (one.kind, one.name, one.bytes or None, one.made_by, one.place) for one in things[:_MOST]
+        (one.name or ", ".join(one.graphs), one.place, lost_call(one), lost_cost(one))
+        for one in sessions[:_MOST]
     ]
-    yield table(("what", "name", "bytes", "made by", "where"), rows)
-    yield from _beyond(len(things), "thing")
-    for one in things[:_MOST]:
-        yield from _stack(f"{one.kind} {one.name}, made by {one.made_by}", one.stack)
+    yield table(("session", "made at", "call", "cost"), rows)
+    yield from _beyond(len(sessions), "session")
+    for one in sessions[:_STACKS]:
+        yield from _own_stack(" ".join(filter(None, (one.name, one.place))), one.stack)
+
+
+def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
+    """The program's own frames of a call stack, closed."""
+    own = own_stack(tuple(stack))
+    shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
+    if len(shown) > 1:  # of one alone the place is said
+        yield details(f"Lines that led to {of}", tag("ol", *shown, class_="frames"))
+
+
+def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
+    if things:
+        rows = [
+            (one.kind, one.name, one.bytes or None, one.count, one.place) for one in things[:_MOST]
+        ]
+        shown = [
+            table(("what", "name", "bytes", "how many", "made at"), rows),
+            *_beyond(len(things), "thing"),
+        ]
+        yield details("Contexts, graphs and memory that it made", lines(shown))
 
 
 def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
@@ -177,7 +217,8 @@ def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
         where = f" at {one.place}" if one.place else ""
         often = f", {one.count:,} times" if one.count > 1 else ""
         how = ", on purpose" if one.injected else ""
-        yield tag("h4", tag("code", one.function), f": {one.code} {one.name}{how}{often}")
+        of = f" of {one.of}" if one.of else ""
+        yield tag("h4", tag("code", one.function), f"{of}: {one.code} {one.name}{how}{often}")
         if where:
             yield tag("p", tag("code", where.strip()))
         if one.diagnosis:
@@ -186,7 +227,7 @@ def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
             said = [tag("li", tag("code", text(row.text, 2000))) for row in one.log[-_LOG:]]
             title = f"What the library said, {counted(len(one.log), 'line')}"
             yield details(title, tag("ol", *said, class_="evidence"), is_open=len(said) <= 8)
-        yield from _stack("Call stack", one.stack)
+        yield from _own_stack(one.place, one.stack)
     yield from _beyond(len(calls), "call")
 
 

@@ -12,7 +12,18 @@ from msgspec.structs import fields
 
 from qnnmem.errors import UsageError
 from qnnmem.provenance import Sourced
-from qnnmem.report.page import budgets, contents, doctor, fix, htp, llm, lpai, plan, programs
+from qnnmem.report.page import (
+    budgets,
+    carrier,
+    contents,
+    doctor,
+    fix,
+    htp,
+    llm,
+    lpai,
+    plan,
+    programs,
+)
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Cell, Html, details, lines, size, table, tag, text
 from qnnmem.results.files import SeveralFiles
@@ -30,6 +41,7 @@ _SECTIONS: Mapping[str, Callable[..., PageSection]] = {
     "qnnmem.place/1": htp.place_section,
     "qnnmem.llm/1": llm.llm_section,
     "qnnmem.qmem/1": htp.qmem_section,
+    "qnnmem.carrier/1": carrier.carrier_section,
     "qnnmem.doctor/1": doctor.doctor_section,
     "qnnmem.check-client/1": programs.client_section,
     "qnnmem.watch/1": programs.watch_section,

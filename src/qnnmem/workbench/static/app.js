@@ -1,10 +1,10 @@
 // The workbench: files in, jobs under way, results shown. Names from files only ever become text.
-import { fill, make, read, suit } from "/static/forms.js";
+import { complete, fill, make, read, suit } from "/static/forms.js";
 
 const $ = (id) => document.getElementById(id);
 const SOON = 220; // ms after the last change of a setting
 const state = { files: [], results: [], jobs: [], tasks: {}, socs: [], largest: 0, changes: -1 };
-const now = { file: null, task: null, options: {}, job: null, result: null, scratch: null, helped: new Set(), uploads: 0 };
+const now = { file: null, task: null, options: {}, job: null, result: null, scratch: null, helped: new Set(), uploads: 0, isOpen: false };
 let picked = [];
 
 async function call(path, how = {}) {
@@ -42,6 +42,15 @@ function tick() {
   const seconds = Math.round((Date.now() - since) / 1000);
   $("took").textContent = seconds > 1 ? `${seconds} s` : "";
 }
+const refused = []; // files that could not be taken, newest first, for the history of this page
+function refuse(name, words) {
+  refused.unshift({ name, words });
+  refused.length = Math.min(refused.length, 20);
+  $("refused").textContent = words;
+  $("refused").hidden = false;
+  $("refused").scrollIntoView({ block: "nearest" });
+  drawHistory();
+}
 function running(job) {
   $("running").hidden = !job;
   if (!job) return;
@@ -54,6 +63,7 @@ function running(job) {
 
 // ---- the file that is open ----
 function openFile(file, taskName, options = {}) {
+  if (now.file?.id !== file.id) now.isOpen = false;
   now.file = file;
   now.task = taskOf(file, taskName) || tasksOf(file)[0];
   now.options = options;
@@ -80,9 +90,25 @@ function drawTask() {
   $("tasks").hidden = now.file.tasks.length < 2;
   $("says").textContent = now.task.words;
   fill($("form"), now.task, now.options, state.socs);
+  fold();
+}
+// Settings become a line of chips once there is a result, until a reader opens them.
+function fold() {
+  const isFolded = now.result !== null && !now.isOpen && $("form").childElementCount > 0;
+  const hadFocus = isFolded && $("form").contains(document.activeElement);
+  const set = (now.task?.controls || []).filter((one) => now.options[one.name] !== undefined);
+  $("chips").hidden = now.result === null || $("form").childElementCount === 0;
+  $("form").hidden = isFolded;
+  $("says").hidden = now.result !== null;
+  $("settings").setAttribute("aria-expanded", String(!isFolded));
+  $("settings").textContent = isFolded ? "change settings" : "fold settings";
+  const words = (one) => { const value = now.options[one.name]; return value === true ? one.label : `${one.label}: ${Array.isArray(value) ? value.join(" ") : value}`; };
+  $("chosen").replaceChildren(...(set.length ? set.map((one) => make("span", { class: "chip" }, words(one))) : [make("span", { class: "faint" }, "default settings")]));
+  if (hadFocus) $("settings").focus();
 }
 function clearShown() {
   now.result = null;
+  fold();
   now.scratch = null;
   problem("");
   $("told").replaceChildren();
@@ -136,7 +162,9 @@ function failed(job) {
       const kept = (now.options[name] || []).filter((one) => !values.some((other) => other.slice(0, other.lastIndexOf("=")) === one.slice(0, one.lastIndexOf("="))));
       now.options = { ...now.options, [name]: [...kept, ...values] };
     }
+    now.isOpen = now.isOpen || job.is_guess;
     fill($("form"), now.task, now.options, state.socs);
+    fold();
     if (!job.is_guess && !now.helped.has(key)) { // sizes that were seen to run are filled in once
       now.helped.add(key);
       request();
@@ -153,6 +181,7 @@ async function show(number, { focus = false } = {}) {
   const before = now.scratch;
   now.result = number;
   put(html);
+  fold();
   const entry = state.results.find((one) => one.id === number) || (await refresh(), state.results.find((one) => one.id === number));
   drawTools(entry);
   const data = window.qnnmemMaps?.[0]?.data;
@@ -218,11 +247,13 @@ const tone = (code) => ({ 0: "good", 1: "bad" }[code] || "open");
 function drawHistory() {
   const wanted = $("find").value.trim().toLowerCase();
   const shown = state.results.filter((one) => !wanted || `${one.name} ${one.task} ${one.summary} ${one.command}`.toLowerCase().includes(wanted));
-  $("nothing").hidden = state.results.length > 0;
   $("clear").hidden = $("find").hidden = state.results.length === 0;
   picked = picked.filter((id) => state.results.some((one) => one.id === id));
   const focused = document.activeElement?.closest?.("#history [data-key]")?.dataset.key;
-  $("history").replaceChildren(...shown.map((one) => {
+  $("nothing").hidden = state.results.length > 0 || refused.length > 0;
+  const left = refused.filter((one) => !wanted || `${one.name} ${one.words}`.toLowerCase().includes(wanted)).map((one) => make("li", { class: "refused" },
+    make("span", { class: "line" }, make("b", {}, one.name), make("i", { class: "dot bad", "aria-hidden": "true" })), make("span", { class: "said", title: one.words }, one.words)));
+  $("history").replaceChildren(...left, ...shown.map((one) => {
     const box = make("input", { type: "checkbox", "aria-label": `Compare ${one.name}, ${one.task}, ${one.summary}`, "data-key": `c${one.id}` });
     box.checked = picked.includes(one.id);
     box.addEventListener("change", () => { pick(one, box.checked); drawHistory(); });
@@ -274,19 +305,20 @@ async function hear(news) {
 
 // ---- files that are dropped ----
 function upload(file) {
-  if (state.largest && file.size > state.largest) { problem(`${file.name}: a file may have ${bytes(state.largest)} at most`); return Promise.resolve(); }
+  if (state.largest && file.size > state.largest) { refuse(file.name, `${file.name}: a file may have ${bytes(state.largest)} at most`); return Promise.resolve(); }
   asked += 1;
   now.job = null;
   problem("");
+  $("refused").hidden = true;
   return new Promise((done) => {
     const sent = new XMLHttpRequest();
     sent.open("POST", `/api/files?name=${encodeURIComponent(file.name)}`);
     sent.setRequestHeader("content-type", "application/octet-stream");
     sent.upload.addEventListener("progress", (event) => running({ doing: `reading ${file.name}`, fraction: event.lengthComputable ? event.loaded / event.total : null, seconds: 0 }));
-    sent.addEventListener("error", () => { running(null); problem(`${file.name}: the workbench did not take it`); done(); });
+    sent.addEventListener("error", () => { running(null); refuse(file.name, `${file.name}: the workbench did not take it`); done(); });
     sent.addEventListener("load", async () => {
       running(null);
-      try { await came(sent); } catch (error) { problem(error.message); }
+      try { await came(sent); } catch (error) { if (sent.status === 201) problem(error.message); else refuse(file.name, error.message); }
       done();
     });
     sent.send(file);
@@ -330,7 +362,8 @@ function start() {
     clearTimeout(timer);
     timer = setTimeout(request, SOON);
   });
-  $("form").addEventListener("submit", (event) => { event.preventDefault(); now.options = read($("form"), now.task); request(); });
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); now.options = read($("form"), now.task); if (complete($("form"))) request(); });
+  $("settings").addEventListener("click", () => { now.isOpen = $("form").hidden; fold(); if (now.isOpen) $("form").querySelector("input, select")?.focus(); });
   $("cancel").addEventListener("click", () => { if (now.job) cancel(now.job); });
   $("again").addEventListener("click", () => request({ again: true }));
   $("find").addEventListener("input", drawHistory);

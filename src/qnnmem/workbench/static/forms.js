@@ -31,6 +31,18 @@ function shownField(control, value, socs) {
     });
     return make("fieldset", { class: "field" }, make("legend", {}, control.label), make("div", { class: "words" }, ...boxes), ...small);
   }
+  const sizes = control.kind === "list" && Array.isArray(value) ? value.filter((one) => /^[^=]+=/.test(one)) : [];
+  if (sizes.length) { // a field for each size, and one for more
+    const each = sizes.map((one, at) => {
+      const cut = one.lastIndexOf("="), name = one.slice(0, cut);
+      const box = make("input", { type: "text", id: `${id}-${at}`, name: control.name, "data-size": name, spellcheck: "false", size: 8 });
+      box.value = one.slice(cut + 1);
+      return make("label", { for: `${id}-${at}`, class: "size" }, make("span", {}, name), box);
+    });
+    const more = make("input", { type: "text", id, name: control.name, spellcheck: "false", placeholder: "name=value", "aria-label": `another of ${control.label}` });
+    more.value = value.filter((one) => !sizes.includes(one)).join(" ");
+    return make("fieldset", { class: "field" }, make("legend", {}, control.label), make("div", { class: "sizes" }, ...each, more), ...small);
+  }
   let input;
   if (control.kind === "choice" || control.kind === "soc") {
     const choices = control.kind === "choice" ? control.choices
@@ -61,10 +73,24 @@ export function fill(form, task, options, socs) {
 
 // A setting that has no meaning beside the others is neither shown nor asked for nor sent.
 export function suit(form) {
+  for (const old of form.querySelectorAll(".missing")) if (old.previousElementSibling?.value) old.remove();
   for (const one of form.querySelectorAll("[data-name]")) {
     one.hidden = form.elements[one.dataset.name].value !== one.dataset.value;
     for (const input of one.querySelectorAll("input, select")) input.disabled = one.hidden;
   }
+}
+
+// Whether all that is needed is there; what is missing is said beside its field.
+export function complete(form) {
+  for (const old of form.querySelectorAll(".missing")) old.remove();
+  const missing = [...form.elements].filter((input) => input.required && !input.disabled && !input.value);
+  for (const input of missing) {
+    const name = form.querySelector(`label[for="${input.id}"]`)?.textContent || input.name;
+    const words = input.name === "soc" ? "Choose the SoC that the model will run on." : `${name} is needed first.`;
+    input.after(make("small", { class: "missing bad", role: "alert" }, words));
+  }
+  missing[0]?.focus();
+  return missing.length === 0;
 }
 
 export function read(form, task) {
@@ -75,7 +101,7 @@ export function read(form, task) {
     let value;
     if (control.kind === "switch") value = found.checked;
     else if (control.many) value = [...form.querySelectorAll(`[name="${control.name}"]:checked`)].map((box) => box.value);
-    else if (control.kind === "list") value = found.value.trim() ? found.value.trim().split(/[\s;]+/) : [];
+    else if (control.kind === "list") value = [...form.querySelectorAll(`[name="${control.name}"]`)].flatMap((box) => { const words = box.value.trim() ? box.value.trim().split(/[\s;]+/) : []; return box.dataset.size ? words.slice(0, 1).map((word) => `${box.dataset.size}=${word}`) : words; });
     else if (control.kind === "number") value = found.value === "" ? null : Number(found.value);
     else value = found.value;
     if (value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length)) options[control.name] = value;

@@ -1,0 +1,143 @@
+"""Files of a deployed model beside the shards that its sizes lead to expect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from qnnmem.htp.bill import bill_of
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.carriers import is_carrier
+from qnnmem.htp.carriers.judged import facts_of, read_carrier
+from qnnmem.htp.first_fit import best_order
+from qnnmem.htp.llm import rule
+from qnnmem.htp.llm.plan import LlmCase
+from qnnmem.htp.llm.rule import LayerSpan
+from qnnmem.qnn.tensor import TensorInfo
+from qnnmem.results.footprint import Bill
+from qnnmem.results.llm import LlmActual, LlmModel
+from qnnmem.results.place import DOMAINS
+from qnnmem.targets.socs import pd_budget
+
+_CACHE = re.compile(r"past|cache|(?:^|[_.])[kv]_in|key|value", re.IGNORECASE)
+_NEAR = 0.1  # part of a size by which the recipes of one exporter differ
+
+
+class _Found(NamedTuple):
+    name: str
+    context: HtpContext
+    bill: Bill
+
+
+def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
+    """Return each context binary of a file or folder with what is odd about it."""
+    found, claims = _read(case, path)
+    spans = list(_spans(case.model, [one.context for one in found]))
+    lonely = _lonely([one.bill for one in found])
+    rows = []
+    for number, (one, span) in enumerate(zip(found, spans, strict=True)):
+        expected = None if span is None else _expected(case, span, one.context)
+        findings = [*_findings(one, span, expected, case), *claims.get(number, ())]
+        if number in lonely:
+            findings.append("no process domain has room for it beside the others")
+        rows.append(
+            LlmActual(
+                file=one.name,
+                file_bytes=one.context.file_bytes,
+                shard="" if span is None else span.name,
+                expected=expected,
+                process_domain=one.bill.process_domain,
+                findings=tuple(findings),
+            )
+        )
+    return tuple(rows)
+
+
+def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]]:
+    """The context binaries, and the claims about each that do not hold."""
+    if not is_carrier(path):
+        context = read_context(path)
+        return [_Found(path.name, context, bill_of(context, case.soc))], {}
+    with read_carrier(path) as read:
+        found = [
+            _Found(one.payload.piece.name, one.context, bill_of(one.context, case.soc))
+            for one in read.contexts
+        ]
+        broken = facts_of(read).broken
+    said = [f"the file says {one.claimed}, and {one.found}" for one in broken]
+    return found, {0: said} if said else {}
+
+
+def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
+    """The layers of each, counted by KV caches; none where a context has neither those nor ends."""
+    first = 0
+    for one in contexts:
+        graph = one.graphs[0] if one.graphs else None
+        layers = 0 if graph is None else _layers(model, graph)
+        ends = set() if graph is None else {_last(tensor) for tensor in graph.outputs}
+        starts = set() if graph is None else {_last(tensor) for tensor in graph.inputs}
+        head, embedding = model.vocab in ends, model.hidden not in starts
+        if not (layers or head or embedding) or first + layers > model.layers:
+            yield None
+            continue
+        yield LayerSpan(first, layers, embedding=embedding and not first, head=head)
+        first += layers
+
+
+def _layers(model: LlmModel, graph: HtpGraph) -> int:
+    """How many layers have a KV cache among the inputs, whole or head by head."""
+    caches = sum(
+        _CACHE.search(one.name) is not None and model.head_dim in one.dimensions
+        for one in graph.inputs
+    )
+    each = 2 * model.kv_heads
+    return caches // each if caches > 2 * model.layers else caches // 2
+
+
+def _last(tensor: TensorInfo) -> int:
+    return tensor.dimensions[-1] if tensor.dimensions else 0
+
+
+def _expected(case: LlmCase, span: LayerSpan, context: HtpContext) -> int:
+    """The file of such a shard, with as many graphs as are there."""
+    graphs = (case.ar * len(context.graphs))[: len(context.graphs)]
+    extra = (rule.file_extra(case.model, span, ar, case.context, case.measured) for ar in graphs)
+    return rule.weights(case.model, case.recipe, span, case.measured) + sum(extra)
+
+
+def _findings(
+    one: _Found, span: LayerSpan | None, expected: int | None, case: LlmCase
+) -> Iterator[str]:
+    graphs, shared = one.context.graphs, one.bill.shared_weights
+    own = sum(graph.const or 0 for graph in graphs)
+    if len(graphs) > 1 and not (shared and shared.value) and own:
+        more = own - max(graph.const or 0 for graph in graphs)
+        yield f"its {len(graphs)} graphs share no weights: up to {more:,} bytes are there twice"
+    if expected and abs(one.context.file_bytes / expected - 1) > _NEAR:
+        share = 100 * (one.context.file_bytes / expected - 1)
+        yield f"{share:+.0f} % against {case.recipe.name}: another recipe, or weights kept twice"
+    if span is not None and span.layers and len(graphs) > 1:
+        each = [_cache_bytes(case.model, graph) for graph in graphs]
+        more = sum(each) - max(each)
+        if more:
+            yield f"{more:,} bytes of KV cache count again, once for each further graph"
+    if span is None:
+        yield "it could not be matched with layers of the model"
+
+
+def _cache_bytes(model: LlmModel, graph: HtpGraph) -> int:
+    named = (
+        one for one in graph.inputs if _CACHE.search(one.name) and model.head_dim in one.dimensions
+    )
+    return sum(one.nbytes for one in named)
+
+
+def _lonely(bills: Sequence[Bill]) -> set[int]:
+    """Contexts for which the domains of a process have no room, all loaded in the best order."""
+    needs = [0 if one.process_domain is None else one.process_domain.low.value for one in bills]
+    placed = best_order(needs, pd_budget().value)
+    late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]
+    return {*placed.too_large, *late}

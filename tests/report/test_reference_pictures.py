@@ -1,0 +1,51 @@
+"""Every kind of page looks as its reference: both sizes, light and dark; fonts may differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import page_pictures
+import pytest
+
+Image = pytest.importorskip("PIL.Image", reason="the extra `png` is not installed")
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+EVERY = sorted([*page_pictures.NAMES, "compare", "check"])
+
+
+def test_there_is_a_reference_of_every_page() -> None:
+    """In both sizes and schemes, and they are small."""
+    files = {path.name: path.stat().st_size for path in page_pictures.FOLDER.glob("*.png")}
+    schemes = [f"{size}-{kind}" for size in page_pictures.SIZES for kind in page_pictures.SCHEMES]
+    assert set(files) == {f"{name}-{scheme}.png" for name in EVERY for scheme in schemes}
+    assert sum(files.values()) < 1_200_000
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_page_looks_as_its_reference(name: str, browser: Browser, tmp_path: Path) -> None:
+    """After a wanted change `make pictures` writes the references anew: look at each."""
+    where = dict(page_pictures.pages(tmp_path))[name]
+    for file, image in page_pictures.shots(browser, name, where):
+        known = Image.open(page_pictures.FOLDER / file).convert("RGB")
+        image.save(tmp_path / file)
+        found = page_pictures.difference(image, known)
+        assert not found, f"{file}: {found}; it is at {tmp_path / file}"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_empty_page_and_another_scheme_are_noticed(name: str) -> None:
+    """And text that is a line lower, as with another font, is not."""
+    for size in page_pictures.SIZES:
+        light, dark = (
+            Image.open(page_pictures.FOLDER / f"{name}-{size}-{scheme}.png").convert("RGB")
+            for scheme in page_pictures.SCHEMES
+        )
+        empty = Image.new("RGB", light.size, "white")
+        assert page_pictures.difference(empty, light)
+        assert page_pictures.difference(dark, light)
+        lower = Image.new("RGB", light.size, "white")
+        lower.paste(light, (0, 6))
+        assert page_pictures.difference(lower, light) == ""
