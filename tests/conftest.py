@@ -74,6 +74,7 @@ SLOW = {
     *("loader/test_onnx_hostile.py", "loader/test_onnx_indices.py", "loader/test_onnx_passes.py"),
     *("loader/test_onnx_sizes.py", "loader/test_onnx_stored.py", "loader/test_onnx_values.py"),
     *("loader/test_samples.py", "loader/test_slow_machine.py", "loader/test_tflite.py"),
+    *("loader/test_tflite_run.py", "lpai/test_together.py"),
     *("loader/test_tflite_shapes.py", "lpai/test_arena.py", "lpai/test_binary_check.py"),
     *("lpai/test_c_to_python.py", "lpai/test_choices.py", "lpai/test_config_mutations.py"),
     *("lpai/test_execution.py", "lpai/test_json_positions.py", "lpai/test_native.py"),

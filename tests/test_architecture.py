@@ -111,7 +111,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Where a package of others may be used at all.
 ONLY_IN = {
     "onnx": (
-        *("qnnmem.loader.onnx", "qnnmem.loader.dlc"),
+        *("qnnmem.loader.onnx", "qnnmem.loader.dlc", "qnnmem.loader.tflite"),
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem.table"),

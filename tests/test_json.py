@@ -48,7 +48,8 @@ NEW = {
         "qnnmem.host/1",
         "qnnmem.inspect-dlc/1",
     ),
-    *("qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.watch/1", "qnnmem.written/1"),
+    *("qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.together/1", "qnnmem.watch/1"),
+    "qnnmem.written/1",
 }
 # What the doctor makes of a log with what it has learned since, and how much that is.
 LEARNED = frozenset(

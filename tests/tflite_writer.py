@@ -28,6 +28,9 @@ class T:
     indices: tuple[int, ...] = ()  # and which columns have a value, in 8 bits
     has_rank: bool = False
     shares: int = 0  # buffer of an earlier tensor that this one has too; 1 is the first
+    scales: tuple[float, ...] = ()  # what integers stand for, of all of it or along an axis
+    zeros: tuple[int, ...] = ()
+    axis: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class O:  # noqa: E742 - short, because graphs below are written with it
     type: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Mapping[int, int | str | tuple[int, ...]] = field(default_factory=dict)
+    options: Mapping[int, int | float | str | tuple[int, ...]] = field(default_factory=dict)
     custom: str = ""
+    table: int = 0  # number of the options table in the schema, which TFLite itself asks for
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,22 @@ class TfliteWriter:
         }
         if tensor.sparse:
             fields[6] = ("ref", self.sparsity(tensor))
+        if tensor.scales:
+            fields[4] = ("ref", self.quantization(tensor))
         if tensor.signature:
             fields[7] = self.numbers(tensor.signature)
         return self.table(fields)
+
+    def quantization(self, tensor: T) -> int:
+        """Scales and zero points."""
+        vectors = {}
+        kinds = ((2, "Float32", 4, tensor.scales), (3, "Int64", 8, tensor.zeros))
+        for slot, kind, size, values in kinds:
+            self.builder.StartVector(size, len(values), size)
+            for value in reversed(values):
+                getattr(self.builder, f"Prepend{kind}")(value)
+            vectors[slot] = ("ref", self.builder.EndVector())
+        return self.table({**vectors, 6: ("Int32", tensor.axis)})
 
     def sparsity(self, tensor: T) -> int:
         """Rows that are dense, and columns in compressed sparse rows."""
@@ -136,15 +153,17 @@ class TfliteWriter:
             1: self.numbers(op.inputs),
             2: self.numbers(op.outputs),
         }
+        if op.table:
+            fields[3] = ("Uint8", op.table)
         if op.options:
             options = {slot: self.option(value) for slot, value in op.options.items()}
             fields[4] = ("ref", self.table(options))
         return self.table(fields)
 
-    def option(self, value: int | str | tuple[int, ...]) -> tuple[str, int]:
+    def option(self, value: int | float | str | tuple[int, ...]) -> tuple[str, Any]:
         """A field of its options."""
-        if isinstance(value, int):
-            return "Int32", value
+        if isinstance(value, int | float):
+            return ("Int32" if isinstance(value, int) else "Float32"), value
         return self.text(value) if isinstance(value, str) else self.numbers(value)
 
     def graph(self, graph: G) -> int:

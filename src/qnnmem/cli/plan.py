@@ -47,11 +47,15 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     from qnnmem.verbs.named_files import STDIN, named_files
 
     form = output.form
+    if options.concurrent and not options.together:
+        raise UsageError("--concurrent is for models that are planned with --together")
     if form == "png" and output.path is None:
         raise UsageError("a PNG is not a text; name a file for it with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")
+    if options.together:
+        return _show_together(found.files, options, output)
     if form in _ONE and len(found.files) > 1:
         raise UsageError(f"--format {form} is for one file, not for {len(found.files)}")
     say_verdict("\n".join(found.left_out))
@@ -71,6 +75,40 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     output.write(_render_all(rows, output), _verdict(rows))
     say_refused(rows)
     return plans_result(rows).exit_code
+
+
+def _show_together(files: Sequence[str], options: PlanFileOptions, output: Output) -> int:
+    """Write one plan of all files; a file that cannot be planned leaves nothing to say."""
+    from msgspec.structs import replace
+
+    from qnnmem.planner.model_plan import limits_of
+    from qnnmem.planner.together import arrange
+    from qnnmem.report.plan_picture import draw_named, png_of, svg_of
+    from qnnmem.report.together import render_together, render_together_c, verdict_lines
+    from qnnmem.results.schema import encode
+
+    if output.form not in ("text", "json", "c", "svg", "png"):
+        raise UsageError(f"--format {output.form} is for one model, not with --together")
+    own = replace(options, budgets=())
+    reports = [row for file in files for row in _plan_file(file, own, one_of_many=len(files) > 1)]
+    found = arrange(reports, options.concurrent, limits_of(options))
+    verdict = "\n".join(verdict_lines(found))
+    if output.form in ("svg", "png"):
+        title, axis = f"{len(found.models)} models together", "one model each"
+        picture = draw_named(found.map, title, f"{found.summary}; {found.assumed}", axis)
+        if output.form == "png" and output.path is not None:
+            from qnnmem.atomic_file import write_whole
+            from qnnmem.cli.output import say_verdict
+
+            write_whole(output.path, png_of(picture), force=output.force)
+            say_verdict(verdict)
+        else:
+            output.write(svg_of(picture), verdict)
+    elif output.form == "c":
+        output.write(render_together_c(found, reports), verdict)
+    else:
+        output.write(encode(found) if output.is_json else render_together(found), verdict)
+    return found.exit_code
 
 
 def _show(report: PlannedFile, output: Output) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
     """Prepare FILES offline: every offset fixed, in one context binary.
 
-    A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
-    report or a buffer CSV gives a layout: its pools and the contract can be tried, not executed.
+    A FILE is an ONNX model. For LPAI several files give several graphs; a TFLite model or a DLC is
+    taken too, and an eAI report or a buffer CSV gives a layout, which cannot be executed.
     For HTP one model, ONNX or DLC, is compiled by the real library, which needs the extra `htp`.
     A model library (.so) is executed for its graphs, only with --trust.
 

@@ -20,6 +20,7 @@ from qnnmem.results.read import read_result, schema_in
 from qnnmem.results.result import MAX_COUNT, ErrorResult, SchemaDocument
 from qnnmem.results.schema import schema_name
 from qnnmem.results.sweep import SweepResult
+from qnnmem.results.together import TogetherResult
 from qnnmem.text import quote
 
 # What two results must both be to be compared.
@@ -146,6 +147,31 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
             "tool": plan.tool,
         },
     )
+
+
+def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
+    """Models that share their pools, and each of them alone."""
+    answers = {"models": ComparedAnswer(" + ".join(model.name for model in found.models))}
+    answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in found.budgets}
+    pools = found.pools
+    if found.tcm is not None:
+        pools["tcm"] = found.tcm.need_bytes
+        answers["TCM"] = fit_answer(found.tcm.fits)
+    yield ResultSubject(
+        LPAI,
+        "all models together",
+        pools=pools,
+        counted={"constants": "those of the models", "tcm": "constants and IO"},
+        answers=answers,
+        limits={f"budget of {one.pool}": one.have_bytes for one in found.budgets},
+        settings={
+            "alignment": str(found.align_bytes),
+            "executions": found.assumed,
+            "tool": found.tool,
+        },
+    )
+    for plan in found.plans:
+        yield from plan_subjects(plan)
 
 
 def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
@@ -358,6 +384,7 @@ def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
 
 _KINDS: Mapping[type, Callable[[Any], Iterator[ResultSubject]]] = {
     PlanResult: plan_subjects,
+    TogetherResult: together_subjects,
     Bill: bill_subjects,
     FitResult: fit_subjects,
     FixedModel: fix_subjects,

@@ -6,7 +6,7 @@
     the program is arranged in planned order    and tried once in a child process
     constants are stored once                   graphs for several shapes have the same weights
 
-Files that are not ONNX give a layout: pools, tensors and contract without a program to execute.
+Other files than ONNX, TFLite and DLC give a layout: pools and contract without a program.
 """
 
 from __future__ import annotations
@@ -244,6 +244,8 @@ def _load(
     kind = "library" if library else kind_of(path)
     if library or kind == "dlc":
         return _load_composed(path, options, say, deadline, trusted=library), ()
+    if kind == "tflite":
+        return _load_tflite(path, options, say), ()
     if kind != "onnx":
         return _load_layout(path, options), ()
     from qnnmem.loader.onnx import read_with_graph
@@ -329,6 +331,19 @@ def _refuse_rewriting(path: Path, options: PrepareOptions) -> None:
     if options.quantize is not None or options.rnn_state:
         given = Setting("quantize" if options.quantize is not None else "rnn_state")
         raise UsageError((given, " is for ONNX models"), where=path)
+
+
+def _load_tflite(path: Path, options: PrepareOptions, say: Say) -> _Loaded:
+    from qnnmem.loader.tflite import read_with_graph
+
+    _refuse_rewriting(path, options)
+    if options.values:
+        raise UsageError((f"{path} is no ONNX model; ", Setting("values"), " is for those"))
+    say(f"reading {path.name}")
+    model, proto, states = read_with_graph(path, shapes=options.shapes, dims=options.dims)
+    loaded = _Loaded(model, proto, None, (*options.states, *states), (), model.notes)
+    _refuse_float(path, loaded, options)
+    return loaded
 
 
 def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:

@@ -97,6 +97,14 @@ def word_list(text: str) -> tuple[str, ...]:
     return tuple(word.strip().lower() for word in text.split(","))
 
 
+def names(text: str) -> tuple[str, ...]:
+    """`wake,vad`, at least two."""
+    found = tuple(word.strip() for word in text.split(","))
+    if len(found) < 2 or not all(found):
+        raise UsageError(f"'{text}' names fewer than two models; write them as wake,vad")
+    return found
+
+
 def counts(text: str) -> tuple[int, ...]:
     """`3`, also `9,9,9,5`."""
     return tuple(whole_number(word.strip()) for word in text.split(","))

@@ -146,6 +146,27 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         ),
     ] = None
     trust: Annotated[bool, shared.TRUST] = False
+    together: Annotated[
+        bool,
+        Opt(
+            "--together",
+            "One scratch, persistent and TCM pool for all models; budgets are for all together.",
+            is_local=True,
+            is_advanced=True,
+        ),
+    ] = False
+    concurrent: Annotated[
+        tuple[tuple[str, ...], ...],
+        Opt(
+            "--concurrent",
+            "With --together: these models may execute at once; others never do.",
+            metavar="A,B",
+            parse=parsers.names,
+            show=",".join,
+            is_local=True,
+            is_advanced=True,
+        ),
+    ] = ()
 
 
 class BackendOptions(ModelOptions, frozen=True, kw_only=True):

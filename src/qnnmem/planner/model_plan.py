@@ -117,17 +117,22 @@ def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | N
 
     By default the limit is the documented one.
     """
-    model, sizes = plan.model, dict(plan.io_sizes)
-    if model.format == "csv":
+    if plan.model.format == "csv":
         return None
-    tensors = tuple(
+    alignment = TcmAlignment(plan.align, plan.align)
+    request = request_tcm(plan.constant_bytes, tcm_tensors(plan), alignment)
+    return judge(request if limit is None else replace(request, limit=limit))
+
+
+def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
+    """Return the inputs and outputs of a plan, an allocation each."""
+    model, sizes = plan.model, dict(plan.io_sizes)
+    return tuple(
         TcmTensor(name, sizes[name], kind)
         for kind, names in (("input", model.inputs), ("output", model.outputs))
         for name in names
         if name in sizes  # state is not allocated with IO
     )
-    request = request_tcm(plan.constant_bytes, tensors, TcmAlignment(plan.align, plan.align))
-    return judge(request if limit is None else replace(request, limit=limit))
 
 
 def _lay_out(

@@ -54,7 +54,7 @@ class _Place:
 def render_c(planned: PlannedFile) -> str:
     """The whole header."""
     prefix = c_prefix(planned.input)
-    body = "\n".join(_body(planned, prefix))
+    body = "\n".join(plan_body(planned, prefix))
     guard = f"QNNMEM_{prefix}_{sha256(body.encode()).hexdigest()[:8].upper()}_H"
     opening = [*_about(planned), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>"]
     return "\n".join([*opening, "", body, "", f"#endif /* {guard} */"]) + "\n"
@@ -127,7 +127,8 @@ def _about(planned: PlannedFile) -> Iterator[str]:
     yield " */"
 
 
-def _body(planned: PlannedFile, prefix: str) -> Iterator[str]:
+def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
+    """The lines of a header that a plan fills, under a prefix."""
     plan = planned.plan
     places = list(_places(plan))
     align = math.lcm(plan.align, *(place.align for place in places))

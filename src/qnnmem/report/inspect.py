@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from qnnmem.qnn.tensor import Quantization, TensorInfo
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import size_words
-from qnnmem.report.tcm import fatal_lines, together, verdict_words
+from qnnmem.report.tcm import fatal_lines, shared_pools, together, verdict_words
 from qnnmem.results.dlc import DlcGraph, DlcOp, DlcResult, DlcTensor
 from qnnmem.results.inspect import (
     FrameWindow,
@@ -39,7 +39,9 @@ def render_lpai(binary: InspectedBinary, path: str) -> str:
     fatal = [line for graph in binary.graphs for line in fatal_lines(graph.tcm)]
     blocks = ["\n".join([*fatal[:1], *_about(binary, path)]), *map(_graph, binary.graphs)]
     if shared := together(binary.tcm, [graph.tcm for graph in binary.graphs]):
-        blocks.append(f"{shared[0]} in one run\n{_tcm(shared[1])}")
+        pools = [(g.pools.get("scratch", 0), g.pools.get("persistent", 0)) for g in binary.graphs]
+        lines = [f"{shared[0]} in one run", _tcm(shared[1]), *shared_pools(pools)]
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
 

@@ -99,6 +99,7 @@ class DrawnText:
 
 
 Shape = DrawnBox | DrawnLine | DrawnText
+_STEPS = "time in steps, one op each; inputs are written at step -1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +165,25 @@ def draw(plan: PlanMap, title: str) -> PlanPicture:
     frame = frame_of(plan)
     height = round(frame.floor["scratch"]) + 84 + 22 * _rows(plan)
     parts = (_heading(plan, title), _grid(frame), _boxes(plan, frame), _mark(plan, frame))
-    every = (*parts, _axes(frame), _legend(plan, frame))
+    every = (*parts, _axes(frame, _STEPS), _legend(plan, frame))
     return PlanPicture(_WIDTH, height, title, tuple(shape for part in every for shape in part))
+
+
+def draw_named(plan: PlanMap, title: str, facts: str, axis: str) -> PlanPicture:
+    """The picture of a map of few boxes, with their names; `axis` says what steps are."""
+    frame = frame_of(plan)
+    shapes: list[Shape] = [DrawnText(20, 28, title, "ink title"), DrawnText(20, 50, facts, "faint")]
+    shapes += _grid(frame)
+    for buffer in plan.buffers:
+        left, right = frame.x(buffer.lower), frame.x(buffer.upper)
+        top = frame.y(buffer.pool, buffer.offset_bytes + buffer.size_bytes)
+        height = frame.y(buffer.pool, buffer.offset_bytes) - top
+        name = f"{shorten(buffer.name, 200)}: {counted(buffer.size_bytes, 'byte')}"
+        shapes.append(DrawnBox(buffer.pool, left, top, right - left, height, name))
+        if height >= 16:
+            shapes.append(DrawnText(left + 6, top + height / 2 + 5, _short(buffer.name)))
+    shapes += _axes(frame, axis)
+    return PlanPicture(_WIDTH, round(frame.floor["scratch"]) + 56, title, tuple(shapes))
 
 
 def _heading(plan: PlanMap, title: str) -> Iterator[Shape]:
@@ -249,7 +267,7 @@ def _kind(buffer: PlanBuffer, letters: dict[str, str], frame: MapFrame) -> str:
     return "peak" if buffer.name in letters else "scratch"
 
 
-def _axes(frame: MapFrame) -> Iterator[Shape]:
+def _axes(frame: MapFrame, words: str) -> Iterator[Shape]:
     bottom = frame.floor["scratch"]
     for pool, size in _panels(frame):
         top, floor = frame.y(pool, size), frame.y(pool, 0)
@@ -261,7 +279,7 @@ def _axes(frame: MapFrame) -> Iterator[Shape]:
     yield DrawnText(
         (_LEFT + _WIDTH - _RIGHT) / 2,
         bottom + 38,
-        "time in steps, one op each; inputs are written at step -1",
+        words,
         "ink",
         "middle",
     )

@@ -14,7 +14,7 @@ from qnnmem.lpai.preparation import Prepared, all_notes
 from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import Io, MemoryPlan
 from qnnmem.report.table import size_column
-from qnnmem.report.tcm import fatal_lines, together, verdict_words
+from qnnmem.report.tcm import fatal_lines, shared_pools, together, verdict_words
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.results.prepared import QuantizedGraph, TriedWidths, percent
 from qnnmem.text import counted, shorten
@@ -49,7 +49,8 @@ def render_text(
     for graph, plan, answer in zip(context.graphs, prepared.plans, alone, strict=True):
         lines += ["", *_graph(graph, plan), *([] if answer is None else [_tcm(answer)])]
     if shared := together(None if tcm.together is None else tcm.together.answer, alone):
-        lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
+        sizes = [(graph.scratch_bytes, graph.persistent_bytes) for graph in context.graphs]
+        lines += ["", f"{shared[0]} in one run", _tcm(shared[1]), *shared_pools(sizes)]
     lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
     lines += ["", *(f"{what:<12} {command}" for what, command in next_commands(context, path))]
     return "\n".join(lines) + "\n"

@@ -69,3 +69,16 @@ def _changes(account: TcmAccount) -> Iterator[str]:
         enough = "enough" if change.sufficient else "not enough alone"
         yield f"  - {change.what}: saves {counted(change.saves, 'byte')}, {enough}"
     yield f"  {account.advice}"
+
+
+def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """What graphs with this scratch and persistent need that share their pools.
+
+    Who executes at once is the application's choice.
+    """
+    sizes = [scratch for scratch, _ in graphs]
+    yield (
+        f"  scratch    one of {max(sizes):,} bytes if no two execute at once, "
+        f"{sum(sizes):,} if all may"
+    )
+    yield f"  persistent {counted(sum(kept for _, kept in graphs), 'byte')} for all"

@@ -54,6 +54,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.qmem/1": "qmem.QmemResult",
     "qnnmem.socs/1": "socs.SocsResult",
     "qnnmem.sweep/1": "sweep.SweepResult",
+    "qnnmem.together/1": "together.TogetherResult",
     "qnnmem.validate/1": "validate.ValidateResult",
     "qnnmem.watch/1": "programs.WatchResult",
     "qnnmem.written/1": "files.WrittenResult",

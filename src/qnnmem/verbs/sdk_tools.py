@@ -440,7 +440,7 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
 def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
     """Plan the graphs of model libraries."""
     from qnnmem.loader.dlc import compose_trusted
-    from qnnmem.loader.dlc.draft import NotTranslated
+    from qnnmem.loader.onnx.draft import NotTranslated
     from qnnmem.lpai.preparation import prepare_composed
 
     graphs = [graph for path in models for graph in compose_trusted(path)]

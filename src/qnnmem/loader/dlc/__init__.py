@@ -62,8 +62,8 @@ def read_with_graph(
 
     Where one has none the model says so in a note. A `trusted` file is a model library.
     """
-    from qnnmem.loader.dlc.draft import NotTranslated
     from qnnmem.loader.dlc.operators import translate
+    from qnnmem.loader.onnx.draft import NotTranslated
 
     if trusted:
         graphs = compose_trusted(path, time_limit_s=time_limit_s)

@@ -10,45 +10,32 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import Fault
+from qnnmem.loader.onnx.draft import NodeDraft, NodeWriter, NotTranslated
 from qnnmem.qnn.enums import DataType
 from qnnmem.qnn.graph import ComposedOp, ComposedTensor
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
-    import onnx
     from numpy.typing import NDArray
 
 _SCALED = frozenset({0, 1})  # encodings whose scales are known: of the tensor, along an axis
-NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
-
-
-class NotTranslated(Fault):
-    """An operator, a parameter or an encoding that is not in the table."""
 
 
 @dataclass
-class NodeDraft:
-    """A graph in the making."""
+class QnnDraft(NodeDraft):
+    """A graph of QNN in the making."""
 
-    tensors: Mapping[int, ComposedTensor]
-    names: Mapping[int, str]
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
+    tensors: Mapping[int, ComposedTensor] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
-class Step:
+class Step(NodeWriter):
     """One operator: what it reads, and the nodes that stand for it."""
 
-    def __init__(self, draft: NodeDraft, place: int, op: ComposedOp) -> None:
-        self.op, self._draft, self._place = op, draft, place
-        self._first, self._made = len(draft.nodes), 0
+    def __init__(self, draft: QnnDraft, place: int, op: ComposedOp) -> None:
+        super().__init__(draft, place)
+        self.op, self._draft = op, draft
         self._asked: set[str] = set()
-
-    @property
-    def sources(self) -> tuple[int, ...]:
-        """Positions of its nodes."""
-        return tuple(range(self._first, len(self._draft.nodes)))
 
     def tensor(self, place: int) -> ComposedTensor:
         """What is known of an input."""
@@ -112,30 +99,6 @@ class Step:
                 what = f"parameter {quote(name)} of {quote(self.op.type)}"
                 raise NotTranslated(f"{what} is not in the table")
 
-    def node(
-        self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
-    ) -> list[str]:
-        """Append a node; gives the names of its results."""
-        from onnx import helper
-
-        names = [self._fresh() for _ in range(outputs)]
-        self._draft.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
-        return names
-
-    def one(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node with one result."""
-        return self.node(kind, inputs, **attributes)[0]
-
-    def constant(self, values: Any, kind: str = "") -> str:
-        """A number or an array that nodes read."""
-        import numpy
-        from onnx import numpy_helper
-
-        name = self._fresh()
-        array = numpy.asarray(values, kind or None)
-        self._draft.constants.append(numpy_helper.from_array(array, name))
-        return name
-
     def read(self, place: int) -> str:
         """An input as real numbers, or as it is where it holds whole numbers or truth values."""
         tensor = self.tensor(place)
@@ -165,14 +128,7 @@ class Step:
 
     def write_raw(self, value: str, place: int = 0) -> None:
         """Give elements to an output as they are."""
-        name = self._draft.names[self.op.outputs[place]]
-        last = self._draft.nodes[-1] if len(self._draft.nodes) > self._first else None
-        if last is not None and list(last.output) == [value]:
-            last.output[0] = name
-            return
-        from onnx import helper
-
-        self._draft.nodes.append(helper.make_node("Identity", [value], [name]))
+        self.give(value, self._draft.names[self.op.outputs[place]])
 
     def moves(self, *others: int) -> bool:
         """Whether elements may be moved as they are: outputs mean by them what inputs mean."""
@@ -197,10 +153,6 @@ class Step:
         if quant.axis is None:
             return self.constant(quant.scales[0], "f4"), self.constant(zeros[0], kind), {}
         return self.constant(quant.scales, "f4"), self.constant(zeros, kind), {"axis": quant.axis}
-
-    def _fresh(self) -> str:
-        self._made += 1
-        return f"op {self._place}: {self._made}"
 
 
 def _elements(shape: Sequence[int]) -> int:

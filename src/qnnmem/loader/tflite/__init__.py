@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qnnmem.bounded_file import regular_size
-from qnnmem.errors import LoadError, Setting, UsageError
+from qnnmem.bounded_file import read_bytes, regular_size
+from qnnmem.errors import Damaged, LoadError, Setting, UsageError
 from qnnmem.ir import Model
 from qnnmem.loader.model_checks import check_model
+from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.loader.tflite.file import TfliteFile, shape_pattern
 from qnnmem.loader.tflite.flatbuffer import RawGraph, RawTensor, decode
 from qnnmem.loader.tflite.shapes import written
 from qnnmem.loader.tflite.subgraph import read_graph
 from qnnmem.text import quote
 
+if TYPE_CHECKING:
+    import onnx
+
 IDENTIFIER = b"TFL3"  # at byte 4
 # Offsets in a flatbuffer have 32 bits; weights kept behind it may be larger.
 _MAX_FILE = 1 << 36
+_MAX_EXECUTABLE = 2 << 30  # a program with its constants is an ONNX file
 
 
 def read(
@@ -28,7 +35,35 @@ def read(
     dims: Mapping[str, int] | None = None,
 ) -> Model:
     """Read the main graph of a TFLite file; `shapes` may change sizes of inputs left open."""
-    graphs = decode_file(path)
+    return _read(path, decode_file(path), shapes, dims)[1]
+
+
+def read_with_graph(
+    path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int] | None = None
+) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
+    """Return the result of `read`, nodes that compute it, and its states as pairs.
+
+    Where an operator has no nodes, the model says so in a note.
+    """
+    from qnnmem.loader.tflite.operators import translate
+
+    content = read_bytes(path, _MAX_EXECUTABLE)
+    file, model = _read(path, _decode(path, content, whole=True), shapes, dims)
+    try:
+        return translate(file, model)
+    except Damaged as exc:
+        raise LoadError(path, str(exc), cure=model.assumed) from exc
+    except NotTranslated as exc:
+        note = f"a layout without a program: {exc}, so it cannot be executed here"
+        return replace(model, notes=(*model.notes, note)), None, ()
+
+
+def _read(
+    path: Path,
+    graphs: tuple[RawGraph, ...],
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int] | None,
+) -> tuple[TfliteFile, Model]:
     if not graphs:
         raise LoadError(path, "holds no graph")
     open_inputs = _open_inputs(path, graphs[0])
@@ -38,12 +73,13 @@ def read(
     if given and (left := [t.name for t in open_inputs if t.name not in shapes]):
         what = f"input {quote(left[0])} leaves its size open too; give its shape as well"
         raise UsageError(what, where=path)
+    file = TfliteFile(path, graphs, given, open_inputs)
     try:
-        model = read_graph(TfliteFile(path, graphs, given, open_inputs))
+        model = read_graph(file)
     except RecursionError as exc:
         raise LoadError(path, "its graphs call each other too deeply") from exc
     check_model(path, model)
-    return model
+    return file, model
 
 
 def decode_file(path: Path) -> tuple[RawGraph, ...]:
@@ -52,11 +88,17 @@ def decode_file(path: Path) -> tuple[RawGraph, ...]:
         raise LoadError(path, "is too large for a TFLite file")
     try:
         with path.open("rb") as file, memoryview(_mapped(file.fileno())) as content:
-            if bytes(content[4:8]) != IDENTIFIER:
-                raise LoadError(path, "is not a TFLite file: 'TFL3' is missing at byte 4")
-            return decode(path, content)
+            return _decode(path, content)
     except (OSError, ValueError, BufferError) as exc:
         raise LoadError(path, "cannot be read") from exc
+
+
+def _decode(
+    path: Path, content: bytes | memoryview, *, whole: bool = False
+) -> tuple[RawGraph, ...]:
+    if bytes(content[4:8]) != IDENTIFIER:
+        raise LoadError(path, "is not a TFLite file: 'TFL3' is missing at byte 4")
+    return decode(path, content, whole=whole)
 
 
 def _mapped(descriptor: int) -> mmap.mmap:

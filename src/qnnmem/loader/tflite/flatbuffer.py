@@ -37,11 +37,15 @@ class RawTensor:
     signature: tuple[int, ...]  # as `shape` with -1 where the size is open; often absent
     stored: int  # bytes of its buffer in the file; 0 for none
     buffer: int  # which one that is: tensors of equal content share it
-    data: bytes  # what is stored, where that is short enough to be sizes of other tensors
+    data: bytes | memoryview  # what is stored: all of it, or what may be sizes of other tensors
     variable: bool
     sparse: bool
     has_rank: bool
     index_bytes: int = 0  # of a sparse one, beside its values: where they stand
+    # What its integers stand for, of all of it or along an axis; read for execution only.
+    scales: tuple[float, ...] = ()
+    zeros: tuple[int, ...] = ()
+    axis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class RawOp:
     subgraphs: tuple[int, ...] = ()
     variable: str = ""  # what a VAR_HANDLE names
     custom: bool = False  # `type` is a name of the author's own choice
-    options: Options = field(default_factory=dict)  # those that its shape depends on
+    options: Options = field(default_factory=dict)  # those that a rule or a translation asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +72,27 @@ class RawGraph:
     ops: tuple[RawOp, ...]
 
 
-def decode(path: Path, content: Any) -> tuple[RawGraph, ...]:
-    """Decode the subgraphs of a TFLite flatbuffer; subgraph 0 is the main one."""
+def decode(path: Path, content: Any, *, whole: bool = False) -> tuple[RawGraph, ...]:
+    """Decode the subgraphs of a TFLite flatbuffer; subgraph 0 is the main one.
+
+    With `whole` tensors have all of their bytes, which are views of `content`, and their scales.
+    """
     from tflite.Model import Model
 
     try:
-        return _Decoder(content).graphs(Model.GetRootAs(content, 0))
+        return _Decoder(content, whole).graphs(Model.GetRootAs(content, 0))
     except (struct.error, TypeError, ValueError, IndexError, AttributeError, OverflowError) as exc:
         raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
 
 
-_Buffer = tuple[int, bytes]  # how much it stores, and what if that is short
+_Buffer = tuple[int, bytes | memoryview]  # how much it stores, and what if that is short
 
 
 class _Decoder:
     """Decoder of one flatbuffer with a budget."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: Any, whole: bool) -> None:
+        self._content, self._whole = content, whole
         self._size = len(content)
         self._left = min(_SHARING * self._size, _MAX_BUDGET)
 
@@ -124,7 +132,16 @@ class _Decoder:
             tensor.Sparsity() is not None,
             tensor.HasRank(),
             self._index_bytes(tensor.Sparsity()),
+            *(self._quantization(tensor.Quantization()) if self._whole else ()),
         )
+
+    def _quantization(self, found: Any) -> tuple[tuple[float, ...], tuple[int, ...], int]:
+        """Return scales, zero points and the axis they are along."""
+        if found is None:
+            return (), (), 0
+        scales = self._numbers(found.ScaleLength(), found.ScaleAsNumpy)
+        zeros = self._numbers(found.ZeroPointLength(), found.ZeroPointAsNumpy)
+        return scales, zeros, found.QuantizedDimension()
 
     def _index_bytes(self, sparsity: Any) -> int:
         """Return the bytes of a sparse tensor's indices."""
@@ -166,6 +183,13 @@ class _Decoder:
         stored = external or int(buffer.DataLength())
         if stored > self._size:
             raise ValueError("buffer beyond the end of the file")
+        if self._whole and stored:
+            if not external:
+                return stored, memoryview(buffer.DataAsNumpy())
+            start = buffer.Offset()
+            if start + stored > self._size:
+                raise ValueError("buffer beyond the end of the file")
+            return stored, memoryview(self._content)[start : start + stored]
         if external or not 0 < stored <= _SHORT:
             return stored, b""
         self._pay(stored)
@@ -185,7 +209,7 @@ class _Decoder:
             self._pay(_TABLE_COST)
             yield row
 
-    def _numbers(self, length: int, read: Callable[[], Any]) -> tuple[int, ...]:
+    def _numbers(self, length: int, read: Callable[[], Any]) -> tuple[Any, ...]:
         self._pay(4 * length)
         return tuple(read().tolist()) if length else ()
 
@@ -231,21 +255,37 @@ def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
 
 
 # Table of the schema, and its fields as the generated bindings name them.
-_POOL = ("Pool2DOptions", "Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight")
+_ACTIVATION = "FusedActivationFunction"
+_POOL = (
+    *("Pool2DOptions", "Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight"),
+    _ACTIVATION,
+)
 _REDUCE = ("ReducerOptions", "KeepDims")
-_CONV = ("Padding", "StrideW", "StrideH", "DilationWFactor", "DilationHFactor")
+_CONV = ("Padding", "StrideW", "StrideH", "DilationWFactor", "DilationHFactor", _ACTIVATION)
+_RESIZE = ("AlignCorners", "HalfPixelCenters")
 _TABLES = {
+    "ADD": ("AddOptions", _ACTIVATION, "PotScaleInt16"),
     "AVERAGE_POOL_2D": _POOL,
     "BATCH_MATMUL": ("BatchMatMulOptions", "AdjX", "AdjY"),
-    "CONCATENATION": ("ConcatenationOptions", "Axis"),
+    "CONCATENATION": ("ConcatenationOptions", "Axis", _ACTIVATION),
     "CONV_2D": ("Conv2DOptions", *_CONV),
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", *_CONV),
+    "CUMSUM": ("CumsumOptions", "Exclusive", "Reverse"),
     "DEPTH_TO_SPACE": ("DepthToSpaceOptions", "BlockSize"),
-    "FULLY_CONNECTED": ("FullyConnectedOptions", "KeepNumDims"),
+    "DIV": ("DivOptions", _ACTIVATION),
+    "FULLY_CONNECTED": (
+        *("FullyConnectedOptions", "KeepNumDims", "WeightsFormat", _ACTIVATION),
+        "AsymmetricQuantizeInputs",
+    ),
     "GATHER": ("GatherOptions", "Axis", "BatchDims"),
+    "GELU": ("GeluOptions", "Approximate"),
+    "L2_NORMALIZATION": ("L2NormOptions", _ACTIVATION),
     "L2_POOL_2D": _POOL,
+    "LEAKY_RELU": ("LeakyReluOptions", "Alpha"),
     "MAX_POOL_2D": _POOL,
     "MEAN": _REDUCE,
+    "MIRROR_PAD": ("MirrorPadOptions", "Mode"),
+    "MUL": ("MulOptions", _ACTIVATION),
     "ONE_HOT": ("OneHotOptions", "Axis"),
     "PACK": ("PackOptions", "Axis"),
     "REDUCE_ALL": _REDUCE,
@@ -253,12 +293,17 @@ _TABLES = {
     "REDUCE_MAX": _REDUCE,
     "REDUCE_MIN": _REDUCE,
     "REDUCE_PROD": _REDUCE,
+    "RESIZE_BILINEAR": ("ResizeBilinearOptions", *_RESIZE),
+    "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", *_RESIZE),
+    "SOFTMAX": ("SoftmaxOptions", "Beta"),
     "SPACE_TO_DEPTH": ("SpaceToDepthOptions", "BlockSize"),
     "STRIDED_SLICE": (
         *("StridedSliceOptions", "BeginMask", "EndMask", "EllipsisMask", "NewAxisMask"),
         *("ShrinkAxisMask", "Offset"),
     ),
+    "SUB": ("SubOptions", _ACTIVATION, "PotScaleInt16"),
     "SUM": _REDUCE,
+    "TRANSPOSE_CONV": ("TransposeConvOptions", "Padding", "StrideW", "StrideH", _ACTIVATION),
     "UNPACK": ("UnpackOptions", "Axis"),
 }
 # Fields that are lists of numbers.
@@ -285,7 +330,7 @@ def read_options(op: Any, kind: str) -> Options:
     if options is None:
         return {}
     if kind not in _LISTS:
-        return {field: int(getattr(options, field)()) for field in fields}
+        return {field: getattr(options, field)() for field in fields}
     (field,) = fields
     length = getattr(options, f"{field}Length")()
     if not 0 < length <= _LONGEST:

@@ -7,7 +7,7 @@ from typing import Any
 
 from qnnmem.errors import Damaged, UsageError
 from qnnmem.loader.tflite.file import TfliteFile
-from qnnmem.loader.tflite.flatbuffer import RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.flatbuffer import DTYPES, RawGraph, RawOp, RawTensor
 from qnnmem.loader.tflite.shapes import (
     Call,
     Operand,
@@ -24,7 +24,7 @@ _MOST = 64  # numbers in a tensor that is followed
 _TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: what sizes are computed in
 
 
-def stored_value(type_: int, shape: Shape, data: bytes) -> Any:
+def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
     """Return the numbers that a constant stores; None where they cannot be sizes."""
     if type_ not in _TYPES or not data:
         return None
@@ -38,26 +38,34 @@ def stored_value(type_: int, shape: Shape, data: bytes) -> Any:
 def compute(call: Call, shapes: list[Shape]) -> list[Any]:
     """Return the numbers in each output; None where they depend on data."""
     unknown = [None] * len(shapes)
+    if any(elements(shape) > _MOST for shape in shapes):
+        return unknown
+    if any(tensor.type not in _TYPES for tensor in call.outputs):
+        return unknown
+    return evaluate(call, shapes) or unknown
+
+
+def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
+    """Return the numbers in each output; None where they depend on data or no rule is known."""
     way = None if call.op.custom else _WAYS.get(call.op.type)
-    if way is None or any(elements(shape) > _MOST for shape in shapes):
-        return unknown
+    kinds = [DTYPES.get(tensor.type) for tensor in call.outputs]
+    if way is None or None in kinds:
+        return None
     if call.op.type not in _SHAPE_ALONE and any(o is None or o.value is None for o in call.inputs):
-        return unknown
+        return None
     import numpy as np
 
-    kinds = [_TYPES.get(tensor.type) for tensor in call.outputs]
-    if None in kinds:
-        return unknown
     try:
         with np.errstate(all="ignore"):
             made = way(np, call)
             found = made if isinstance(made, list) else [made]
             return [
-                np.asarray(one).astype(kind).reshape(shape)
+                np.asarray(one).astype(kind.value).reshape(shape)
                 for one, kind, shape in zip(found, kinds, shapes, strict=True)
+                if kind is not None
             ]
     except (ValueError, TypeError, IndexError, OverflowError, Unknown):
-        return unknown  # an operator that cannot run; whoever needs its numbers will say so
+        return None  # an operator that cannot run; whoever needs its numbers will say so
 
 
 def _values(call: Call) -> list[Any]:

@@ -12,6 +12,7 @@ from qnnmem.report.page.memory_map import drawn, memory_map
 from qnnmem.report.shell import command_line, file_word
 from qnnmem.results.plan import PlanBudget, PlanBuffer, PlanResult
 from qnnmem.results.proof import ProofScope
+from qnnmem.results.together import TogetherResult
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -41,6 +42,28 @@ def plan_section(plan: PlanResult) -> PageSection:
                 *_tcm(plan),
                 *(tag("p", note) for note in plan.notes),
                 provenance(plan),
+            ]
+        ),
+        has_map=True,
+    )
+
+
+def together_section(found: TogetherResult) -> PageSection:
+    """Models that share their pools: what was assumed, where each lies, the map."""
+    rows = [
+        (model.name, model.scratch_bytes, model.scratch_offset, model.persistent_bytes)
+        for model in found.models
+    ]
+    titles = ("model", "scratch", "from byte", "persistent")
+    said = found.summary
+    return PageSection(
+        f"{len(found.models)} models together",
+        lines(
+            [
+                answer(found.fits, said) if found.budgets else tag("p", said, class_="answer"),
+                tag("p", found.assumed),
+                table(titles, rows),
+                memory_map(found.map, "Each model at its place in the pools that all share"),
             ]
         ),
         has_map=True,

@@ -34,6 +34,7 @@ from qnnmem.text import quote
 
 _SECTIONS: Mapping[str, Callable[..., PageSection]] = {
     "qnnmem.plan/1": plan.plan_section,
+    "qnnmem.together/1": plan.together_section,
     "qnnmem.footprint/1": htp.bill_section,
     "qnnmem.fit/1": htp.fit_section,
     "qnnmem.sweep/1": htp.sweep_section,

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import Model
-from qnnmem.loader.dlc.draft import NodeDraft, NotTranslated, Step
+from qnnmem.loader.dlc.draft import QnnDraft, Step
 from qnnmem.loader.dlc.model import names_of
 from qnnmem.loader.dlc.operators.arithmetic import POINTWISE, REDUCTION
 from qnnmem.loader.dlc.operators.layers import LAYERS, RECURRENT
 from qnnmem.loader.dlc.operators.movement import MOVEMENT
+from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.qnn.graph import PACKAGE, ComposedGraph, ComposedTensor
 from qnnmem.text import quote
 
@@ -51,12 +52,10 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "StridedSlice": ("shrink_axes",),
 }
 
-_OPSET, _IR_VERSION = 21, 10
-
 
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
     """The model of a graph with its ops pointing at nodes; NotTranslated says what has none."""
-    draft = NodeDraft({one.id: one for one in graph.tensors}, names_of(graph))
+    draft = QnnDraft(tensors={one.id: one for one in graph.tensors}, names=names_of(graph))
     ops = []
     for place, op in enumerate(graph.ops):
         if op.package != PACKAGE or op.type not in OPERATORS:
@@ -69,10 +68,7 @@ def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProt
     return replace(model, ops=tuple(ops)), _proto(graph, model, draft)
 
 
-def _proto(graph: ComposedGraph, model: Model, draft: NodeDraft) -> onnx.ModelProto:
-    import onnx
-    from onnx import helper
-
+def _proto(graph: ComposedGraph, model: Model, draft: QnnDraft) -> onnx.ModelProto:
     border = {*model.inputs, *model.outputs}
     for one in graph.tensors:
         if one.data_type.is_quantized and draft.names.get(one.id) in border - {*model.encodings}:
@@ -82,23 +78,7 @@ def _proto(graph: ComposedGraph, model: Model, draft: NodeDraft) -> onnx.ModelPr
         for one in graph.tensors
         if one.id in draft.names and draft.names[one.id] in model.constants
     ]
-    made = onnx.ModelProto(ir_version=_IR_VERSION)
-    made.opset_import.append(helper.make_opsetid("", _OPSET))
-    made.graph.name = model.name
-    made.graph.node.extend(draft.nodes)
-    made.graph.initializer.extend([*stored, *draft.constants])
-    for names, listed in ((model.inputs, made.graph.input), (model.outputs, made.graph.output)):
-        for name in names:
-            tensor = model.tensors[name]
-            kind = helper.np_dtype_to_tensor_dtype(_numpy(tensor.dtype.value))
-            listed.append(helper.make_tensor_value_info(name, kind, tensor.shape))
-    return made
-
-
-def _numpy(name: str) -> object:
-    import numpy
-
-    return numpy.dtype(name)
+    return draft.proto(model, stored)
 
 
 def _stored(name: str, tensor: ComposedTensor) -> onnx.TensorProto:

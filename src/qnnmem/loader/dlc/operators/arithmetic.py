@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from qnnmem.loader.dlc.draft import NotTranslated, Step
+from qnnmem.loader.dlc.draft import Step
+from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.qnn.enums import DataType
 from qnnmem.text import quote
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from qnnmem.loader.dlc.draft import NotTranslated, Step
+from qnnmem.loader.dlc.draft import Step
+from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.text import quote
 
 _LINE, _IMAGE = 3, 4

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from qnnmem.loader.dlc.draft import NCHW, NHWC, NotTranslated, Step
+from qnnmem.loader.dlc.draft import Step
+from qnnmem.loader.onnx.draft import NCHW, NHWC, NotTranslated
 from qnnmem.qnn.enums import DataType
 from qnnmem.text import quote
 

@@ -1,0 +1,169 @@
+"""Arithmetic on quantized integers, bit for bit as TFLite's reference kernels do it.
+
+A real factor is an integer of 31 bits and a power of two. A product with it is rounded twice: the
+upper 32 of 64 bits are taken with halves going up, then shifted right with halves going away from
+zero. FULLY_CONNECTED rounds once, and so do convolutions of 16-bit integers, whose factors have 15
+bits. The nodes compute in 64 bits, which hold every intermediate value; `scaled_now` does the same
+to numbers that are known before the model runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.ir import DType
+from qnnmem.loader.tflite.flatbuffer import RawTensor
+from qnnmem.loader.tflite.step import TfliteStep, away, element
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_HALF = 1 << 30
+_UP = 1 << 62  # moves every product above 0, where division rounds down
+_INT64 = 7
+
+
+def fixed_point(factor: float) -> tuple[int, int]:
+    """Return a positive real factor as `integer * 2 ** (shift - 31)`."""
+    if factor == 0:
+        return 0, 0
+    fraction, shift = math.frexp(factor)
+    whole = away(fraction * (1 << 31))
+    if whole == 1 << 31:
+        whole, shift = whole // 2, shift + 1
+    return (0, 0) if shift < -31 else (whole, shift)
+
+
+def scaled_now(value: NDArray[Any], factor: float) -> NDArray[Any]:
+    """Return integers times a real factor."""
+    import numpy
+
+    whole, shift = fixed_point(factor)
+    high = (value.astype("i8") * (1 << max(shift, 0)) * whole + _HALF) >> 31
+    right = max(-shift, 0)
+    half = (1 << right) >> 1
+    found: NDArray[Any] = numpy.sign(high) * ((numpy.abs(high) + half) >> right)
+    return found
+
+
+def scaled(
+    step: TfliteStep,
+    value: str,
+    factors: Sequence[float],
+    along: Sequence[int] = (),
+    *,
+    once: int = 0,
+) -> str:
+    """Multiply 64-bit integers by a real factor, or by one for each channel of shape `along`.
+
+    The product is rounded twice, or once with halves going up by a factor of `once` bits.
+    """
+    import numpy
+
+    pairs = [fixed_point(factor) for factor in factors]
+
+    def numbers(found: Sequence[int]) -> str:
+        same = len(set(found)) == 1
+        shaped = numpy.asarray(found[0] if same else found, "i8")
+        return step.constant(shaped if same else shaped.reshape(along))
+
+    def moved(rights: Sequence[int], product: str) -> str:
+        """Shift products right, with halves going up."""
+        ups = numbers([_UP + (1 << right >> 1) for right in rights])
+        quotient = step.one("Div", step.one("Add", product, ups), numbers([1 << r for r in rights]))
+        return step.one("Sub", quotient, numbers([_UP >> right for right in rights]))
+
+    if once:
+        less = [_fewer_bits(whole, 31 - once) for whole, _ in pairs]
+        product = step.one("Mul", value, numbers(less))
+        return moved([once - shift for _, shift in pairs], product)
+    wholes = numbers([whole for whole, _ in pairs])
+    if any(shift > 0 for _, shift in pairs):
+        value = step.one("Mul", value, numbers([1 << max(shift, 0) for _, shift in pairs]))
+    value = moved([31] * len(pairs), step.one("Mul", value, wholes))
+    rights = [max(-shift, 0) for _, shift in pairs]
+    if not any(rights):
+        return value
+    # Halves go away from zero, as division of ONNX's integers goes towards it.
+    half = step.one("Mul", step.one("Sign", value), numbers([1 << right >> 1 for right in rights]))
+    return step.one("Div", step.one("Add", value, half), numbers([1 << right for right in rights]))
+
+
+def _fewer_bits(whole: int, dropped: int) -> int:
+    """Return the upper bits of a factor, rounded."""
+    return min((whole + (1 << dropped >> 1)) >> dropped, (1 << (31 - dropped)) - 1)
+
+
+def upper(step: TfliteStep, product: str) -> str:
+    """Return products without their lower 31 bits; halves go up."""
+    positive = step.one("Add", product, step.constant(_UP + _HALF, "i8"))
+    quotient = step.one("Div", positive, step.constant(1 << 31, "i8"))
+    return step.one("Sub", quotient, step.constant(_UP >> 31, "i8"))
+
+
+def wide(step: TfliteStep, place: int) -> str:
+    """Return an input's integers in 64 bits, less their zero point."""
+    _, zero = step.encoding(step.tensor(place))
+    value = step.one("Cast", step.raw(place), to=_INT64)
+    return step.one("Sub", value, step.constant(zero, "i8")) if zero else value
+
+
+def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
+    """Add the zero point of an output, clip, and return its integers."""
+    import numpy
+
+    _, zero = step.encoding(tensor)
+    if zero:
+        value = step.one("Add", value, step.constant(zero, "i8"))
+    low, high = (step.constant(limit, "i8") for limit in step.limits(tensor))
+    return step.one(
+        "Cast",
+        step.one("Clip", value, low, high),
+        to=element(numpy.dtype(step.dtype(tensor).value)),
+    )
+
+
+def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    """Replace each integer by what a function makes of all of its kind, less their zero point."""
+    import numpy
+
+    tensor, made = step.tensor(), step.result()
+    kind = numpy.iinfo(step.dtype(tensor).value)
+    _, zero = step.encoding(tensor)
+    _, offset = step.encoding(made)
+    values = numpy.arange(kind.min, kind.max + 1, dtype="i8")
+    low, high = step.limits(made)
+    table = numpy.clip(function(values - zero) + offset, low, high)
+    # A negative index counts from the end.
+    table = numpy.roll(table, kind.min).astype(step.dtype(made).value)
+    places = step.one("Cast", step.raw(), to=6)
+    step.write_raw(step.one("Gather", step.constant(table), places))
+
+
+def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
+    """Return an input of 8 bits as unsigned integers, and the zero point they have then.
+
+    Products of unsigned integers are exact on every processor; of mixed ones they may saturate.
+    """
+    tensor = step.tensor(place)
+    zero = tensor.zeros[0] if tensor.zeros else 0
+    value = step.value(place)
+    if step.dtype(tensor) is DType.UINT8:
+        return step.raw(place), zero
+    if step.dtype(tensor) is not DType.INT8:
+        raise step.refuse(f"reads {step.dtype(tensor).value}, where 8 bits are needed")
+    if value is not None:
+        return step.constant((value.astype("i2") + 128).astype("u1")), zero + 128
+    bits = step.one("Cast", step.raw(place), to=2)
+    return step.one("BitwiseXor", bits, step.constant(128, "u1")), zero + 128
+
+
+def halves(step: TfliteStep) -> tuple[str, str]:
+    """Return an input of 16 bits as upper bytes with zero point 128, and lower ones with 0."""
+    value = step.one("Cast", step.raw(), to=6)
+    lower = step.one("BitwiseAnd", value, step.constant(255, "i4"))
+    rest = step.one("Div", step.one("Sub", value, lower), step.constant(256, "i4"))
+    upper_byte = step.one("Add", rest, step.constant(128, "i4"))
+    return step.one("Cast", upper_byte, to=2), step.one("Cast", lower, to=2)

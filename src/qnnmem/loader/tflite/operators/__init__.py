@@ -1,0 +1,196 @@
+"""A TFLite graph as ONNX nodes that compute the same: one table, a row for each operator.
+
+layers       convolutions, products, pooling, resizing of images
+arithmetic   element-wise operators and reductions
+softmax      the quantized one, which has an arithmetic of its own
+movement     reshaping, slicing, padding, gathering
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import Damaged
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.loader.onnx.draft import NotTranslated
+from qnnmem.loader.tflite.file import TfliteFile
+from qnnmem.loader.tflite.flatbuffer import NEVER_FOLDED, SHAPE_QUERIES, RawOp
+from qnnmem.loader.tflite.operators.arithmetic import ARITHMETIC
+from qnnmem.loader.tflite.operators.layers import LAYERS
+from qnnmem.loader.tflite.operators.movement import MOVEMENT
+from qnnmem.loader.tflite.step import INTEGERS, Row, TfliteDraft, TfliteStep
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["OPERATORS", "translate"]
+
+OPERATORS: Mapping[str, Row] = LAYERS | ARITHMETIC | MOVEMENT
+# Operators that are computed on integers of 16 bits as well.
+_OF_16_BITS = frozenset(
+    {
+        *("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "DEQUANTIZE", "EXPAND_DIMS"),
+        *("FULLY_CONNECTED", "LEAKY_RELU", "MUL", "PACK", "QUANTIZE", "RELU", "RELU6", "RESHAPE"),
+        *("SLICE", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "SUB", "TRANSPOSE", "UNPACK"),
+    }
+)
+_VARIABLES = ("READ_VARIABLE", "ASSIGN_VARIABLE")
+# A row that is given a damaged file takes numbers for what they are not.
+_CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+def translate(
+    file: TfliteFile, model: Model
+) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
+    """Return a model whose ops point at nodes, these nodes, and its states as pairs.
+
+    A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated says
+    which operator has no nodes; Damaged which one contradicts the shapes in the file.
+    """
+    names, graph = file.names[0], file.graphs[0]
+    kept = {op.sources[0]: op for op in model.ops}
+    draft = TfliteDraft(graph=graph, names=names, tensors=model.tensors)
+    draft.made = {*graph.inputs}
+    variables = _Variables(file, model)
+    ops: list[Op] = []
+    for place, raw in enumerate(graph.ops):
+        op = kept.get(place)
+        if op is None:
+            is_known = draft.made.isdisjoint(raw.inputs) or raw.type in SHAPE_QUERIES
+            if is_known and raw.type not in NEVER_FOLDED:
+                draft.fold(raw)
+            variables.follow(raw)
+            continue
+        draft.made.update(raw.outputs)
+        ops.append(_translated(draft, place, raw, op, variables))
+    ops += variables.finish(draft)
+    return (
+        _with_states(model, ops, variables),
+        draft.proto(_with_states(model, ops, variables)),
+        variables.pairs,
+    )
+
+
+def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _Variables) -> Op:
+    where = f"operator {place} ({quote(raw.type)})"
+    if raw.custom:
+        raise NotTranslated(f"{where} is an operator of the model's author")
+    try:
+        step = TfliteStep(draft, place, raw)
+        if raw.type in _VARIABLES:
+            return variables.access(step, raw, op)
+        if raw.type not in OPERATORS:
+            raise NotTranslated(f"{where} is not in the table")
+        step.check_shapes()
+        if raw.type not in _OF_16_BITS and step.has_type(DType.INT16):
+            raise NotTranslated(f"{where} is not in the table for 16 bits")
+        OPERATORS[raw.type](step)
+    except Damaged as exc:
+        raise Damaged(f"{where} {exc}") from exc
+    except NotTranslated as exc:
+        raise NotTranslated(f"{where}: {exc}" if where not in str(exc) else str(exc)) from exc
+    except _CONTRADICTIONS as exc:
+        raise NotTranslated(f"{where} has options or constants that do not fit it") from exc
+    return replace(op, sources=step.sources)
+
+
+@dataclass
+class _Variables:
+    """The variables of a model as pairs of an input and an output."""
+
+    file: TfliteFile
+    model: Model
+    handles: dict[int, str] = field(default_factory=dict)  # tensor -> state it is a handle of
+    now: dict[str, str] = field(default_factory=dict)  # state -> tensor that holds its value
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    encodings: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.now = {name: name for name in self.model.states}
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Old and new value of each variable."""
+        return tuple(self.now.items())
+
+    def follow(self, raw: RawOp) -> None:
+        """Remember handles, and check what variables start with."""
+        if raw.type == "VAR_HANDLE":
+            name = self.file.variables.get(raw.variable, "")
+            self.handles.update(dict.fromkeys(raw.outputs, name))
+
+    def access(self, step: TfliteStep, raw: RawOp, op: Op) -> Op:
+        """Return READ_VARIABLE or ASSIGN_VARIABLE as a copy."""
+        name = self.handles[raw.inputs[0]]
+        index = raw.outputs[0] if raw.type == "READ_VARIABLE" else raw.inputs[1]
+        tensor = self.file.graphs[0].tensors[index]
+        if step.is_quantized(tensor):
+            self.encodings[name] = step.encoding(tensor)
+        if raw.type == "READ_VARIABLE":
+            step.write_raw(step.one("Identity", self.now[name]))
+            return replace(op, inputs=(self.now[name],), sources=step.sources)
+        source = step.raw(1)
+        new = self._next(name)
+        step.give(step.one("Identity", source), new)
+        inputs = tuple(one for one in op.inputs if one != name)
+        return replace(op, inputs=inputs, outputs=(new,), sources=step.sources)
+
+    def _next(self, name: str) -> str:
+        new = self.file.unique(f"{name}:next", len(self.tensors))
+        self.tensors[new] = replace(self.model.tensors[name], name=new)
+        self.now[name] = new
+        return new
+
+    def finish(self, draft: TfliteDraft) -> list[Op]:
+        """Return copies of variables that no operator writes, and check what all start with."""
+        self._check_start()
+        made = []
+        for name in [name for name, now in self.now.items() if name == now]:
+            step = TfliteStep(draft, len(draft.graph.ops), RawOp("READ_VARIABLE", (), ()))
+            new = self._next(name)
+            step.give(step.one("Identity", name), new)
+            made.append(Op(f"keep {name}", "READ_VARIABLE", (name,), (new,), sources=step.sources))
+        return made
+
+    def _check_start(self) -> None:
+        """Refuse variables that start with something else than 0."""
+        for call in self.file.graphs[0].ops:
+            for index in call.subgraphs if call.type == "CALL_ONCE" else ():
+                graph, handles = self.file.graphs[index], dict[int, str]()
+                draft = TfliteDraft(graph=graph, names=self.file.names[index])
+                for op in graph.ops:
+                    if op.type == "VAR_HANDLE":
+                        name = self.file.variables.get(op.variable, "")
+                        handles.update(dict.fromkeys(op.outputs, name))
+                    elif op.type != "ASSIGN_VARIABLE":
+                        draft.fold(op)
+                    elif name := handles.get(op.inputs[0], ""):
+                        self._check_value(name, draft.value(op.inputs[1]))
+
+    def _check_value(self, name: str, value: Any) -> None:
+        _, zero = self.encodings.get(name, (1.0, 0))
+        if value is None or (value != zero).any():
+            what = "an unknown value" if value is None else "another value than 0"
+            raise NotTranslated(f"variable {quote(name)} starts with {what}")
+
+
+def _with_states(model: Model, ops: list[Op], variables: _Variables) -> Model:
+    """Return the model with its variables as inputs and outputs, and with what integers mean."""
+    graph = variables.file.graphs[0]
+    encodings = dict(variables.encodings)
+    for name, raw in zip(variables.file.names[0], graph.tensors, strict=True):
+        if name in model.tensors and len(raw.scales) == 1 and model.tensors[name].dtype in INTEGERS:
+            encodings[name] = (raw.scales[0], raw.zeros[0] if raw.zeros else 0)
+    old, new = (tuple(pair[at] for pair in variables.pairs) for at in (0, 1))
+    return replace(
+        model,
+        tensors={**model.tensors, **variables.tensors},
+        ops=tuple(ops),
+        inputs=(*model.inputs, *old),
+        outputs=(*model.outputs, *new),
+        states=(),
+        encodings={**encodings, **{b: encodings[a] for a, b in variables.pairs if a in encodings}},
+    )

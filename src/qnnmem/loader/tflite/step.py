@@ -1,0 +1,313 @@
+"""One operator of a TFLite graph, and the ONNX nodes that stand for it.
+
+Values are handed on as TFLite stores them. `read` gives the real numbers that integers stand for,
+`write` rounds them; where TFLite's kernels compute with integers, `integers` does the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import Damaged
+from qnnmem.ir import DType, Tensor
+from qnnmem.loader.onnx.draft import NodeDraft, NodeWriter, NotTranslated
+from qnnmem.loader.tflite.flatbuffer import DTYPES, RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.shapes import Call, Operand, Shape, Unknown, derive, elements, written
+from qnnmem.loader.tflite.values import evaluate
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NONE, RELU, RELU_N1, RELU6 = 0, 1, 2, 3  # of ActivationFunctionType in the schema
+_REAL_LIMITS = {NONE: (None, None), RELU: (0.0, None), RELU_N1: (-1.0, 1.0), RELU6: (0.0, 6.0)}
+_MOST_COMPUTED = 1 << 26  # elements of constants that are computed from constants
+INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # that may be quantized
+
+
+@dataclass
+class TfliteDraft(NodeDraft):
+    """The main graph of a file in the making."""
+
+    graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
+    names: tuple[str, ...] = ()  # of its tensors
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # those that the model has
+    made: set[int] = field(default_factory=set)  # tensors that depend on inputs or variables
+    _values: dict[int, Any] = field(default_factory=dict)
+    _left: int = _MOST_COMPUTED
+
+    def shape(self, index: int) -> Shape:
+        """Return the shape of a tensor in this model."""
+        tensor = self.tensors.get(self.names[index]) if index in self.made else None
+        return self.graph.tensors[index].shape if tensor is None else tensor.shape
+
+    def value(self, index: int) -> NDArray[Any] | None:
+        """Return what a tensor holds, if that is known before the model runs."""
+        raw = self.graph.tensors[index]
+        if index not in self._values and index not in self.made and not raw.variable:
+            self._values[index] = stored_array(raw) if raw.stored or 0 in raw.shape else None
+        return self._values.get(index)
+
+    def fold(self, op: RawOp) -> None:
+        """Compute the outputs of an operator that depends on constants alone."""
+        call = self.call(op)
+        try:
+            if op.type == "DEQUANTIZE":
+                found = _real(self.graph.tensors[op.inputs[0]], call.inputs[0])
+                made: list[Any] | None = None if found is None else [found]
+            else:
+                shapes = derive(call)
+                self._left -= sum(map(elements, shapes))
+                made = evaluate(call, shapes) if self._left >= 0 else None
+        except (Unknown, Damaged):
+            made = None
+        values = [None] * len(op.outputs) if made is None else made
+        self._values.update(zip(op.outputs, values, strict=True))
+
+    def call(self, op: RawOp) -> Call:
+        """Return an operator with what is known of its operands."""
+        operands = [
+            None if index == -1 else Operand(self._known_shape(index), self.value(index))
+            for index in op.inputs
+        ]
+        return Call(op, operands, [self.graph.tensors[index] for index in op.outputs])
+
+    def _known_shape(self, index: int) -> Shape:
+        value = self.value(index)
+        return self.shape(index) if value is None else value.shape
+
+
+def stored_array(raw: RawTensor) -> NDArray[Any]:
+    """Return the elements of a constant."""
+    import numpy
+
+    kind = DTYPES.get(raw.type)
+    if kind is None or kind.bits < 8 or kind is DType.BFLOAT16 or raw.sparse:
+        what = "a sparse constant" if raw.sparse else "no whole number of bytes"
+        raise NotTranslated(f"tensor {quote(raw.name)} holds {what}")
+    count = math.prod(raw.shape)
+    dtype = numpy.dtype(kind.value).newbyteorder("<")
+    return numpy.frombuffer(raw.data, dtype, count).reshape(raw.shape)
+
+
+def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
+    """Return the real numbers of a quantized or half-precision constant."""
+    import numpy
+
+    value = None if operand is None else operand.value
+    if value is None or value.dtype.kind == "f":
+        return None if value is None else value.astype("f4")
+    if not raw.scales:
+        raise NotTranslated(f"tensor {quote(raw.name)} has no scale")
+    along = [1] * value.ndim
+    if len(raw.scales) > 1:
+        along[raw.axis] = -1
+    scales, zeros = (
+        numpy.asarray(numbers, kind).reshape(along if len(numbers) > 1 else ())
+        for numbers, kind in ((raw.scales, "f4"), (raw.zeros or (0,), "i4"))
+    )
+    found: NDArray[Any] = (value.astype("i4") - zeros).astype("f4") * scales
+    return found
+
+
+class TfliteStep(NodeWriter):
+    """One operator: what it reads, and the nodes that stand for it."""
+
+    def __init__(self, draft: TfliteDraft, place: int, op: RawOp) -> None:
+        super().__init__(draft, place)
+        self.op, self._draft = op, draft
+        self.call = draft.call(op)
+
+    def refuse(self, what: str) -> NotTranslated:
+        """Return the reason why this operator cannot be translated."""
+        return NotTranslated(f"operator {quote(self.op.type)} {what}")
+
+    def option(self, name: str, default: Any = 0) -> Any:
+        """Return an option, or the schema's default for it."""
+        return self.op.options.get(name, default)
+
+    def has(self, place: int) -> bool:
+        """Return whether an input is given; optional ones may be left out."""
+        return place < len(self.op.inputs) and self.op.inputs[place] != -1
+
+    def tensor(self, place: int = 0) -> RawTensor:
+        """Return an input as the file describes it."""
+        if not self.has(place):
+            raise self.refuse(f"lacks input {place}")
+        return self._draft.graph.tensors[self.op.inputs[place]]
+
+    def result(self, place: int = 0) -> RawTensor:
+        """Return an output as the file describes it."""
+        return self._draft.graph.tensors[self.op.outputs[place]]
+
+    def dtype(self, raw: RawTensor) -> DType:
+        """Return the element type of a tensor."""
+        if raw.type not in DTYPES:
+            raise self.refuse(f"has elements of type {raw.type}")
+        return DTYPES[raw.type]
+
+    def has_type(self, dtype: DType) -> bool:
+        """Return whether an input or output has elements of a type."""
+        held = (at for at in (*self.op.inputs, *self.op.outputs) if at != -1)
+        return any(DTYPES.get(self._draft.graph.tensors[at].type) is dtype for at in held)
+
+    def is_quantized(self, raw: RawTensor) -> bool:
+        """Return whether the integers of a tensor stand for real numbers."""
+        return bool(raw.scales) and self.dtype(raw) in INTEGERS
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether TFLite computes this operator in integers that stand for real numbers."""
+        return self.is_quantized(self.tensor()) and self.is_quantized(self.result())
+
+    def encoding(self, raw: RawTensor) -> tuple[float, int]:
+        """Return the one scale and zero point of a tensor, the scale as 32 bits hold it."""
+        if len(raw.scales) != 1 or len(raw.zeros) > 1:
+            raise self.refuse(f"reads or writes {quote(raw.name)}, which has no single scale")
+        if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
+            raise self.refuse(f"reads or writes {quote(raw.name)} of scale {raw.scales[0]}")
+        return raw.scales[0], raw.zeros[0] if raw.zeros else 0
+
+    def shape(self, place: int = 0) -> Shape:
+        """Return the shape of an input."""
+        return self.call.shape(place)
+
+    def made_shape(self, place: int = 0) -> Shape:
+        """Return the shape of an output."""
+        return self._draft.shape(self.op.outputs[place])
+
+    def value(self, place: int) -> NDArray[Any] | None:
+        """Return what a constant input holds; None for others."""
+        operand = self.call.inputs[place] if self.has(place) else None
+        found: NDArray[Any] | None = None if operand is None else operand.value
+        return found
+
+    def known(self, place: int) -> NDArray[Any]:
+        """Return what an input holds that must be known before the model runs."""
+        found = self.value(place)
+        if found is None:
+            raise self.refuse(f"has an input {place} that is not a constant")
+        return found
+
+    def numbers(self, place: int) -> list[int]:
+        """Return the whole numbers of a constant input."""
+        return [int(number) for number in self.known(place).reshape(-1)]
+
+    def raw(self, place: int = 0) -> str:
+        """Return the name of an input's elements as they are stored."""
+        self.tensor(place)
+        index = self.op.inputs[place]
+        value = self._draft.value(index)
+        if value is not None:
+            return self.constant(value)
+        if index not in self._draft.made:
+            raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is not known")
+        return self._draft.names[index]
+
+    def read(self, place: int = 0) -> str:
+        """Return an input as real numbers, or as it is where it holds whole numbers."""
+        tensor = self.tensor(place)
+        name = self.raw(place)
+        if self.is_quantized(tensor):
+            scale, zero = self.encoding(tensor)
+            kind = self.dtype(tensor).value
+            return self.one(
+                "DequantizeLinear", name, self.constant(scale, "f4"), self.constant(zero, kind)
+            )
+        return self.one("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
+
+    def write(self, value: str, place: int = 0) -> None:
+        """Give real numbers to an output, with the operator's fused activation."""
+        tensor = self.result(place)
+        if self.is_quantized(tensor):
+            value = self.rounded(value, tensor)
+        elif self.dtype(tensor) is DType.FLOAT16:
+            value = self.one("Cast", self.activated(value), to=10)
+        elif self.dtype(tensor) is DType.FLOAT32:
+            value = self.activated(value)
+        elif self.option("FusedActivationFunction"):
+            raise self.refuse("has an activation on whole numbers")
+        self.write_raw(value, place)
+
+    def activated(self, value: str) -> str:
+        """Apply the fused activation to real numbers."""
+        kind = self.option("FusedActivationFunction")
+        if kind not in _REAL_LIMITS:
+            raise self.refuse(f"has the fused activation {kind}")
+        low, high = _REAL_LIMITS[kind]
+        if low is None:
+            return value
+        limits = [self.constant(low, "f4"), *([] if high is None else [self.constant(high, "f4")])]
+        return self.one("Clip", value, *limits)
+
+    def rounded(self, value: str, tensor: RawTensor) -> str:
+        """Quantize real numbers; halves go away from zero, as in TFLite."""
+        import numpy
+
+        scale, zero = self.encoding(tensor)
+        low, high = self.limits(tensor)
+        steps = self.one("Cast", self.one("Div", value, self.constant(scale, "f4")), to=11)
+        half = self.one("Add", self.one("Abs", steps), self.constant(0.5, "f8"))
+        whole = self.one("Mul", self.one("Sign", steps), self.one("Floor", half))
+        moved = self.one("Add", whole, self.constant(zero, "f8"))
+        kept = self.one("Clip", moved, self.constant(low, "f8"), self.constant(high, "f8"))
+        return self.one("Cast", kept, to=element(numpy.dtype(self.dtype(tensor).value)))
+
+    def limits(self, tensor: RawTensor) -> tuple[int, int]:
+        """Return the least and the largest integer that the fused activation lets through."""
+        import numpy
+
+        scale, zero = self.encoding(tensor)
+        kind = numpy.iinfo(self.dtype(tensor).value)
+        activation = self.option("FusedActivationFunction")
+        if activation not in _REAL_LIMITS:
+            raise self.refuse(f"has the fused activation {activation}")
+        low, high = _REAL_LIMITS[activation]
+        least, most = int(kind.min), int(kind.max)
+        if low is not None:
+            least = max(least, zero + away(numpy.float32(low) / numpy.float32(scale)))
+        if high is not None:
+            most = min(most, zero + away(numpy.float32(high) / numpy.float32(scale)))
+        return least, most
+
+    def write_raw(self, value: str, place: int = 0) -> None:
+        """Give elements to an output as they are."""
+        self.give(value, self._draft.names[self.op.outputs[place]])
+
+    def moves(self) -> bool:
+        """Return whether outputs mean by their elements what the first data input means."""
+        first = self.result()
+        held = [
+            self._draft.graph.tensors[at] for at in (*self.op.inputs, *self.op.outputs) if at >= 0
+        ]
+        alike = [raw for raw in held if raw.type == first.type]
+        return all((raw.scales, raw.zeros) == (first.scales, first.zeros) for raw in alike)
+
+    def check_shapes(self) -> None:
+        """Raise Damaged if the file states other output shapes than its inputs give."""
+        try:
+            shapes = derive(self.call)
+        except Unknown:
+            return
+        for place, shape in enumerate(shapes):
+            stated = self.made_shape(place)
+            if stated != shape:
+                raise Damaged(f"returns {written(shape)} where the file has {written(stated)}")
+
+
+def element(dtype: Any) -> int:
+    """Return ONNX's number for an element type of numpy."""
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def away(value: Any) -> int:
+    """Return the nearest integer; halves go away from zero."""
+    return math.floor(abs(float(value)) + 0.5) * (1 if value >= 0 else -1)
+
+
+Row = Callable[[TfliteStep], None]

@@ -1,0 +1,187 @@
+"""Several planned models in one scratch, one persistent pool and one TCM pool.
+
+Models that never execute at once may have the same scratch. Those that may lie beside each other:
+
+    bound = the heaviest set of models of which any two may execute at once, found exactly
+    for each order of the models, the heaviest first:
+        place each at the lowest byte where nothing that may execute with it lies
+    the lowest of these is kept; at the bound the search ends
+
+One of all orders gives the least scratch, so with few models the answer is the least there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import combinations, islice, permutations
+from pathlib import PurePath
+
+from qnnmem.errors import Setting, UsageError
+from qnnmem.planner.model_plan import tcm_tensors
+from qnnmem.planner.planned_file import PlannedFile
+from qnnmem.planner.pools import TCM, Limits, Pool
+from qnnmem.planner.tcm import TcmAlignment, TcmVerdict, judge, request_tcm
+from qnnmem.results.plan import PlanBudget
+from qnnmem.results.together import ArrangedModel, TogetherResult
+from qnnmem.text import quote
+from qnnmem.units import round_up
+
+MAX_MODELS = 16  # any set of them is looked at
+_MAX_ORDERS = 50_000  # all orders of eight models
+
+Sets = tuple[frozenset[int], ...]
+
+
+def arrange(
+    planned: Sequence[PlannedFile], concurrent: Sequence[Sequence[str]], limits: Limits
+) -> TogetherResult:
+    """Return the pools that serve all models, and the verdicts on budgets for them."""
+    names = names_of(planned)
+    together = _pairs(names, concurrent)
+    plans = [file.plan for file in planned]
+    align = math.lcm(*(int(plan.align) for plan in plans))
+    sizes = [round_up(plan.scratch_bytes, align) for plan in plans]
+    least = [round_up(plan.scratch.lower_bound, align) for plan in plans]
+    busiest = heaviest(sizes, together)
+    offsets = place(sizes, together)
+    kept = [round_up(plan.persistent_bytes, align) for plan in plans]
+    scratch = max((at + size for at, size in zip(offsets, sizes, strict=True)), default=0)
+    starts = [sum(kept[:at]) for at in range(len(kept))]
+    needs = {
+        Pool.SCRATCH: (scratch, sum(least[at] for at in heaviest(least, together))),
+        Pool.PERSISTENT: (sum(kept), sum(kept)),
+        Pool.IO: (io := sum(plan.io_bytes for plan in plans), io),
+        Pool.CONSTANTS: (constants := sum(plan.constant_bytes for plan in plans), constants),
+    }
+    tcm = judge_together(planned)
+    budgets = [
+        PlanBudget(pool.value, *needs[pool], have, _fits(*needs[pool], have))
+        for pool, have in limits.pools.items()
+    ]
+    if tcm is not None and limits.tcm is not None:
+        budgets.append(PlanBudget(TCM, tcm.need, tcm.need, limits.tcm, tcm.need <= limits.tcm))
+    answers = {budget.fits for budget in budgets} | ({False} if tcm and tcm.is_crowded else set())
+    answers |= {None} if answers and any(plan.model.assumed for plan in plans) else set()
+    fits = False if False in answers else None if None in answers else True
+    return TogetherResult(
+        models=tuple(
+            ArrangedModel(
+                names[at],
+                plan.scratch_bytes,
+                offsets[at],
+                plan.persistent_bytes,
+                starts[at],
+                plan.io_bytes,
+                plan.constant_bytes,
+            )
+            for at, plan in enumerate(plans)
+        ),
+        concurrent=tuple(tuple(names[at] for at in _found(names, one)) for one in concurrent),
+        busiest=tuple(names[at] for at in busiest),
+        scratch_bytes=scratch,
+        lower_bound_bytes=sum(sizes[at] for at in busiest),
+        persistent_bytes=sum(kept),
+        io_bytes=io,
+        constant_bytes=constants,
+        align_bytes=align,
+        tcm=None if tcm is None else tcm.answer,
+        budgets=tuple(budgets),
+        fits=fits,
+        exit_code=0 if fits else 3 if fits is None else 1,
+        origins={f"{pool}_bytes": "computed" for pool in ("scratch", "persistent", "io")}
+        | {"constant_bytes": "computed", "lower_bound_bytes": "computed"},
+        plans=tuple(file.result for file in planned),
+    )
+
+
+def names_of(planned: Sequence[PlannedFile]) -> list[str]:
+    """Return a name for each model: the stem of its file, with the graph where it has several."""
+    names = [f"{PurePath(p.input).stem}{f'/{p.graph}' if p.graph else ''}" for p in planned]
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise UsageError(f"two of the models are named {quote(twice)}; rename one of the files")
+    if len(names) > MAX_MODELS:
+        raise UsageError(f"{len(names)} models are more than the {MAX_MODELS} arranged together")
+    return names
+
+
+def _pairs(names: Sequence[str], concurrent: Iterable[Sequence[str]]) -> Sets:
+    """Return for each model those that may execute with it."""
+    found: list[set[int]] = [set() for _ in names]
+    for given in concurrent:
+        for left, right in combinations(_found(names, given), 2):
+            found[left].add(right)
+            found[right].add(left)
+    return tuple(map(frozenset, found))
+
+
+def _found(names: Sequence[str], given: Sequence[str]) -> list[int]:
+    places = []
+    for name in given:
+        stem = name if name in names else PurePath(name).stem
+        if stem not in names:
+            known = ", ".join(map(quote, names))
+            what = f" names {quote(name)}; the models are {known}"
+            raise UsageError((Setting("concurrent"), what))
+        places.append(names.index(stem))
+    return sorted(set(places))
+
+
+def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
+    """Return the models of which any two may execute at once, with the most bytes in all."""
+    best: tuple[int, ...] = ()
+    pending: list[tuple[tuple[int, ...], frozenset[int]]] = [((), frozenset(range(len(weights))))]
+    while pending:
+        chosen, rest = pending.pop()
+        if sum(weights[at] for at in chosen) > sum(weights[at] for at in best) or not best:
+            best = chosen or best
+        for at in sorted(rest):
+            pending.append(((*chosen, at), frozenset(o for o in together[at] & rest if o > at)))
+    return best
+
+
+def place(sizes: Sequence[int], together: Sets) -> list[int]:
+    """Return where each model's scratch begins; those that may execute at once lie apart."""
+    bound = sum(sizes[at] for at in heaviest(sizes, together))
+    heavy = sorted(range(len(sizes)), key=lambda at: (-sizes[at], at))
+    best, least = [0] * len(sizes), math.inf
+    for order in islice(permutations(heavy), _MAX_ORDERS):
+        found: dict[int, int] = {}
+        for at in order:
+            others = [(found[o], found[o] + sizes[o]) for o in together[at] if o in found]
+            start = 0
+            for begin, end in sorted(others):
+                if start + sizes[at] <= begin:
+                    break
+                start = max(start, end)
+            found[at] = start
+        top = max((found[at] + sizes[at] for at in found), default=0)
+        if top < least:
+            best, least = [found[at] for at in range(len(sizes))], top
+        if least <= bound:
+            break
+    return best
+
+
+def judge_together(planned: Sequence[PlannedFile]) -> TcmVerdict | None:
+    """Judge one TCM pool with one binary of all constants; None with a buffer list."""
+    plans = [file.plan for file in planned]
+    if any(plan.model.format == "csv" for plan in plans):
+        return None
+    align = math.lcm(*(int(plan.align) for plan in plans))
+    names = names_of(planned)
+    tensors = tuple(
+        replace(tensor, name=f"{name}/{tensor.name}", graph=name)
+        for name, plan in zip(names, plans, strict=True)
+        for tensor in tcm_tensors(plan)
+    )
+    constants = sum(plan.constant_bytes for plan in plans)
+    return judge(request_tcm(constants, tensors, TcmAlignment(align, align)))
+
+
+def _fits(need: int, at_least: int, have: int) -> bool | None:
+    if need <= have:
+        return True
+    return False if at_least > have else None

@@ -1,0 +1,118 @@
+"""Several models that share the pools of LPAI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct, field
+
+from qnnmem.results.plan import PlanBudget, PlanBuffer, PlanMap, PlanResult, TcmAnswer
+from qnnmem.results.proof import ProofScope
+from qnnmem.results.result import Count, Positive, Result, describe
+
+
+class ArrangedModel(Struct, frozen=True):
+    """A model and its places in the pools that all share."""
+
+    name: Annotated[str, describe("Name of the model: its file without the suffix.")]
+    scratch_bytes: Annotated[Count, describe("Scratch of the model alone, in bytes.")]
+    scratch_offset: Annotated[Count, describe("First byte of its scratch in the shared pool.")]
+    persistent_bytes: Annotated[Count, describe("Persistent memory of the model, in bytes.")]
+    persistent_offset: Annotated[
+        Count, describe("First byte of its persistent memory in the shared pool.")
+    ]
+    io_bytes: Annotated[Count, describe("Inputs and outputs outside scratch, in bytes.")]
+    constant_bytes: Annotated[Count, describe("Constants in bytes.")]
+
+
+class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1"):
+    """Memory of several models together: one scratch, one persistent pool, one TCM pool."""
+
+    models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its places.")]
+    concurrent: Annotated[
+        tuple[tuple[str, ...], ...],
+        describe("Models that may execute at once, as it was assumed; all others never do."),
+    ] = ()
+    busiest: Annotated[
+        tuple[str, ...], describe("Models that may execute at once and need most scratch together.")
+    ] = ()
+    scratch_bytes: Annotated[Count, describe("Bytes of the one scratch pool.")]
+    lower_bound_bytes: Annotated[
+        Count, describe("Proven bound in bytes: no arrangement of these plans has less scratch.")
+    ]
+    persistent_bytes: Annotated[Count, describe("Bytes of the one persistent pool: the sum.")]
+    io_bytes: Annotated[Count, describe("Inputs and outputs outside scratch, in bytes: the sum.")]
+    constant_bytes: Annotated[Count, describe("Constants in bytes: the sum.")]
+    align_bytes: Annotated[Positive, describe("Alignment of both pools in bytes.")]
+    tcm: Annotated[
+        TcmAnswer | None,
+        describe("Verdict on one TCM pool with one binary of all; null with a buffer list."),
+    ] = None
+    budgets: Annotated[
+        tuple[PlanBudget, ...], describe("Verdicts on budgets of all together.")
+    ] = ()
+    fits: Annotated[
+        bool | None, describe("Whether every budget holds; null where that cannot be told.")
+    ] = None
+    exit_code: Annotated[
+        Literal[0, 1, 3],
+        describe(
+            "What the command ends with: 0 every budget holds, 1 one is too small, 3 unknown."
+        ),
+    ] = 0
+    origins: Annotated[dict[str, str], describe("Where the numbers came from, by key.")] = field(
+        default_factory=dict
+    )
+    plans: Annotated[tuple[PlanResult, ...], describe("The plan of each model alone.")]
+
+    @property
+    def assumed(self) -> str:
+        """What was not checked: which models execute at the same time."""
+        if not self.concurrent:
+            return "assumed, not checked: no two models execute at the same time"
+        sets = "; ".join(" + ".join(names) for names in self.concurrent)
+        return f"assumed, not checked: only these execute at the same time: {sets}"
+
+    @property
+    def pools(self) -> dict[str, int]:
+        """Pools and their bytes, in the order they are shown."""
+        return {
+            "scratch": self.scratch_bytes,
+            "persistent": self.persistent_bytes,
+            "io": self.io_bytes,
+            "constants": self.constant_bytes,
+        }
+
+    @property
+    def map(self) -> PlanMap:
+        """Both pools as a memory map whose steps are the models."""
+        is_least = self.scratch_bytes == self.lower_bound_bytes
+        buffers = [
+            PlanBuffer(model.name, pool, size, lower, upper, offset)
+            for at, model in enumerate(self.models)
+            for pool, size, offset, lower, upper in (
+                ("scratch", model.scratch_bytes, model.scratch_offset, at, at + 1),
+                (
+                    *("persistent", model.persistent_bytes, model.persistent_offset),
+                    *(0, len(self.models)),
+                ),
+            )
+            if size
+        ]
+        return PlanMap(
+            scratch_bytes=self.scratch_bytes,
+            persistent_bytes=self.persistent_bytes,
+            lower_bound_bytes=self.lower_bound_bytes,
+            optimal=is_least,
+            proof=ProofScope.LIFETIMES if is_least else ProofScope.NONE,
+            io="outside" if self.io_bytes else "inside",
+            ops=tuple(model.name for model in self.models),
+            buffers=tuple(buffers),
+        )
+
+    @property
+    def summary(self) -> str:
+        """The result in a line."""
+        answer = {True: "fits, ", False: "does not fit, ", None: ""}[self.fits]
+        size = f"scratch {self.scratch_bytes:,} bytes, persistent {self.persistent_bytes:,}"
+        return f"{answer if self.budgets else ''}{len(self.models)} models together: {size}"
