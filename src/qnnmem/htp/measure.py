@@ -163,7 +163,10 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 def no_soc_named(path: Path) -> CannotTell:
     """The error for a binary that names no SoC when none was given either."""
-    return CannotTell((f"{path} names no SoC; say which one is meant, e.g. ", *MissingSoc.settings))
+    what = (
+        "has binaries for several SoCs, or that name none" if is_carrier(path) else "names no SoC"
+    )
+    return CannotTell((f"{path} {what}; say which one is meant, e.g. ", *MissingSoc.settings))
 
 
 # --- Bills of models ------------------------------------------------------------------------------

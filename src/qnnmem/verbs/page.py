@@ -104,11 +104,13 @@ def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -
 
 
 def _origin(file: str) -> tuple[str, int, str]:
-    """Return name, bytes and hash of a file that a page was made from."""
+    """Return name, bytes and hash of a file that a page was made from; of a folder its config's."""
     from hashlib import file_digest
 
+    from qnnmem.loader.file_kind import bundle_config
+
     try:
-        with Path(file).open("rb") as stream:
+        with Path(file, bundle_config(Path(file))).open("rb") as stream:
             digest = file_digest(stream, "sha256").hexdigest()
             return file, stream.tell(), digest
     except OSError as exc:

@@ -148,11 +148,11 @@ class _Archive:
 
     def _member(self, name: str, kind: str) -> None:
         inner, noted = Gathered(), _Noted(self._tree, self._taken)
-        if kind in _CONFIGS:
-            _CONFIGS[kind](noted, name, inner)
-            self._found.take(inner, name.rpartition("/")[0] or name, _group(name))
-            return
         try:
+            if kind in _CONFIGS:
+                _CONFIGS[kind](noted, name, inner)
+                self._found.take(inner, name.rpartition("/")[0] or name, _group(name))
+                return
             piece = self._tree.piece(name)
             if kind == "htp":
                 inner.add(piece, "")
@@ -170,6 +170,9 @@ class _Archive:
             inner.leave("", "it is an ONNX model that is not compiled")
         except LoadError as exc:
             inner.leave("", exc.reason)
+        except Damaged as exc:  # the others are read all the same
+            inner = Gathered()
+            inner.leave("", f"it is damaged: {exc}")
         self._found.take(inner, name, _group(name))
 
 

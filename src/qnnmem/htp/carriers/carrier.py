@@ -26,7 +26,7 @@ class Claim:
     what: ClaimKind
     value: int
     words: str  # as the file says it
-    binary: int | None = None  # which one it is about, by its place; None: all together
+    binaries: tuple[int, ...] | None = None  # those it is about, by their place; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Gathered:
     unread: list[UnreadPart] = field(default_factory=list)
     host: list[HostPart] = field(default_factory=list)
     cpu_operators: list[str] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)  # `binary` counts payloads as found
+    claims: list[Claim] = field(default_factory=list)  # which count payloads as found
     notes: list[str] = field(default_factory=list)
     shares_spill_fill: bool = False
 
@@ -87,10 +87,10 @@ class Gathered:
         for one in other.payloads:
             users = tuple(f"{name}: {user}" for user in one.used_by) or (name,)
             self.payloads.append(replace(one, used_by=users, group=group))
-        self.claims += [
-            replace(one, binary=first + one.binary) if one.binary is not None else one
-            for one in other.claims
-        ]
+        every = tuple(range(len(other.payloads)))
+        for claim in other.claims:
+            about = every if claim.binaries is None else claim.binaries
+            self.claims.append(replace(claim, binaries=tuple(first + one for one in about)))
         self.dlcs += other.dlcs
         self.unread += [
             UnreadPart(f"{name}: {part.name}" if part.name else name, part.why, part.bytes)
@@ -112,7 +112,11 @@ class Gathered:
             once[key] = replace(known or one, used_by=tuple(dict.fromkeys((*users, *one.used_by))))
         places = {key: place for place, key in enumerate(once)}
         claims = [
-            one if one.binary is None else replace(one, binary=places[keys[one.binary]])
+            one
+            if one.binaries is None
+            else replace(
+                one, binaries=tuple(dict.fromkeys(places[keys[each]] for each in one.binaries))
+            )
             for one in self.claims
         ]
         return Carrier(

@@ -125,13 +125,11 @@ def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathere
     devices = config.get("devices") if isinstance(config, dict) else None
     for device in devices if isinstance(devices, list) else ():
         model, arch = _table(device).get("soc_model"), _table(device).get("dsp_arch")
-        for number in numbers:
-            if number is None:
-                continue
-            if isinstance(model, int) and 0 < model < 1 << 31:
-                found.claims.append(Claim("SoC", model, f"soc_model {model}", number))
-            if isinstance(arch, str) and arch[1:].isdecimal() and len(arch) < 8:
-                found.claims.append(Claim("Hexagon", int(arch[1:]), quote(arch), number))
+        about = tuple(number for number in numbers if number is not None)
+        if isinstance(model, int) and 0 < model < 1 << 31:
+            found.claims.append(Claim("SoC", model, f"soc_model {model}", about))
+        if isinstance(arch, str) and arch[1:].isdecimal() and len(arch) < 8:
+            found.claims.append(Claim("Hexagon", int(arch[1:]), f"dsp_arch {arch}", about))
 
 
 def read_genai(tree: Tree, name: str, found: Gathered) -> None:

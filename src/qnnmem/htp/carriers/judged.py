@@ -65,9 +65,13 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
             kept[number] = len(contexts)
             contexts.append(CarriedContext(payload, context))
         claims = tuple(
-            replace(one, binary=None if one.binary is None else kept[one.binary])
+            replace(
+                one,
+                binaries=None
+                if one.binaries is None
+                else tuple(kept[each] for each in one.binaries if each in kept),
+            )
             for one in carrier.claims
-            if one.binary is None or one.binary in kept
         )
         yield ReadCarrier(replace(carrier, claims=claims), tuple(contexts), tuple(unread))
 
@@ -218,7 +222,7 @@ def _domain(bills: Sequence[Bill]) -> SizeRange | None:
 
 def _traps(facts: CarrierFacts, read: ReadCarrier, chosen: Sequence[int]) -> Iterator[Trap]:
     for claim in facts.broken:
-        yield Trap("claim", f"the file says {claim.claimed}, and {claim.found}")
+        yield Trap("claim", f"the file says {claim.claimed}, and {claim.found} ({claim.what})")
     if sentence := different_socs(read, chosen):
         yield Trap("several-socs", sentence)
     if facts.unread:
@@ -374,11 +378,12 @@ def _is_cache(tensor: TensorInfo, wanted: set[int]) -> bool:
 
 
 def _checked(claim: Claim, read: ReadCarrier) -> CheckedClaim:
-    contexts = [one.context for one in read.contexts]
-    about = contexts if claim.binary is None else [contexts[claim.binary]]
-    found, holds = _CHECKS[claim.what](claim.value, about)
-    name = "" if claim.binary is None else read.contexts[claim.binary].payload.piece.name
-    where = f" of {quote(name)}" if name and len(contexts) > 1 else ""
+    every = range(len(read.contexts))
+    about = every if claim.binaries is None else claim.binaries
+    found, holds = _CHECKS[claim.what](claim.value, [read.contexts[one].context for one in about])
+    names = [quote(read.contexts[one].payload.piece.name) for one in about]
+    named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    where = f" of {named}" if len(names) < len(every) else ""
     return CheckedClaim(what=f"{claim.what}{where}", claimed=claim.words, found=found, holds=holds)
 
 

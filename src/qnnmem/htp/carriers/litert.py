@@ -140,7 +140,7 @@ def _soc_claim(model: str, binary: int) -> Iterator[Claim]:
         soc = find_soc(model)
     except UsageError:  # a name that is not known here says nothing
         return
-    yield Claim("SoC", soc.model_id, f"stamp {model}", binary)
+    yield Claim("SoC", soc.model_id, f"stamp {model}", (binary,))
 
 
 def read_litertlm(piece: Piece, found: Gathered) -> None:

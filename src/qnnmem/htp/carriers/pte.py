@@ -255,14 +255,14 @@ def _claims(spec: Table | None, binary: int) -> Iterator[Claim]:
     if soc is not None:
         model = soc.u32(0, "soc_model")
         if model:
-            yield Claim("SoC", model, f"soc_model {model}", binary)
+            yield Claim("SoC", model, f"soc_model {model}", (binary,))
         htp = soc.table(1, "htp_info")
         if htp is not None and htp.u32(0, "htp_arch"):
             arch = htp.u32(0, "htp_arch")
-            yield Claim("Hexagon", arch, f"v{arch}", binary)
+            yield Claim("Hexagon", arch, f"v{arch}", (binary,))
         if htp is not None and htp.u32(1, "vtcm_size_in_mb"):
             size = htp.u32(1, "vtcm_size_in_mb")
-            yield Claim("VTCM", size * _MIB, f"{size} MiB", binary)
+            yield Claim("VTCM", size * _MIB, f"{size} MiB", (binary,))
     options = _htp_options(spec)
     if options is not None and options.u8(7, "use_multi_contexts"):
         most = options.u32(0, "max_sf_buf_size")
