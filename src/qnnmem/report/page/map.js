@@ -15,7 +15,9 @@ function bytes(value) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
   while (Math.abs(value) >= 1024 && at < 4) { value /= 1024; at += 1; }
-  return `${at ? value.toFixed(2).replace(/\.?0+$/, "") : value} ${units[at]}`;
+  const hundredths = value * 100, even = 2 * Math.round(hundredths / 2); // a half as Python rounds it
+  const rounded = Math.abs(hundredths % 1) === 0.5 ? even : Math.round(hundredths);
+  return `${at ? (rounded / 100).toFixed(2).replace(/\.?0+$/, "") : value} ${units[at]}`;
 }
 
 function make(name, attributes = {}, ...inside) {
