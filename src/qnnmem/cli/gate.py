@@ -69,7 +69,7 @@ def _check_twice(files: Sequence[Path]) -> None:
     """Refuse two results for one file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
-            raise UsageError(f"{quote(str(path))} is named for two results; name another")
+            raise UsageError(f"{quote(str(path))} is named for two results; choose another file")
 
 
 def _form_of(name: str) -> str:

@@ -283,7 +283,7 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     from qnnmem.verbs.place import place_exit_code, place_files
 
     if options.verify and options.budget is not None:
-        raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
+        raise UsageError("--verify uses the library's own budget; leave out --budget")
     found = named_files(files, read_by("place"), "HTP context", each_once=False)
     say_verdict("\n".join(found.left_out))
     with ProgressBar("reading") as bar:
@@ -432,6 +432,6 @@ def htp_worker(options: WorkerOptions) -> int:
         raise UsageError(what, cure="docs/how-to/htp-anywhere.md has such commands")
     folder = cache_folder() if options.cache is None else Path(options.cache).absolute()
     if folder == NOWHERE:
-        raise UsageError("there is no home folder to keep files in", cure="name one with --cache")
+        raise UsageError("there is no home folder for files", cure="name one with --cache")
     limits = server_limits(options.time_limit, options.memory_limit)
     return run_server(folder / "htp-worker", options.cache_size, limits)

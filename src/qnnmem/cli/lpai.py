@@ -121,7 +121,7 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     from qnnmem.version import __version__
 
     if output.is_json and output.path is None:
-        raise UsageError("--json tells which file was written, so it needs -o and a file")
+        raise UsageError("--json names the written file, so it needs -o FILE")
     plan, in_scratch = read_client_plan(Path(file)), options.io == "scratch"
     inside = declarations() if options.standalone else None
     text = render_client(

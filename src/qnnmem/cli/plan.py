@@ -50,7 +50,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     if options.concurrent and not options.together:
         raise UsageError("--concurrent is for models that are planned with --together")
     if form == "png" and output.path is None:
-        raise UsageError("a PNG is not a text; name a file for it with -o")
+        raise UsageError("a PNG cannot be printed; name a file with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")

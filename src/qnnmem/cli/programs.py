@@ -112,14 +112,16 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
     """Refuse options that contradict each other."""
     read, fail_each = options.read, options.fail_each
     if read is not None and (command or options.fail or fail_each or options.serialise):
-        raise UsageError("--read runs no program, so there is nothing to run or to fail")
+        raise UsageError(
+            "--read runs no program; leave out the command and the options that make calls fail"
+        )
     if options.serialise and (options.fail or fail_each):
         raise UsageError(
-            "--serialise looks for failures of the program's own; run it without "
+            "--serialise looks for the program's own failures; run it without "
             f"{'--fail-each' if fail_each else '--fail'}"
         )
     if read is not None and form == _TRACE:
-        raise UsageError("--read shows a trace; copy the file to have it twice")
+        raise UsageError("--read only shows a trace; copy the file instead")
     if read is None and not command:
         raise UsageError("no program is given; write it behind --, or --read a trace")
     if fail_each is not None and form in ("perfetto", _TRACE):

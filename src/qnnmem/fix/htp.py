@@ -182,9 +182,7 @@ def repeat_for_htp(
         _check_rounds(bench, change)
         judged = judged_steps(bench, change)
         if not judged.holds:
-            raise UsageError(
-                "with this model the recipe gives other results; search anew without it"
-            )
+            raise UsageError("the recipe changes the results of this model; search without it")
         return _result(bench, beside, (judged,), ())
 
 

@@ -230,7 +230,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as exc:
-        raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+        raise LoadError(path, "is truncated: its JSON has no end") from exc
     schema = schema_name(Baseline)
     if not isinstance(values, dict) or values.get("schema") != schema:
         raise LoadError(path, f"is no {schema}")

@@ -431,7 +431,7 @@ class Sweep:
         except WorkerError as exc:
             if self._slots.count:
                 return SweepOutcome("failed", str(exc))
-            more = f"; {len(self.rows)} rows are kept, and the same command goes on from there"
+            more = f"; {len(self.rows)} rows are kept, and the same command continues"
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
             return SweepOutcome("failed", f"the compile could not be started: {exc}")

@@ -102,9 +102,7 @@ class ExportOptions(Options, frozen=True, kw_only=True):
     ] = "user"
     standalone: Annotated[
         bool,
-        Opt(
-            "--standalone", "With declarations of QNN's interface inside: needs no SDK to compile."
-        ),
+        Opt("--standalone", "Include the declarations of QNN's interface: needs no SDK."),
     ] = False
 
 

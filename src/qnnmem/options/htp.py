@@ -44,7 +44,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         ),
     ] = ()
     all_socs: Annotated[
-        bool, Opt("--all-socs", "Ask for every SoC with an HTP.", leads=True, is_local=True)
+        bool, Opt("--all-socs", "Judge every SoC with an HTP.", leads=True, is_local=True)
     ] = False
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
@@ -58,7 +58,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Binary: let the real library say its exact estimate.",
+            "Binary: let the real library load it, for the exact estimate.",
             leads=True,
             is_local=True,
         ),
@@ -67,7 +67,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         int,
         Opt(
             "--try",
-            "Model: nearby settings that are really compiled when it does not fit.",
+            "Model: how many nearby settings to compile when it does not fit.",
             metavar="N",
             ge=0,
             le=20,
@@ -98,7 +98,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
     against: Annotated[
         str,
-        Opt("--against", "What is taken as right: ONNX Runtime's CPU provider.", choices=("cpu",)),
+        Opt("--against", "The reference: ONNX Runtime's CPU provider.", choices=("cpu",)),
     ] = "cpu"
     soc: Annotated[
         str | None,
@@ -144,7 +144,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--run",
-            "Carry out the four rows with the real library and compare the results bit by bit.",
+            "Execute the four rows in the real library and compare the results bit by bit.",
             leads=True,
             is_local=True,
         ),
@@ -290,7 +290,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "So many, or the layers of each: 9,9,9,5. An embedding apart is not counted.",
+            "Number of shards, or the layers of each: 9,9,9,5. A separate embedding is not "
+            "counted.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -320,7 +321,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compile one and two layers with the real library in place of the rule.",
+            "Compile one and two layers with the real library instead of using the rule.",
             is_local=True,
         ),
     ] = False
@@ -330,7 +331,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     exact: Annotated[
         bool,
-        Opt("--exact", "Compile all layers of the largest shard, too: takes long.", is_local=True),
+        Opt("--exact", "Compile all layers of the largest shard, too; slow.", is_local=True),
     ] = False
     time_limit: Annotated[
         float, shared.TIME_LIMIT.but("Seconds that each compile may take.", is_advanced=True)
@@ -353,7 +354,7 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
     output: Annotated[
         str,
         shared.OUTPUT.but(
-            "Folder for record, log and input; it is made if needed.",
+            "Folder for record, log and input; created if needed.",
             metavar="DIR",
             required=True,
             writes="file",
@@ -384,7 +385,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         float,
         Opt(
             "--time-limit",
-            "Most that one request may take.",
+            "Longest time of one request.",
             metavar="SECONDS",
             ge=1,
             le=_WEEK_S,
@@ -393,5 +394,5 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     ] = 86_400.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Most address space of one request.", is_advanced=False),
+        shared.MEMORY_LIMIT.but("Largest address space of one request.", is_advanced=False),
     ] = None

@@ -48,13 +48,13 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     """The flags of qnn-net-run, and ours."""
 
     retrieve_context: Annotated[
-        str | None, Opt("--retrieve_context", "BINARY, as the real tool names it.", metavar="FILE")
+        str | None, Opt("--retrieve_context", "The same as BINARY.", metavar="FILE")
     ] = None
     backend: Annotated[
         str,
         Opt(
             "--backend",
-            "Backend library; the file need not be there.",
+            "Name of the backend library; the file need not exist.",
             metavar="FILE",
             is_advanced=True,
         ),
@@ -87,7 +87,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = ()
-    seed: Annotated[int, shared.SEED.but("Ours: of --random-inputs.")] = 0
+    seed: Annotated[int, shared.SEED.but("Ours: seed of --random-inputs.")] = 0
     force: Annotated[bool, Opt("--force", "Ours: replace input files of an earlier run.")] = False
     output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
@@ -262,8 +262,9 @@ GENERATOR_IGNORED = {
 }
 # Flags that would change the result, or ask for another file: refused.
 GENERATOR_REFUSED = {
-    "backend_binary": "asks for a file of the backend alone, which is not written here; "
-    "--binary_file names the context binary",
+    "backend_binary": (
+        "no separate backend file is written here; name the context binary with --binary_file"
+    ),
     "op_packages": "needs compiled operators, which are not loaded here",
     "data_format_config": "would change the layout of tensors, which is not possible here",
     "adapter_weight_config": "is for LoRA adapters, which are not read here",
@@ -271,8 +272,7 @@ GENERATOR_REFUSED = {
     "profiling_level": "asks for profiling data, which is not written here",
     "profiling_option": "asks for profiling data, which is not written here",
     "dlbc_override": "has no counterpart in the compiler's interface here",
-    "htp_socs": "changes the name of the file in a way that is not public; name soc_model in the "
-    "config file instead",
+    "htp_socs": "its effect on the file name is not public; set soc_model in the config file",
 }
 
 

@@ -130,8 +130,8 @@ OPT_LEVEL = Opt(
 QUANTIZE = Opt("--quantize", "Quantize a float model on the way.", choices=("int8", "int16"))
 TRUST = Opt(
     "--trust",
-    "FILE may be a model library (.so) of QNN's tools: its code is executed, in a child process "
-    "with limits, which are not a sandbox.",
+    "Accept a model library (.so) of QNN's tools: its code runs in a child process with limits, "
+    "which are not a sandbox.",
     is_local=True,  # neither a project's file nor the network may run native code
     is_advanced=True,
 )

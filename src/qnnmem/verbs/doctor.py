@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _MOST_INCIDENTS = 1000  # whose causes are looked at
 _NO_SOC = (
-    "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
-    "what its compiler says where it is installed"
+    "--soc SOC adds the limits of this model on HTP: compile limit, VTCM and, where "
+    "installed, the compiler's answer"
 )
 
 

@@ -121,7 +121,7 @@ class WorkerJudge:
             if not self._many:
                 raise
             kept = f"{counted(self._done, 'new answer')} kept"
-            raise WorkerError(f"{exc}; {kept}, and the same command goes on from there") from exc
+            raise WorkerError(f"{exc}; {kept}, and the same command continues") from exc
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
         """Answers in the order of SoCs, as many at a time as there are workers."""

@@ -188,7 +188,7 @@ def _repeated(
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.with_levels(judged_steps(bench, change))
     if not judged.holds:
-        raise UsageError("with this model the recipe gives other results; search anew without it")
+        raise UsageError("the recipe changes the results of this model; search without it")
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 
@@ -328,7 +328,7 @@ def find_target(soc: str | None) -> Soc:
     from qnnmem.targets.socs import find_soc
 
     if soc is None:
-        raise MissingSoc(what="--backend htp needs --soc, for limits depend on it")
+        raise MissingSoc(what="--backend htp needs --soc: the limits depend on the SoC")
     return find_soc(soc)
 
 

@@ -103,7 +103,7 @@ def rows_with(
     for number in lost:
         task = tasks[number]
         again = _row_of(executor.submit(fix_one, task, listen))
-        yield number, again or _without_answer(task, "its worker ended before an answer")
+        yield number, again or _without_answer(task, "its worker died before it answered")
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:

@@ -48,7 +48,7 @@ def run_on_htp(
         if getattr(options, name) != usual:
             raise UsageError(f"--{name} is for LPAI, and --backend names the HTP library")
     if (options.input_list is None) == (options.random_inputs is None):
-        raise UsageError("give the inputs by --input_list or by --random-inputs N, one of them")
+        raise UsageError("give the inputs with either --input_list or --random-inputs N")
     for name in _NO_EFFECT:
         if getattr(options, name):
             console.warn(f"--{name} is ignored: the library for x86 emulates HTP")

@@ -208,7 +208,7 @@ def _split(
     from qnnmem.htp.sweep import points_of
 
     if until is not None and searched is None:
-        raise UsageError("--until says when a search ends; name what is searched with --max")
+        raise UsageError("--until needs --max, which names the searched value")
     if searched is None:
         return None, list(points_of(axes))
     found = [axis for axis in axes if axis.name == searched]
