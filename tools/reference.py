@@ -32,6 +32,7 @@ import qnnmem
 from qnnmem import errors
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
+from qnnmem.doctor.kb.entry import CAUSES
 from qnnmem.gate.keys import HTP
 from qnnmem.gate.keys import KEYS as BUDGET_KEYS
 from qnnmem.loader.file_kind import KINDS
@@ -156,8 +157,8 @@ def _options(*words: str) -> str:
 
 def _is_shared(option: click.Option) -> bool:
     """Whether the page of all commands says everything about an option."""
-    is_format = option.opts[-1] == "--format" and isinstance(option.type, click.Choice)
-    if is_format and set(option.type.choices) != {"text", "json"}:
+    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
+    if option.opts[-1] == "--format" and set(choices) != {"text", "json"}:
         return False
     meaning = SHARED.get(option.opts[-1])
     return meaning is not None and (option.help or "").startswith(meaning)
@@ -271,16 +272,17 @@ def _file_kinds() -> str:
 
 
 def _diagnoses(stage: str) -> str:
-    """The entries of the knowledge base about one stage."""
+    """The entries of the knowledge base about one stage, by cause."""
     entries = [e for e in _json_of("kb", "list")["entries"] if e["stage"] == stage]
-    return "\n".join(
-        f"- `{e['id']}`: {e['title']}{_open(e['verdict'])}"
-        for e in sorted(entries, key=lambda e: str(e["id"]))
-    )
+    causes: dict[str, list[str]] = {}
+    for entry in sorted(entries, key=lambda e: (str(e["cause"]), str(e["id"]))):
+        causes.setdefault(entry["cause"], []).append(f"`{entry['id']}`")
+    return "\n".join(f"- `{cause}`: {', '.join(ids)}" for cause, ids in causes.items())
 
 
-def _open(verdict: str) -> str:
-    return "" if verdict == "cause" else f" ({verdict})"
+def _causes() -> str:
+    """Every cause with its meaning."""
+    return "\n".join(f"- `{cause}`: {meaning}" for cause, meaning in CAUSES.items())
 
 
 def _qnn_codes() -> str:
@@ -367,6 +369,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "errors": _errors,
     "lpai-rules": _rules,
     "lpai-choices": _choices,
+    "causes": _causes,
     "diagnoses": _diagnoses,
     "qnn-codes": _qnn_codes,
     "socs": _socs,

@@ -104,7 +104,7 @@ def test_a_config_file_is_honoured(tmp_path: Path) -> None:
     context = read(target)
     assert (context.hw_version, context.graphs[0].io) == ("v5", Io.OUTSIDE)
     assert "in the application's buffers" in result.output
-    assert "note: enable_layer_fusion: noted, but without effect" in result.output
+    assert "note: enable_layer_fusion: no effect" in result.output
     options = ("--io", "inside", "--hw-ver", "v6", "--force")
     run(path, "-o", target, "--float", "--config", config, *options)
     context = read(target)

@@ -270,5 +270,5 @@ def test_a_range_is_not_sent_to_a_library_that_is_not_here(
     for here in (True, False):
         monkeypatch.setattr("qnnmem.htp.fit.library_there", lambda here=here: here)
         text = command_line.run("fit", binary, "--budget", "pd=12690000").stdout
-        assert "--load lets the library say exactly" in text
+        assert "--load gets the exact size from the library" in text
         assert ("exactly, on Linux x86-64" in text) is not here

@@ -98,7 +98,7 @@ def test_net_run_on_htp_refuses_what_is_lpais_and_what_is_no_binary(tmp_path: Pa
     words = ("--backend", "libQnnHtp.so", "--output_dir", tmp_path / "out")
     for more, said in (
         (("--random-inputs", "1", "--hw_ver", "v6"), "--hw_ver is for LPAI"),
-        ((), "--input_list or by --random-inputs"),
+        ((), "--input_list or --random-inputs"),
         (("--random-inputs", "1"), "is not a QNN context binary"),
     ):
         done = run("net-run", other, *words, *more)

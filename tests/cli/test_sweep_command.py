@@ -121,7 +121,7 @@ def test_until_needs_a_search(tmp_path: Path) -> None:
     """A table has no end to be asked for."""
     words = ("--soc", "SM8650", "--vary", "batch=1,2", "--until", "fits")
     done = run(sliced(tmp_path / "m.onnx", "batch"), *words)
-    assert "name what is searched with --max" in str(done.exception)
+    assert "needs --max" in str(done.exception)
 
 
 @pytest.mark.htp

@@ -146,7 +146,7 @@ def test_a_model_without_a_soc_is_planned() -> None:
 
 
 def test_a_buffer_list_has_no_tcm() -> None:
-    """A list of buffers says nothing about constants and IO."""
+    """A list of buffers does not describe constants and IO."""
     found = gather(None, ROOT / "examples" / "keyword_spotting.csv", None)
     assert found.comparisons == ()
 
@@ -260,7 +260,7 @@ def test_nothing_is_compiled_for_a_failure_of_lpai(model: Path) -> None:
 
 
 def test_limits_of_htp_are_not_shown_for_lpai() -> None:
-    """A SoC alone says nothing about a failure of LPAI."""
+    """A SoC alone does not describe a failure of LPAI."""
     facts, _failures = gather_possible(None, None, find_soc("SM8650"))
     assert names(facts, LPAI_LINE) == []
     assert len(names(facts, HTP_LINE)) == 3

@@ -396,7 +396,7 @@ def test_no_path_leads_out_of_the_project(
 def test_a_link_out_of_the_project_is_no_model(project: Path, outside: Path) -> None:
     """A pattern that finds such a link is refused, too; the link of a file inside is not."""
     (project / "qnnmem.toml").write_text('models = ["models/*.csv"]\n', "utf-8")
-    assert "linked.csv' leads out of the project" in command_line.sentence(check())
+    assert "linked.csv' is outside the project" in command_line.sentence(check())
     (project / "models" / "linked.csv").unlink()
     (project / "models" / "linked.csv").symlink_to(project / "models" / "spotter.csv")
     assert code() == 0

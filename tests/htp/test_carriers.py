@@ -377,7 +377,7 @@ def test_models_that_are_not_compiled_leave_the_answer_open(tmp_path: Path) -> N
 
 
 def test_claims_of_a_bundle_are_about_its_own_binaries(tmp_path: Path) -> None:
-    """Two bundles in one archive: a wrong length in one says nothing about the other."""
+    """Two bundles in one archive: a wrong length in one does not describe the other."""
     members: dict[str, bytes] = {}
     for name, length in (("a", 128), ("b", 4096)):
         data = binary(kv_graph(name, 1, 128))[1]

@@ -448,7 +448,7 @@ class TestRealLibrary:
 
         rows = self.run(tmp_path, batches(1, 2, 3), kill)
         assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
-        assert "ended from outside" in rows[1].result.reason
+        assert "killed from outside" in rows[1].result.reason
         again = self.run(tmp_path, batches(1, 2, 3), lambda _point, _pid: None)
         assert [row.from_cache for row in again] == [True, False, True]
         assert again[1].result.state == "fits"

@@ -139,7 +139,7 @@ def test_wrong_values_are_refused(tmp_path: Path, backend: Any, words: str) -> N
 def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
     """The backend's own file, one for LPAI, no JSON, and a path that leads nowhere."""
     pair(tmp_path, {"devices": []})
-    assert "name the one whose" in refusal(tmp_path / "htp.conf")
+    assert "name the tool file whose" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
     for content, words in (
         (

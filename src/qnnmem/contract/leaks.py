@@ -86,7 +86,7 @@ class Resource:
             yield part.leaked(how, rule)
             yield from part.left(how, rule)
         if self.more:
-            sentence = f"{self.more:,} things more, and each of them {how or NEVER_FREED}"
+            sentence = f"{self.more:,} more, each {how or NEVER_FREED}"
             yield finding(rule or "L2", sentence, line=self.caller.line)
 
 

@@ -225,7 +225,7 @@ def release(memory: Any) -> None:
     """
     given = ClientBuffer(memory)
     if given.allocation is not None:
-        raise UsageError("memory of a heap is freed with the free of its heap or buffer")
+        raise UsageError("free heap memory with the free of its heap or buffer")
     with _lock:
         known = tuple(_watched)
     for buffer in known:

@@ -95,7 +95,7 @@ def tensor_notes(result: FixResult) -> tuple[str, ...]:
     need = best.need
     if best.fits is False and need.missing and need.size:
         cut = f"{need.missing:,} bytes, {need.missing / need.size:.1%} of {need.what}"
-        notes.append(f"pruning has to cut at least {cut}, from the tensors that are alive there")
+        notes.append(f"pruning has to cut at least {cut} from the tensors alive there")
     return tuple(notes)
 
 

@@ -64,7 +64,7 @@ class LogWish:
         aim = "compile and load" if self.backend == HTP else "need as little as it can"
         wanted = f"hold {limits}{', as given' * self.is_given}"
         if not limits:
-            wanted = f"{aim}, as no line says what there is"
+            wanted = f"{aim}, as no line gives the limit"
         return (
             f"{self.file}:{self.line}: {self.text}",
             f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",

@@ -84,14 +84,14 @@ class Change:
     def pool_options(self) -> PoolOptions:
         """Options with which LPAI plans it."""
         if not isinstance(self.options, PoolOptions):
-            raise TypeError("only what is planned for LPAI has these")
+            raise TypeError("only LPAI has these")
         return self.options
 
     @property
     def compile_options(self) -> CompileOptions:
         """Options with which HTP compiles it."""
         if isinstance(self.options, PoolOptions):
-            raise TypeError("only what is compiled for HTP has these")
+            raise TypeError("only HTP has these")
         return self.options
 
 
@@ -146,7 +146,7 @@ class JudgedChange:
     def plan(self) -> MemoryPlan:
         """Plan of the change for LPAI."""
         if self.need.plan is None:
-            raise TypeError("only what is planned for LPAI has a plan")
+            raise TypeError("only LPAI has a plan")
         return self.need.plan
 
 
@@ -229,7 +229,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
     if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:
-        raise LoadError(path, "holds more than 2 GiB, which no single file can")
+        raise LoadError(path, "holds more than 2 GiB, the limit of one file")
     for tensor in tensors(made):
         embed(path, tensor)
     return made

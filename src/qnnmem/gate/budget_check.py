@@ -71,7 +71,7 @@ class BudgetTask:
             found = self.wished(kind)
         said = self.entry.own.get("target", found)
         if said != found:
-            raise UsageError(f"it is a binary of {found.upper()}, and target is {said}")
+            raise UsageError(f"it is a binary of {found.upper()}, but target is {said}")
         for key in self.entry.own:
             wanted = KEYS[key][0]
             if wanted not in (None, found):
@@ -463,5 +463,5 @@ def _check_names(found: Iterable[CheckedModel]) -> None:
     seen: set[str] = set()
     for one in found:
         if one.name in seen:
-            raise UsageError(f"two models are called {quote(one.name)}; give them a name each")
+            raise UsageError(f"two models are called {quote(one.name)}; give each its own name")
         seen.add(one.name)

@@ -106,17 +106,17 @@ def check_started(outcome: RequestOutcome) -> None:
     for text in texts:
         if found := _SETUP.search(text):
             said = quote(printable(found[1]))
-            cure = f"{INSTALL} installs the package anew"
+            cure = f"{INSTALL} reinstalls the package"
             raise NoCompiler(f"the QNN library did not start: {said}", cure=cure)
 
 
 def _missing(library: str) -> NoCompiler:
-    what = f"the QNN library did not start: it needs {library}, which is not on this machine"
+    what = f"the QNN library did not start: it needs {library}, which is missing on this machine"
     if _BUNDLED.search(library):
-        cure = f"a package is damaged, {INSTALL} installs it anew"
+        cure = f"a package is damaged, {INSTALL} reinstalls it"
     elif library in _PACKAGES:
         debian, fedora = _PACKAGES[library]
         cure = f"on Debian and Ubuntu `apt-get install {debian}`, on Fedora `dnf install {fedora}`"
     else:
-        cure = f"`apt-file search {library}` or `dnf provides '*/{library}'` names its package"
+        cure = f"`apt-file search {library}` or `dnf provides '*/{library}'` shows its package"
     return NoCompiler(what, cure=cure)

@@ -153,7 +153,7 @@ def compare(
     """Prediction from the files beside fact; the log counts where the library died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
-        reason = sentence or f"its log speaks of {len(facts)} of {len(residents)} contexts"
+        reason = sentence or f"its log names {len(facts)} of {len(residents)} contexts"
         raise CannotTell(f"the library did not load all contexts: {reason}")
     predicted = one_domain([one.need for one in residents], budget)
     answers = []

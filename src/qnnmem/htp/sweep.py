@@ -206,7 +206,7 @@ def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         cure = ("write all its values after one ", Setting("vary"))
-        raise UsageError("each name is varied once", cure=cure)
+        raise UsageError("name each varied dimension once", cure=cure)
     count = prod(len(axis.values) for axis in axes)
     if count > MAX_ROWS:
         raise UsageError(f"these are {count:,} compiles, more than {MAX_ROWS:,}; vary less")

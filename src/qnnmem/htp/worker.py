@@ -251,7 +251,7 @@ def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOut
         return replace(unknown, kind="memory", sentence="stopped because memory ran out")
     if tap.stopped:
         return replace(unknown, kind="refused", sentence="stopped at a line of the log")
-    return replace(unknown, sentence="the process was ended from outside")
+    return replace(unknown, sentence="the process was killed from outside")
 
 
 def signal_name(number: int) -> str:

@@ -263,7 +263,8 @@ GENERATOR_IGNORED = {
 # Flags that would change the result, or ask for another file: refused.
 GENERATOR_REFUSED = {
     "backend_binary": (
-        "no separate backend file is written here; name the context binary with --binary_file"
+        "asks for a separate backend file, which is not written here; name the context binary with "
+        "--binary_file"
     ),
     "op_packages": "needs compiled operators, which are not loaded here",
     "data_format_config": "would change the layout of tensors, which is not possible here",
@@ -272,7 +273,7 @@ GENERATOR_REFUSED = {
     "profiling_level": "asks for profiling data, which is not written here",
     "profiling_option": "asks for profiling data, which is not written here",
     "dlbc_override": "has no counterpart in the compiler's interface here",
-    "htp_socs": "its effect on the file name is not public; set soc_model in the config file",
+    "htp_socs": "has an unpublished effect on the file name; set soc_model in the config file",
 }
 
 

@@ -163,7 +163,7 @@ def _compared(
     )
     measured = any(gaps[name] is not None for name in order)
     if not measured:
-        why = "the inputs gave no numbers to compare"
+        why = "the outputs hold no finite numbers to compare"
         return _answer(file, other, "unknown", tensors, tolerance=tolerance, why=why)
     same = all(one.agrees for one in tensors)
     return _answer(

@@ -40,7 +40,7 @@ def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = (
     if name not in _table():
         meant = nearest(name, _table())
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(_table())}"
-        raise UsageError(f"{quote(name)} is not a recipe known here", cure=hint)
+        raise UsageError(f"{quote(name)} is not a known recipe", cure=hint)
     fields = {**_table()[name]}
     models, stated = fields.pop("models", {}), fields.pop("stated", ())
     own = models.get(model.preset, {})

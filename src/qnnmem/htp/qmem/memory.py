@@ -414,7 +414,7 @@ HEAP = RpcHeap()
 def rpcmem_alloc(heap_id: int, flags: int, size: int) -> SharedBuffer | None:
     """`rpcmem_alloc`: return a buffer, or None where the real function returns NULL."""
     for number in (heap_id, flags, size):
-        expect(number, int, "heap, flags and size are whole numbers")
+        expect(number, int, "heap, flags and size must be whole numbers")
     if heap_id not in (RPCMEM_HEAP_ID_SYSTEM, RPCMEM_HEAP_ID_CONTIG) or not 0 < size < _MOST:
         return None
     try:

@@ -146,7 +146,7 @@ class Connection(PipeEnd):
 
     def nonsense(self) -> WorkerLost:
         """The error for an answer that cannot be understood; the connection is of no more use."""
-        self._why = self._why or "sends what cannot be understood"
+        self._why = self._why or "sends an unreadable message"
         kill_group(self._process)
         return self.lost()
 
@@ -237,7 +237,7 @@ class Connection(PipeEnd):
                 for _ in self._queue_frames(stream, MAX_REPLY):
                     pass
         except (OSError, ValueError):
-            self._why = self._why or "sends what cannot be understood"
+            self._why = self._why or "sends an unreadable message"
         finally:
             if self._why:
                 kill_group(self._process)
@@ -256,7 +256,7 @@ class Connection(PipeEnd):
                     )
                 return not self._why
             if line.strip() == CLIENT_LINE.strip():
-                self._why = "gives back what it is sent: it is not a worker"
+                self._why = "echoes its input: it is not a worker"
                 return False
             self._noise = (self._noise + line)[-_TAIL:]
             self._heard = time.monotonic()
@@ -385,7 +385,9 @@ class RemoteLibrary:
     ) -> RequestOutcome:
         """Have a request served; `keep` gets the whole log where the caller wants it."""
         if not isinstance(request, RemoteRequest):
-            raise UsageError("the library is on another machine, which does not serve this")
+            raise UsageError(
+                "the library is on another machine, which does not support this request"
+            )
         parcel = pack(request, places)
         try:
             connection, missing = self._offer(parcel)

@@ -140,7 +140,7 @@ class IncomingFile:
         """Write some bytes; OutputError where they cannot be written, or are too many."""
         self._left -= len(part)
         if self._left < 0:
-            raise OutputError("more bytes came than were announced")
+            raise OutputError("more bytes arrived than announced")
         self._sum.update(part)
         try:
             self._stream.write(part)
@@ -365,7 +365,7 @@ class RequestFolder:
     def place(self, digest: str, target: Path, *, writable: bool = False) -> Path:
         """Put a file that was sent where it is to be read."""
         if not is_digest(digest):
-            raise Damaged("names a file by something else than its content")
+            raise Damaged("names a file by something other than its hash")
         source = self.held / digest
         if not source.is_file():
             raise Damaged("names a file that was not sent")

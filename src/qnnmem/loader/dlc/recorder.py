@@ -237,7 +237,7 @@ def _scalar(scalar: Any) -> int | float | bool:
     if kind == DataType.FLOAT_64:
         return float(ctypes.c_double.from_buffer_copy(raw).value)
     if kind == DataType.STRING:
-        raise TooMuch("a parameter is a text")
+        raise TooMuch("a parameter must be text")
     width = int(f"{kind & 0xFF:x}") // 8
     return int.from_bytes(raw[:width], "little", signed=kind < DataType.UINT_8)
 

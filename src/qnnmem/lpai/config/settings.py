@@ -252,7 +252,7 @@ def refuse_contradictions(config: LpaiConfig) -> None:
     if execute.client_type == "real_time" and execute.fps == 0:
         other = Setting("client_type", "non_real_time")
         raise UsageError(
-            "a real_time client with 0 frames per second asks for nothing",
+            "a real_time client needs more than 0 frames per second",
             cure=("use ", Setting("fps", "1"), " or more, or ", other),
         )
     if several_cores(execute.core_selection):

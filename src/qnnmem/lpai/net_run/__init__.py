@@ -358,7 +358,7 @@ class _Run:
             for line in inputs.lines if inputs is not None else ():
                 self._console.say(line.rstrip("\r"))
             if inputs is not None and not inputs.lines:
-                self._console.warn(f"{inputs.file} has no lines, so nothing will be executed")
+                self._console.warn(f"{inputs.file} has no lines, so nothing is executed")
 
     # Getting ready
 

@@ -343,7 +343,7 @@ def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
     if read != size:
-        raise LoadError(path, "became shorter while it was read")
+        raise LoadError(path, "was truncated while it was read")
     return view
 
 

@@ -206,7 +206,7 @@ class DeviceChild(ChildProcess):
             self.cure = (Setting("time_limit_s"), " gives it more time")
         else:
             what = "the program crashed or ran out of memory"
-            self.cure = (Setting("memory_limit"), " gives it more, if memory is what it lacks")
+            self.cure = (Setting("memory_limit"), " gives it more memory")
         code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
             code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"

@@ -102,7 +102,7 @@ def note_crash(session: ClientSession, process: ClientProcess, words: tuple[int,
         second = (label, freed)
     after = f"; the last call was {session.last}" if session.last else "; it had not called QNN yet"
     process.crashed = True
-    cure = "correct the line; see also what was handed to QNN around it"
+    cure = "correct the line; check the buffers that QNN got around it"
     found = finding("C7", sentence + after, session.last, address=address, cure=cure, line="")
     report(session, process, found, trace, second, "crashed at")
 

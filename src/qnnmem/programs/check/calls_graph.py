@@ -273,7 +273,7 @@ def _check_null(
     one.has_marks = False  # what follows from it is not said again
     for kind, name in missing:
         sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
-        end = "it is read from what scratch holds" if kind == "input" else "its result stays there"
+        end = "it is read from scratch" if kind == "input" else "its result stays there"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
 
@@ -300,13 +300,11 @@ def _check_places(call: ClientCall, one: CheckedGraph) -> None:
     name = one.graph.name[:80]
     if places and all((place == _pattern(place.size)).all() for place in places):
         sentence = f"the inputs of graph {name!r} have no buffer (NULL), and nothing was written"
-        where = "to their places in scratch: it runs on whatever is there"
+        where = "to their places in scratch: it runs on stale bytes"
         found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
         call.note(replace(found, cure="set clientBuf of every input and output"))
     else:
-        call.session.notes[f"inputs of graph {name!r} are in scratch, so NULL is right there"] = (
-            None
-        )
+        call.session.notes[f"inputs of graph {name!r} are in scratch, so NULL is right"] = None
 
 
 def _pattern(size: int) -> NDArray[Any]:
@@ -398,7 +396,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
     """Report memory that vanished during an execution without a free that we saw."""
     if call.process.is_there():
-        sentence = f"memory of an asynchronous execution, {address:#x}, is not there at its end"
+        sentence = f"memory of an asynchronous execution, {address:#x}, is gone at its end"
         found = finding("C4", sentence, call.name, address=address)
         one.graph.context.backend.note(replace(found, trace=call.trace))
 
@@ -481,7 +479,7 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
     for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
-            sentence = f"{what} of the tensor with id {item.id} went with its system context"
+            sentence = f"{what} of the tensor with id {item.id} was freed with its system context"
             found = finding("C4", sentence, call.name, buffer=what, address=pointer)
             call.note(found, trace, "freed at")
 
@@ -490,7 +488,7 @@ def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> An
     try:
         return call.process.buffers.take(item.data, max(item.size, 1))
     except Unreadable:
-        sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, points to no memory"
+        sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, is not mapped memory"
         call.fail(_INVALID_TENSOR, finding("C4", sentence, call.name, address=item.data))
 
 

@@ -506,7 +506,7 @@ def can_be_freed(found: Finding) -> bool:
 
 def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
     if maker.pid == user.pid:
-        return f"process {user.pid} uses a {kind} that it made before it became another program"
+        return f"process {user.pid} uses a {kind} that it made before exec"
     return f"process {user.pid} uses a {kind} that the process it was forked from has made"
 
 

@@ -71,7 +71,7 @@ class Flight:
             seen.add(id(buffer))
             if self.graph.process.buffers.peek(buffer) not in (before, b""):  # gone is another
                 sentence = f"{name} was written by the program while the graph executed"
-                cure = "touch inputs and outputs only when the execution is over"
+                cure = "touch inputs and outputs only after the execution"
                 place = buffer.address
                 yield finding("R9", sentence, call, buffer=name, address=place, cure=cure, line="")
 
@@ -167,7 +167,7 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
     if new.graph is old.graph:
         name = new.graph.graph.name[:80]
         sentence = f"two threads execute graph {name!r} at the same time, with one scratch"
-        cure = "let one thread execute at a time, or give each a context of its own"
+        cure = "let one thread execute at a time, or give each its own context"
         return finding("X8", sentence, call, buffer="scratch", cure=cure, line="")
     for what, pool in new.graph.pools.items():
         if any(pool.extent.overlap(other.extent) for other in old.graph.pools.values()):
@@ -186,7 +186,7 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
                     sentence = (
                         f"{name} shares bytes with {other_name} that another execution still {done}"
                     )
-                    cure = "wait for the end of that execution, or give other memory"
+                    cure = "wait for that execution, or give other memory"
                     place = buffer.address
                     return finding(
                         "R9", sentence, call, buffer=name, address=place, cure=cure, line=""

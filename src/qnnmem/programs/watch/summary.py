@@ -167,7 +167,7 @@ def _with_turns(turns: SerialisedRun) -> str:
     before, after = turns.failure_before, turns.failure
     waited = f"{counted(turns.waited, 'call')} waited for another one"
     if turns.gave_up:
-        waited += f", {turns.gave_up:,} of them in vain for 60 s"
+        waited += f", {turns.gave_up:,} of them gave up after 60 s"
     seen = f"as it is: {before or 'none'}; one call at a time: {after or 'none'}; {waited}"
     if not before:
         came = "a failure came with one call at a time" if after else "no failure as the program is"
