@@ -30,6 +30,7 @@ from click.testing import CliRunner
 
 import qnnmem
 from qnnmem import errors
+from qnnmem.cli.help import is_shared
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
 from qnnmem.doctor.kb.entry import CAUSES
@@ -52,20 +53,6 @@ PART = re.compile(
 )
 DEFAULT = re.compile(r"\s*\[default: (.+)\]$")
 EXIT_CODES = re.compile(r"Exit codes: (.+?)(?:\n\n|$)", re.DOTALL)
-# What options mean that several commands have: described once, on the page of all commands.
-SHARED = {
-    "--color": "Colour: on a terminal, always or never.",
-    "--dim": "Model: fix a named free dimension",
-    "--force": "Replace the output file if it exists.",
-    "--format": "How the result is written.",
-    "--help": "Show this message and exit.",
-    "--help-all": "Show the rarer options, too, and exit.",
-    "--json": "Short for --format json; its schema is ",
-    "--output": "Write to this file instead of the terminal.",
-    "--shape": "Model: fix a tensor's shape",
-    "--value": "Model: make an input a constant",
-    "--verbose": "Show the details, too.",
-}
 MIB = 1 << 20
 WIDE = 1000  # columns: a usage line is never wrapped
 
@@ -140,7 +127,7 @@ def _options(*words: str) -> str:
     for option in options:
         if option.hidden:
             continue
-        if _is_shared(option):
+        if is_shared(option):
             schema = (option.help or "").partition(" schema is ")[2].rstrip(".")
             shared.append(_spellings(option) + (f" ({schema})" if schema else ""))
         else:
@@ -153,15 +140,6 @@ def _options(*words: str) -> str:
     lines += ["", f"[Shared options](index.md#shared-options): {', '.join(shared)}."]
     exit_codes = _exit_sentence(command)
     return "\n".join([*lines, "", f"Exit codes: {exit_codes}"] if exit_codes else lines)
-
-
-def _is_shared(option: click.Option) -> bool:
-    """Whether the page of all commands says everything about an option."""
-    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
-    if option.opts[-1] == "--format" and set(choices) != {"text", "json"}:
-        return False
-    meaning = SHARED.get(option.opts[-1])
-    return meaning is not None and (option.help or "").startswith(meaning)
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:

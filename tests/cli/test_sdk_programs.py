@@ -53,7 +53,7 @@ def test_a_program_says_whose_it_is(name: str, tool: str, tmp_path: Path) -> Non
     (tmp_path / tool).chmod(0o755)
     done = started(name, "--version", path=str(tmp_path))
     assert done.stdout.startswith(f"{tool} build version: qnnmem-")
-    text = "".join(started(name, "--help", path=str(tmp_path)).stdout.split())
+    text = "".join(started(name, "--help-all", path=str(tmp_path)).stdout.split())
     assert f"alsoinstalledas`{tool}`" in text  # a name may be broken at a hyphen
     assert "thatnamestartstheSDK's" in text
 

@@ -234,7 +234,7 @@ CANNOT = {
 def test_what_cannot_be_quantized_names_operator_node_and_way_out(
     tmp_path: Path, words: str
 ) -> None:
-    """Neither refusal recommends to quantize; the one after quantizing is not the same again."""
+    """Neither refusal recommends to quantize; the one after quantizing is not repeat this."""
     text = (
         '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]> '
         "g (float[4] x, bool c, int64 n) => (float[4] y) <bool t = {1}> {"

@@ -182,12 +182,12 @@ def test_a_setting_that_is_none_is_refused(served: Served, options: dict[str, ob
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        ("footprint", {}, "SoC is to be chosen first"),
-        ("fix", {"backend": "htp"}, "SoC is to be chosen first"),
+        ("footprint", {}, "choose SoC first"),
+        ("fix", {"backend": "htp"}, "choose SoC first"),
         (
             "sweep",
             {"soc": "SM8650"},
-            "What varies is to be chosen first; e.g. vtcm_mb=2,4,8 or batch=1,2,4",
+            "choose What varies first; e.g. vtcm_mb=2,4,8 or batch=1,2,4",
         ),
     ],
 )

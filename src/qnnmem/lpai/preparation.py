@@ -351,7 +351,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
 
     _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
-    note = "a layout without a program: pools and contract can be tried, execution cannot"
+    note = "layout only, without a program: memory calls can be tested, the graph cannot run"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
     return loaded

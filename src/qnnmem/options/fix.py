@@ -31,9 +31,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
-            "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, "
-            "weights, io, spill-fill or host-ram, beside the limits of the SoC.",
+            "Bytes that a pool may take, e.g. scratch=256K, or for htp pd=256M; without one, "
+            "scratch gets as small as possible.",
             leads=True,
             example="scratch=256K; for HTP pd=256M or vtcm=2M",
         ),

@@ -89,7 +89,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--float",
-            "Allow floating point, which LPAI does not have, for experiments at the desk.",
+            "Allow floating point, which LPAI does not support, for experiments at the desk.",
             backend="lpai",
             is_advanced=True,
         ),

@@ -289,8 +289,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         Opt(
             "--model",
             "Model library (.so, which runs in a child process with limits) or ONNX file; several "
-            "give several graphs, which only LPAI takes here. With --dlc_path libQnnModelDlc.so or "
-            "nothing.",
+            "give several graphs, for LPAI only.",
             metavar="FILE[,FILE...]",
         ),
     ] = None
@@ -338,13 +337,17 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     ] = False
     version: Annotated[bool, _VERSION] = False
     trust: Annotated[
-        bool, Opt("--trust", "Ours: --model is a model library, whatever its name.")
+        bool,
+        Opt("--trust", "Ours: --model is a model library, whatever its name.", is_advanced=True),
     ] = False
     quantize: Annotated[
         str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI on the way.")
     ] = None
-    allow_float: Annotated[bool, Opt("--float", "Ours: allow a float model for LPAI.")] = False
+    allow_float: Annotated[
+        bool, Opt("--float", "Ours: allow a float model for LPAI.", is_advanced=True)
+    ] = False
     time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
     memory_limit: Annotated[
-        Bytes | None, shared.MEMORY_LIMIT.but("Ours: address space of the compiler.")
+        Bytes | None,
+        shared.MEMORY_LIMIT.but("Ours: address space of the compiler.", is_advanced=True),
     ] = None

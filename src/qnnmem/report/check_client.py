@@ -100,7 +100,7 @@ def _finding(one: ClientFinding) -> Iterator[str]:
 def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
     """What was expected and what was given, in words."""
     if rule == _ALIGNMENT:  # of which a finding has the remainder
-        return f"a multiple of {_number(need)}", f"one that is {_number(given)} past it"
+        return f"a multiple of {_number(need)}", f"{_number(given)} past such a multiple"
     return _number(need), _number(given)
 
 

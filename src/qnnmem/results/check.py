@@ -30,7 +30,7 @@ class PoolCheck(Struct, frozen=True):
     ] = None
     have_bytes: Count | None = None
     over_bytes: Annotated[Count, describe("Bytes that are missing.")] = 0
-    fits: Annotated[bool | None, describe("Null where that cannot be told.")] = None
+    fits: Annotated[bool | None, describe("Null if unknown.")] = None
     budget: Annotated[bool, describe("False for a limit of the SoC.")] = True
     blockers: Annotated[tuple[str, ...], describe("The largest tensors in the way.")] = ()
     alike: Annotated[Count, describe("Other tensors that are as large.")] = 0
@@ -67,7 +67,7 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
     target: Annotated[str, describe("LPAI or the name of a SoC.")] = ""
     fits: Annotated[
         bool | None,
-        describe("Whether every budget and limit holds; null where that cannot be told."),
+        describe("Whether every budget and limit holds; null if unknown."),
     ]
     exit_code: ExitCode
     answer: Annotated[str, describe("The answer in a few words.")] = ""

@@ -112,7 +112,7 @@ class FitFacts(Struct, frozen=True, kw_only=True):
 
     code: Annotated[Difference | None, describe("Error code of QNN.")] = None
     line: Annotated[str, describe("The line of the library's log that decides.")] = ""
-    reading: Annotated[str, describe("What the doctor makes of that line.")] = ""
+    reading: Annotated[str, describe("The doctor's reading of that line.")] = ""
     timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
         False
     )

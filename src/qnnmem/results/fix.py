@@ -63,13 +63,11 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
     fits: Annotated[bool | None, describe("Whether every limit holds; null without one.")]
     over_budget: OverBudget = ()
     missing_bytes: Annotated[Count, describe("Bytes over all limits together.")] = 0
-    why: Annotated[
-        str, describe("Why it does not fit, where that is not a matter of the bytes.")
-    ] = ""
+    why: Annotated[str, describe("Why it does not fit, if the reason is not a size.")] = ""
     identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
     lossy: Annotated[
         bool,
-        describe("Whether results may differ; what differs without it does not count."),
+        describe("Whether results may differ; without it a differing result is rejected."),
     ] = False
     samples: Annotated[Count, describe("On how many samples results were compared.")] = 0
     largest_difference: LargestGap = 0.0
@@ -162,7 +160,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
 class Validation(Struct, frozen=True, kw_only=True):
     """What running a result showed."""
 
-    holds: Annotated[bool, describe("Whether nothing speaks against the result.")]
+    holds: Annotated[bool, describe("Whether the result passed every check.")]
     samples: Annotated[Count, describe("Number of samples.")]
     planned: Annotated[bool, describe("Whether it was executed in planned memory, too.")]
     why_not_planned: Annotated[str, describe("Why it was not; empty where it was.")]
@@ -241,8 +239,8 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
         Meta(min_length=1),
         describe("All that was tried, in order; the first is the model as it is."),
     ]
-    obstacle: Annotated[str, describe("What stands in the way, where nothing suffices.")] = ""
-    notes: Annotated[tuple[str, ...], describe("Sentences that the user should know.")] = ()
+    obstacle: Annotated[str, describe("What prevents a fit.")] = ""
+    notes: Annotated[tuple[str, ...], describe("Notes for the user.")] = ()
     would_fit: Annotated[
         tuple[LossyOption, ...],
         describe("What would fit by its plan if it were allowed; it changes results."),
@@ -251,7 +249,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
         Validation | None, describe("What running the result showed; null unless asked for.")
     ] = None
     files: Annotated[tuple[str, ...], describe("Files that were written.")] = ()
-    next: Annotated[str, describe("The command to go on with.")] = ""
+    next: Annotated[str, describe("The next command.")] = ""
     soc: Annotated[str | UnsetType, describe("For HTP: the SoC that it is for.")] = UNSET
     exit_code: Annotated[int, describe("Exit code of the command.")] = 0
     plans: Annotated[
@@ -263,9 +261,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     ] = UNSET
     from_log: Annotated[
         tuple[str, ...] | UnsetType,
-        describe(
-            "The way from a line of a log to what was wanted of the model, where one was given."
-        ),
+        describe("How the log led to the budgets; only with a log."),
     ] = UNSET
 
     def __post_init__(self) -> None:

@@ -131,4 +131,4 @@ def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decod
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
         raise UsageError(f"it is no {name}: a name in it is not a text", where=where) from exc
     except msgspec.ValidationError as exc:
-        raise UsageError(f"it is no {name}: {exc}", where=where) from exc
+        raise UsageError(f"it is not a {name}: {exc}", where=where) from exc

@@ -273,7 +273,7 @@ def _check(base: sqlite3.Connection) -> None:
             _entry(row[:-3])
             _typed(row[-3:], (str, str, int))
     except (ValueError, TypeError, RecursionError) as exc:
-        raise Damaged("a row makes no sense") from exc
+        raise Damaged("a row is invalid") from exc
 
 
 def _typed(row: Sequence[Any], kinds: Sequence[type]) -> list[Any]:

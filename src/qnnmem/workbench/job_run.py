@@ -118,7 +118,7 @@ def ask(
             tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
-    said = f"it was ended after its {time_limit_s:,.0f} s"
+    said = f"it was stopped after {time_limit_s:,.0f} s"
     if not expired.is_set():
         limit = describe_limit(child.memory_limit)
         said = f"its process ended without an answer; it may have needed more than {limit}"

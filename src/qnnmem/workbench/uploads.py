@@ -97,7 +97,7 @@ class Uploads:
         _check_size(coming.size + len(piece))
         with self._lock:
             if sum(one.size for one in self._coming.values()) + len(piece) > MAX_COMING:
-                raise TooLarge(f"more than {format_size(MAX_COMING)} are on their way")
+                raise TooLarge(f"more than {format_size(MAX_COMING)} are being uploaded")
             coming.size += len(piece)
         coming.hash.update(piece)
         try:
@@ -148,7 +148,7 @@ class Uploads:
         with self._lock:
             found = self._history.file(file)
             if found is None:
-                raise UsageError("this file is not here any more; drop it again")
+                raise UsageError("this file is gone; drop it again")
             self._busy[file] = self._busy.get(file, 0) + 1
             return found
 

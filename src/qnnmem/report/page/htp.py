@@ -52,7 +52,7 @@ def bill_section(bill: Bill) -> PageSection:
 
 def _answer(bill: Bill) -> Iterator[Html]:
     over = [row for row in _limits(bill) if row.share > 1]
-    target = bill.soc or "a SoC that is not named"
+    target = bill.soc or "an unnamed SoC"
     total = "not known" if bill.total is None else format_size(bill.total.value)
     part = bill.dominant and bill.parts.get(bill.dominant)
     most = f", most of it {bill.dominant}, {format_size(part.value)}" if part else ""
@@ -139,14 +139,14 @@ def _traffic(bill: Bill) -> Iterator[Html]:
     if rows:
         yield tag("h3", "Traffic of one inference")
         yield bars(rows, "Bytes moved in one inference")
-        yield tag("p", "The library gives sums, not the op that spills.", class_="faint")
+        yield tag("p", "The library gives sums, not single ops.", class_="faint")
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
     """Outputs that are not in the context: the bill is of a part of the model."""
     if bill.missing_outputs:
         rows = [(one.name, one.reason) for one in bill.missing_outputs]
-        words = "Not the whole model: these outputs are not in the context binary."
+        words = "The context binary lacks these outputs of the model."
         yield tag("p", badge(None), Html(" "), words, class_="answer")
         yield table(("output", "reason"), rows)
 

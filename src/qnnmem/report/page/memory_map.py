@@ -20,7 +20,7 @@ _HINT = (
     "0 shows all, n and p go from box to box, [ and ] from step to step, / searches."
 )
 _CAPTION = (
-    "Memory map: steps go right, addresses up, every box is a tensor, with its place and its time."
+    "Memory map: steps go right, addresses up, every box is a tensor, with its place and lifetime."
 )
 _PEAKS = 24  # buttons for what sets the peak
 _LISTED = 2000  # rows of the table; the map has all

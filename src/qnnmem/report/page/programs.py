@@ -196,7 +196,7 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
     own = own_stack(tuple(stack))
     shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
     if len(shown) > 1:  # of one alone the place is said
-        yield details(f"Lines that led to {of}", tag("ol", *shown, class_="frames"))
+        yield details(f"Lines of {of}", tag("ol", *shown, class_="frames"))
 
 
 def _mixed(found: WatchResult) -> Iterator[Html]:
@@ -216,7 +216,7 @@ def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
             table(("what", "name", "bytes", "how many", "made at"), rows),
             *_beyond(len(things), "thing"),
         ]
-        yield details("Contexts, graphs and memory that it made", lines(shown))
+        yield details("Contexts, graphs and memory it made", lines(shown))
 
 
 def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
