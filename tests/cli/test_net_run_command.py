@@ -448,11 +448,14 @@ def tight(binary: Any) -> tuple[Path, int]:
 
 
 def test_an_exact_fit_of_tcm_runs(tight: tuple[Path, int]) -> None:
-    """Binary, then inputs, then outputs, each with its line, up to the last byte."""
+    """Binary, then inputs, then outputs, each with its line at level debug, to the last byte."""
     file, size = tight
     Path("in.raw").write_bytes(bytes(size - 1) + b"\x07")
     Path("in.txt").write_text("in.raw\n")
-    result = tcm_run(file, "in.txt")
+    result = tcm_run(file, "in.txt", "--log_level", "verbose")
+    assert exit_code(result) == 0
+    assert "tcm pool" not in result.stdout
+    result = tcm_run(file, "in.txt", "--log_level", "debug")
     assert exit_code(result) == 0
     binary_bytes = -(-file.stat().st_size // 64) * 64
     assert [line for line in lines_of(result) if "TCM" in line or "tcm" in line] == [
