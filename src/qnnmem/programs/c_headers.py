@@ -79,19 +79,15 @@ def declarations() -> str:
 
 def write_headers(target: Path, *, force: bool = False) -> list[Path]:
     """Write every header into a folder; refuse to replace one that is not ours."""
-    made = {target / name: text.encode() for name, text in headers().items()}
-    with ExitStack() as folders:
-        for folder in dict.fromkeys(path.parent for path in made):
-            folders.enter_context(folder_for_output(folder))
-        for path in made:
-            if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:
-                raise UsageError(
-                    f"{quote(str(path))} is not of qnnmem: the folder holds headers of an SDK",
-                    cure="give another folder",
-                )
-            check_replaceable(path, force=force)
-        write_together(made)
-    return list(made)
+    contents = {target / name: text.encode() for name, text in headers().items()}
+    for path in contents:
+        if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:
+            raise UsageError(
+                f"{quote(str(path))} is not of qnnmem: the folder holds headers of an SDK",
+                cure="give another folder",
+            )
+    _write(contents, force=force)
+    return list(contents)
 
 
 def write_libraries(target: Path, include: Path, *, force: bool = False) -> list[Path]:
@@ -107,13 +103,21 @@ def write_libraries(target: Path, include: Path, *, force: bool = False) -> list
         "",
     )
     contents[target / "qnnmem-qnn.pc"] = "\n".join(lines).encode()
-    with folder_for_output(target):
+    for path in contents:
+        if path.exists() and not _is_ours(path):
+            raise UsageError(f"{quote(str(path))} is not of qnnmem", cure="give another folder")
+    _write(contents, force=force)
+    return list(contents)
+
+
+def _write(contents: dict[Path, bytes], *, force: bool) -> None:
+    """Write all files or none, and leave no empty folder behind after a failure."""
+    with ExitStack() as folders:
+        for folder in sorted({path.parent for path in contents}):
+            folders.enter_context(folder_for_output(folder))
         for path in contents:
             check_replaceable(path, force=force)
-            if path.exists() and not _is_ours(path):
-                raise UsageError(f"{quote(str(path))} is not of qnnmem", cure="give another folder")
-        write_together(contents)
-    return list(contents)
+        write_together(contents, force=force)
 
 
 def _is_ours(path: Path) -> bool:
