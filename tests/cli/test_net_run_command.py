@@ -669,7 +669,7 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
         (("--debug",), "cannot go with --retrieve_context"),
         (("--batch_multiplier", "2"), "one batch size"),
         (("--direct_mode", "cdsp"), "the only value is adsp"),
-        (("--backend", "/x/libQnnHtp.so"), "is the HTP backend"),
+        (("--backend", "/x/libQnnHtp.so"), "name libQnnLpai.so"),
         (("--backend", "foo.so"), "is not an LPAI backend"),
         (("--backend", ""), "--backend is missing"),
         (("--use_native_input_files", "--native_input_tensor_names", "g:x"), "together"),
