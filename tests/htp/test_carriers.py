@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import struct
 import subprocess
@@ -410,7 +409,7 @@ def test_many_compressed_members_are_read(tmp_path: Path) -> None:
     members = {f"m{n}.bin": binary(example_graph(f"g{n}"))[1] for n in range(120)}
     path = archive(tmp_path / "a.zip", members)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    opened = len(os.listdir("/dev/fd"))
+    opened = len(list(Path("/dev/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, opened + 60), hard))
     try:
         assert len(facts(path).binaries) == 120
