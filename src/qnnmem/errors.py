@@ -284,7 +284,7 @@ class WorkerError(QnnMemError):
 
 
 class WorkerLost(WorkerError):
-    """The connection to a worker elsewhere is gone, with what it was doing."""
+    """The connection to a remote worker is lost, with its current task."""
 
 
 class Fault(QnnMemError):

@@ -1,4 +1,4 @@
-"""`qnnmem check` and `diff`: what is too large, and what grew."""
+"""`qnnmem check` and `diff`: pools over budget, and pools that grew."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
     "html: a page of all models.",
 )
 def check(options: CheckOptions, output: Output) -> int:
-    """Check the models of a project against budgets, and against what was accepted before.
+    """Check the models of a project against budgets and against accepted numbers.
 
     The budgets stand in [tool.qnnmem] of pyproject.toml or in qnnmem.toml: models, sizes, targets
     (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read;

@@ -56,7 +56,7 @@ class HelpOption(click.Option):
 
 
 class Page(click.Context):
-    """A command's context: its help has bold titles, its colour is what was asked for."""
+    """A command's context: bold titles in its help, colour as requested."""
 
     formatter_class = _Formatter
 

@@ -352,7 +352,7 @@ def socs(name: str | None, options: SocsOptions, output: Output) -> int:
 @takes(ProvokeOptions)
 @printed("qnnmem.provoked/1")
 def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
-    """Make the real HTP library fail on a small crafted input, and store what it says.
+    """Make the real HTP library fail on a small crafted input, and store its log.
 
     \b
     KIND          cost             what happens
@@ -362,7 +362,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     host-memory   5 s, 130 MiB     a compile in too little address space
     bad-binary    2 s, 130 MiB     damaged context binaries are loaded
 
-    Nothing is invented: if the library does not fail, this says so. Needs the
+    If the library does not fail, nothing is stored. Needs the
     extra `htp` on Linux x86-64.
 
     Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it

@@ -205,7 +205,7 @@ def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """Return what was asked and answered, for a result that goes to a file."""
+    """Return the question and the answer, for a result that goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

@@ -115,7 +115,7 @@ def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> boo
 
 
 def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _Judged:
-    """The same with what the cause model makes of lines that no entry knows, where it is sure."""
+    """Add the cause model's answer for unknown lines, if it is confident."""
     from qnnmem.doctor.cause_model import guess, threshold, words_of
 
     text = "\n".join(dict.fromkeys(_text(one.text) for _, one in seen))
@@ -375,7 +375,7 @@ class _QuantityNames:
         self._known: dict[tuple[int, ...], _Quantities] = {}
 
     def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
-        """Named numbers of the lines, the deciding line first; what is missing, if they tell."""
+        """Named numbers of the lines, the deciding line first; the shortage, if known."""
         key = tuple([number for number, one in order if one.values])
         known = self._known.get(key)
         if known is None:

@@ -34,7 +34,7 @@ class _KeptPattern(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Shelf:
-    """Gives what was kept, and notes what was not."""
+    """Return kept patterns, and record the missing ones."""
 
     def __init__(self, compiler: Any, engine: Any) -> None:
         self._compiler, self._engine = compiler, engine
@@ -119,7 +119,7 @@ def _load(name: str) -> Mapping[str, _KeptPattern]:
 
 
 def _name_of(pattern: object, flags: int) -> str:
-    """An expression and its flags in one; nothing for what is not kept."""
+    """An expression with its flags; empty if it is not kept."""
     if isinstance(pattern, bytes):
         text, kind = pattern.decode("latin-1"), "b"
     elif isinstance(pattern, str) and _is_text(pattern):

@@ -1,4 +1,4 @@
-"""Facts about the failing model beside what a log says: what it needs against what there is."""
+"""Facts about the failing model beside the log: its needs against the limits."""
 
 from __future__ import annotations
 

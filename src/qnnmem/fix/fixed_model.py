@@ -47,7 +47,7 @@ def fixed_model(
     chain: Sequence[str] = (),
     with_maps: bool = True,
 ) -> FixedModel:
-    """Return what a fix came to; `chain` leads from a line of a log to what was wanted."""
+    """Return the result of a fix; `chain` leads from a log line to the budgets."""
     best = result.best
     deployment = best.need.deployment
     soc = result.soc.name if isinstance(result, HtpFixResult) and result.soc else UNSET

@@ -1,4 +1,4 @@
-"""From what failed in a log to what is wanted of the model: backend, budget, and where to begin.
+"""From a failure in a log to the goal for the model: backend, budget, first remedies.
 
 A line that prints a limit gives the budget. Where none does, the model is made as small as it gets
 (LPAI), or is to compile and load (HTP). Failures that no change of a model helps are not answered.

@@ -1,4 +1,4 @@
-"""What is to be fixed, what a change is, and what a remedy must be able to do.
+"""The types of a fix: the case, a change, and the interface of a remedy.
 
     FixCase        the model as it is, and what there is for it
     Change         a changed model or other settings, as a remedy proposes it

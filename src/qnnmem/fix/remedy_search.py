@@ -1,4 +1,4 @@
-"""Remedies in turn, the mildest first, until one suffices.
+"""Try remedies in turn, the mildest first, until one suffices.
 
 Each remedy starts from the best that was found before it, so that a few small changes add up.
 Ctrl-C ends the search as the clock does: what is known by then is the result.

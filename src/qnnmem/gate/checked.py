@@ -256,7 +256,7 @@ def against(
 
 
 def write_baseline(path: Path, run: BudgetRun) -> None:
-    """Write the numbers of this run; a model without an answer keeps what it had."""
+    """Write the numbers of this run; a model without an answer keeps its old ones."""
     kept = read_baseline(path) if run.has_baseline else None
     models: dict[str, AcceptedModel] = {}
     for model in run.models:

@@ -51,7 +51,7 @@ class WhatCounts:
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """Bytes, or a part of what was there, or both."""
+    """Bytes, a share, or both."""
     size, fraction = 0, 0.0
     for word in text.split(" or "):
         found = _PERCENT.fullmatch(word)

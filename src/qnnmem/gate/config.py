@@ -28,7 +28,7 @@ _ENTRY = ("path", "name")
 
 @dataclass(frozen=True, slots=True)
 class BudgetEntry:
-    """Which files, on what target, and what they may take."""
+    """Files, their target and their budgets."""
 
     paths: tuple[str, ...]  # names or patterns, relative to the config
     name: str = ""
@@ -38,7 +38,7 @@ class BudgetEntry:
     line: int | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """What holds for this entry: what it says, else what is common."""
+        """The value for this entry, else the common one."""
         return self.own.get(key, self.common.get(key, default))
 
 

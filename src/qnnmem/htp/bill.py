@@ -265,9 +265,9 @@ def graph_pd(
     vtcm: Sourced | None,
     stored_vtcm: Sourced | None,
 ) -> SizeRange | None:
-    """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range.
+    """The loader's estimate as a range.
 
-    So does VTCM where the file may say less than is used.
+    The run list is not known exactly, nor is VTCM if the file may understate it.
     """
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None

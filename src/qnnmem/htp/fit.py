@@ -80,7 +80,7 @@ class Suggestion(Struct, frozen=True):
 
 
 class Fit(FitFacts, frozen=True):
-    """The answer for one SoC; `fits` is None where that cannot be told."""
+    """The answer for one SoC; `fits` is None if undecided."""
 
     soc: Soc
     fits: bool | None

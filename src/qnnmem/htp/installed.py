@@ -115,7 +115,7 @@ class Library:
 
 @cache
 def installed_library() -> Library:
-    """The library of this machine; NoCompiler says in one sentence what is missing."""
+    """The library of this machine; NoCompiler names the missing part."""
     from importlib.metadata import PackageNotFoundError, version
 
     check_platform(sys.platform, platform.machine())

@@ -20,7 +20,7 @@ from qnnmem.text import printable, quote
 def find_library() -> Library:
     """The library of the first worker that answers, or of this machine where none is named.
 
-    NoCompiler says in one sentence what is missing, WorkerError why a worker does not answer.
+    Raise NoCompiler if it is missing, WorkerError if the worker does not answer.
     """
     commands = worker_commands()
     if not commands:
@@ -44,7 +44,7 @@ def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
 
 
 def library_at(command: Command) -> Library:
-    """The library of one worker; the connection is kept for whoever asks next."""
+    """The library of one worker; the connection is kept for the next caller."""
     if command == LOCAL:
         return installed_library()
     from qnnmem.htp.remote.client import connect, park

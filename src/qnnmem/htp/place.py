@@ -63,7 +63,7 @@ def plan_residency(
 ) -> PlaceResult:
     """Place contexts in the order given and in the best order.
 
-    `unjudged` says in sentences what is not among them: then nothing is said to fit.
+    `unjudged` names missing contexts in sentences; then the answer is never "fits".
     """
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)

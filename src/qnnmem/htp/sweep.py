@@ -313,7 +313,7 @@ class PointCompiler(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...
 
 

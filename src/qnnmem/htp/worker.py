@@ -351,7 +351,7 @@ class LibraryProcess(ChildProcess):
             watch.look()
 
     def kill(self) -> None:
-        """End the whole group and collect what is left of it."""
+        """End the whole process group and reap it."""
         self._end()
         self.tap.close()
 
@@ -512,7 +512,7 @@ class Closable(Protocol):
     """A worker that can be closed."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...
 
 

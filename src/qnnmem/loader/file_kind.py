@@ -1,4 +1,4 @@
-"""What a file is, found by its content, and which verbs read it: the one table of all kinds.
+"""File kinds, detected from content, and the verbs that read them.
 
 A name says little: `.bin` is a context binary, weights or noise, and a failed download leaves a web
 page called `model.onnx`. So a kind is told by the first bytes, and where those are of an archive by

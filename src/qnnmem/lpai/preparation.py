@@ -565,7 +565,7 @@ def prepared_binary(
 
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
-    """What the user should know: of the request, of each model, of what is not installed."""
+    """Notes about the request, each model, and missing packages."""
     found = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
     return [*found, search_missing_note()] if missing else found

@@ -9,7 +9,7 @@ from qnnmem.options.plan import PlanOptions
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
-    """Which budgets and which baseline, and what is written besides the result."""
+    """Budgets, baseline, and additional outputs."""
 
     config: Annotated[
         str | None,

@@ -137,7 +137,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class QmemOptions(HtpOptions, frozen=True, kw_only=True):
-    """For which SoC inputs and outputs are compared, and what is carried out."""
+    """The SoC whose inputs and outputs are compared, and the experiments."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
     run: Annotated[
@@ -162,7 +162,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
 
 
 class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
-    """What is varied, what is searched for, and where the compiles happen."""
+    """The varied settings, the search, and the place of the compiles."""
 
     soc: Annotated[
         str | None, shared.SOC.but("Name, id or marketing name.  [required]", leads=True)
@@ -216,7 +216,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class PlaceOptions(Options, frozen=True, kw_only=True):
-    """For which SoC and process domain contexts are placed, and who is asked."""
+    """The SoC and process domain for placing contexts, and whether the library verifies."""
 
     soc: Annotated[
         str | None,

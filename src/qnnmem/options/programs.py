@@ -10,7 +10,7 @@ from qnnmem.units import Bytes
 
 
 class CheckClientOptions(Options, frozen=True, kw_only=True):
-    """On which platform a client runs, and what is known of it."""
+    """The platform of a client, and known findings."""
 
     mode: Annotated[
         str | None,

@@ -45,7 +45,7 @@ NET_RUN_REFUSED = {
 
 
 class NetRunOptions(Options, frozen=True, kw_only=True):
-    """The flags of qnn-net-run, and ours."""
+    """The flags of qnn-net-run, and qnnmem's own."""
 
     retrieve_context: Annotated[
         str | None, Opt("--retrieve_context", "The same as BINARY.", metavar="FILE")
@@ -278,7 +278,7 @@ GENERATOR_REFUSED = {
 
 
 class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
-    """The flags of qnn-context-binary-generator, and ours."""
+    """The flags of qnn-context-binary-generator, and qnnmem's own."""
 
     backend: Annotated[
         str | None,

@@ -120,7 +120,7 @@ def live_peak(model: Model, rule: ScratchRule = _EVERYTHING) -> Bytes:
 
 
 class _Part:
-    """A segment with the best order so far and what is known about its peak."""
+    """A segment with its best order so far and the bounds of its peak."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment

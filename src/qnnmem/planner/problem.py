@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Offsets for every buffer of a problem, with what is known about the least possible peak."""
+    """Offsets for every buffer of a problem, with the proven bound of the peak."""
 
     problem: Problem
     offsets: tuple[Offset, ...]  # in the order of problem.buffers

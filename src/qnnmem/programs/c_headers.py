@@ -78,7 +78,7 @@ def declarations() -> str:
 
 
 def write_headers(target: Path, *, force: bool = False) -> list[Path]:
-    """Write every header into a folder; refuse to replace one that is not ours."""
+    """Write every header into a folder; refuse to replace a foreign one."""
     contents = {target / name: text.encode() for name, text in headers().items()}
     for path in contents:
         if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:

@@ -1,4 +1,4 @@
-"""Start a user's program with a shared object of ours in it, wait for its end, kill its tree.
+"""Start a user's program with a preloaded shared object, wait for its end, kill its tree.
 
 The objects are compiled for each run; programs that cannot load them are refused.
 """

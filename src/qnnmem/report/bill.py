@@ -1,4 +1,4 @@
-"""The memory bill as text, what a compile made or why not, and what is known without one."""
+"""The memory bill as text, the result of a compile, and the facts known without one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def next_prepare(bill: Bill, given: Sequence[str]) -> str:
 
 
 def verdict(bill: Bill) -> str:
-    """One line: outputs that are missing, else the sum, or what is missing for one."""
+    """One line: missing outputs, else the sum, or the sizes it lacks."""
     return bill.missing_sentence or _total(bill)
 
 
@@ -293,7 +293,7 @@ def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
 
 
 def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
-    """Where it can be compiled, and what works here.
+    """Where a model can be compiled, and the facts that need no compiler.
 
     `image` is the folder or address that the image is built from, empty where it is not known;
     `words` are what was typed, empty where a container would not find the files. `elsewhere` says

@@ -75,7 +75,7 @@ class PoolRow:
 
 
 def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
-    """Every pool with its number before, now, and what it may be."""
+    """Every pool with its number before, now, and its limit."""
     checks = {one.pool: one for one in model.checks}
     before = {one.pool: one for one in model.change.pools} if model.change else {}
     rows = []

@@ -39,7 +39,7 @@ def verdict(incident: Incident) -> str:
 
 
 def _decided(incident: Incident) -> str:
-    """Memory or not, and why; what is not certain is not said as if it were."""
+    """Memory or not, and why, with the uncertainty kept."""
     low = incident.confidence == "low"
     kind = f"{'probably ' if low else ''}{_MEMORY[incident.is_memory]}"
     if _is_open(incident):
@@ -76,7 +76,7 @@ def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
 
 
 def in_question(incident: Incident) -> list[str]:
-    """Where the cause is open, what it can be: share, meaning and name of each."""
+    """Candidate causes of an undecided incident: share, meaning and name."""
     if not _is_open(incident):
         return []
     known = _in_question(incident)
@@ -160,7 +160,7 @@ def _at(line: Evidence) -> str:
 
 
 def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Rows of name, exact value, size and origin; what is missing comes last."""
+    """Rows of name, exact value, size and origin; the shortage comes last."""
     rows = []
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):

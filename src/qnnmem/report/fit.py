@@ -249,7 +249,7 @@ def _soc_cells(fit: SocFit) -> Sequence[str]:
 
 
 def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
-    """Why SoCs do not fit, or why that cannot be told: each reason once."""
+    """Reasons why SoCs do not fit or are undecided, each once."""
     groups: dict[tuple[str, str], list[SocFit]] = {}
     for fit in fits:
         if fit.fits is not True:

@@ -53,9 +53,9 @@ def render_text(
     chain: Sequence[str] = (),
     validation: Validation | None = None,
 ) -> str:
-    """Verdict, what was tried, what was written, and how to go on.
+    """Verdict, tried remedies, written files, next command.
 
-    `chain` leads from a line of a log to what was wanted.
+    `chain` leads from a log line to the budgets.
     """
     lines = [verdict(result), *deployment_lines(result.best), scope(result)]
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
@@ -154,7 +154,7 @@ def verdict(result: FixResult) -> str:
 
 
 def _other_pools(need: Need) -> str:
-    """Other pools that have a budget, and what they need of it."""
+    """Other pools with a budget, and their need."""
     rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
     return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
 
@@ -288,7 +288,7 @@ def _gap(size: float | None) -> str:
 
 
 def render_table(rows: Sequence[FixRow]) -> str:
-    """The verdict on all, a row for each, and what was written."""
+    """The verdict on all, a row for each, and the written files."""
     done = [row for row in rows if isinstance(row, FixedModel)]
     lines = [_verdict_on_all(rows), "", *table_lines(_TABLE, [_cells(row) for row in rows])]
     ways = [row for row in done if row.obstacle]
@@ -471,7 +471,7 @@ class RunFacts:
 def render_report(
     result: FixResult, facts: RunFacts, recipe: str, commands: Sequence[Command]
 ) -> str:
-    """Verdict, what was tried and done, the proof, how to deploy it, where it comes from."""
+    """Verdict, remedies, proof, deployment and provenance."""
     lines = [f"# {escape(verdict(result))}"]
     about = filter(None, (*deployment_lines(result.best), scope(result)))
     lines += [part for line in about for part in ("", escape(line))]

@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 def render_list(found: KbResult) -> str:
-    """A table of entries, and what was left out."""
+    """A table of entries, and the files left out."""
     rows = (
         (shorten(e.id, 64), e.stage, e.cause, e.verdict, shorten(e.title, 90))
         for e in found.entries
@@ -50,7 +50,7 @@ def render_entry(entry: Entry) -> str:
 
 
 def render_check(checked: KbCheckResult) -> str:
-    """The verdict, then what is wrong, then what is worth knowing."""
+    """The verdict, then faults, then remarks."""
     return "\n".join(_checked(checked)) + "\n"
 
 

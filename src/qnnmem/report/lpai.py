@@ -1,4 +1,4 @@
-"""The LPAI contract as text: rules, choices, the self-test, and what is wrong in config files."""
+"""The LPAI contract as text: rules, choices, self-test, and faults of config files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rule_text(rule: Rule) -> str:
 
 
 def choices_text(choices: Sequence[Choice]) -> str:
-    """Choices by section: what is done, why, and how to change it."""
+    """Choices by section, each with its reason and the way to change it."""
     return _text(_choice_lines(choices))
 
 

@@ -1,4 +1,4 @@
-"""The answers of `qnnmem place` and `validate` as text: the verdict, then what it rests on."""
+"""The answers of `qnnmem place` and `validate` as text: the verdict, then its evidence."""
 
 from __future__ import annotations
 

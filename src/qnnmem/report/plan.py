@@ -38,7 +38,7 @@ _OF_PREPARE = (
 
 
 def render_answer(planned: PlannedFile) -> str:
-    """The short answer: whether it fits, bytes of each pool, what is proven, what to do next."""
+    """The short answer: verdict, bytes of each pool, proof, next command."""
     parts = (_verdict, _other_pools, _budgets, useless_lines, _first_notes, next_lines)
     return "\n".join(line for part in parts for line in part(planned)) + "\n"
 
@@ -187,7 +187,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
 
 
 def _budgets(planned: PlannedFile) -> Iterator[str]:
-    """What stands in the way of each budget, by its bytes and its share of what is needed."""
+    """The blockers of each budget, with bytes and share of the need."""
     for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
@@ -343,7 +343,7 @@ def _prepare_command(planned: PlannedFile) -> list[str]:
 
 
 def remedy_lines(planned: PlannedFile) -> Iterator[str]:
-    """Every option that was planned for pools that are too large, and what it saves."""
+    """Every option planned for pools that are too large, and its savings."""
     if planned.remedies is None:
         return
     for remedy in planned.remedies.found:

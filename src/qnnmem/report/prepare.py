@@ -58,7 +58,7 @@ def render_text(
 
 
 def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
-    """A warning for each graph whose quantized results say little, with what was seen to help."""
+    """A warning for each graph with unreliable quantized results, with the widths that helped."""
     return [
         f"warning: graph {shorten(graph)}, {error.sentence}; {_cures(error)}"
         for graph, error in errors.items()

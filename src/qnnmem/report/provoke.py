@@ -1,4 +1,4 @@
-"""A provoked failure as text: whether the library failed, with what, and what was tried."""
+"""A provoked failure as text: the library's failure and the attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment file holds: context binaries, what the host keeps, and what it claims."""
+"""A deployment file: context binaries, host memory, and claims."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HostPart(Struct, frozen=True):
 
 
 class CheckedClaim(Struct, frozen=True, kw_only=True):
-    """What a file says about its binaries, beside what they say themselves."""
+    """A file's claims about its binaries, beside the facts."""
 
     what: str
     claimed: str

@@ -105,7 +105,7 @@ class CheckCounts(Struct, frozen=True):
 
 
 class BaselineUse(Struct, frozen=True):
-    """The baseline, and what it has of the models."""
+    """The baseline, and its coverage of the models."""
 
     file: str | None
     found: bool
@@ -125,7 +125,7 @@ class AcceptedState(Struct, frozen=True):
 
 
 class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
-    """Models of a project against their budgets and against what was accepted."""
+    """Models of a project against their budgets and accepted numbers."""
 
     config: Annotated[str, describe("The file that holds the budgets.")] = ""
     exit_code: ExitCode

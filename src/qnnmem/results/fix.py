@@ -1,4 +1,4 @@
-"""Fixes: what was tried to make a model need less memory, for one file and for several."""
+"""Fixes: remedies tried to reduce the memory of a model, for one file and for several."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LevelDifference(Struct, frozen=True):
 
 
 class RemedyTrial(Struct, frozen=True, kw_only=True):
-    """A remedy that was tried, and what it came to."""
+    """A tried remedy and its result."""
 
     remedy: Annotated[str, describe("Name of the remedy; none is the model as it is.")]
     change: Annotated[str, describe("What it changes, in a few words.")]
@@ -102,7 +102,7 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
 
 
 class FixDeployment(Struct, frozen=True, kw_only=True):
-    """How parts are deployed, and what they take together."""
+    """The deployment of parts, and their memory together."""
 
     arrangement: Annotated[
         Literal["resident", "shared", "in-turn"],
@@ -210,7 +210,7 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
 
 
 class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
-    """What was tried to make a model need less memory, and what it came to."""
+    """The remedies tried on a model, and the result."""
 
     input: Annotated[str, describe("Path of the model, as it was given.")]
     backend: Annotated[

@@ -1,4 +1,4 @@
-"""The doctor's knowledge base: its entries, whether they keep what they promise, error codes."""
+"""The doctor's knowledge base: entries, their checks, error codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EntryFinding(Struct, frozen=True):
 
 
 class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
-    """Whether entries of the knowledge base keep what they promise."""
+    """Checks of knowledge base entries."""
 
     passes: Annotated[bool, describe("Whether nothing is wrong.")]
     entries: Annotated[Count, describe("Entries that were checked.")]

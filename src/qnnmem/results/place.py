@@ -41,7 +41,7 @@ class Placement(Struct, frozen=True):
 
 
 class PlacedContext(Struct, frozen=True, kw_only=True):
-    """A context binary and what it needs of its process domain."""
+    """A context binary and its need of a process domain."""
 
     file: str
     need_low: SourcedNumber

@@ -103,7 +103,7 @@ class PlanBudget(Struct, frozen=True):
 
 
 class PlanSaving(Struct, frozen=True):
-    """Options and what they save."""
+    """Options and their savings."""
 
     options: Annotated[tuple[str, ...], describe("The options, together, ready to paste.")]
     pool: Annotated[BudgetPool, describe("The pool that becomes smaller.")]

@@ -79,7 +79,7 @@ def _bound(error: float | None) -> float:
 
 
 class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
-    """A graph of the binary and what is proven of its plan."""
+    """A graph of the binary and the proof of its plan."""
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]
@@ -101,7 +101,7 @@ class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
 
 
 class PreparedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.prepared/1"):
-    """A context binary for LPAI that was written, and what is in it."""
+    """A written context binary for LPAI, and its content."""
 
     file: Annotated[str, describe("Path of the binary.")]
     file_bytes: Annotated[Count, describe("Size of the binary in bytes.")]

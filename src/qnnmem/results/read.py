@@ -1,4 +1,4 @@
-"""Results from JSON, whoever wrote it: checked against their type before anything uses them."""
+"""Results from untrusted JSON, checked against their type before use."""
 
 from __future__ import annotations
 

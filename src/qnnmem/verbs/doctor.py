@@ -1,4 +1,4 @@
-"""`doctor`: logs found, read with what is known, and diagnosed."""
+"""`doctor`: find logs, read them, and diagnose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = F
 
 @contextmanager
 def known_causes(knowledge: Knowledge, guide: Guide) -> Iterator[None]:
-    """Give the guide the root causes of earlier runs, and keep what it learns."""
+    """Give the guide the root causes of earlier runs, and store new ones."""
     from qnnmem.doctor.kept_whys import keep_whys, load_whys
 
     whys = load_whys(knowledge)
@@ -137,7 +137,7 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
 
 
 def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """The checks, those first that concern what was diagnosed; a note where none can be made."""
+    """The checks, those about the diagnosis first; a note if none is possible."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag

@@ -1,4 +1,4 @@
-"""`fix`: change one model until it fits, and write what it became."""
+"""`fix`: change one model until it fits, and write the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Budgets = tuple[tuple[str, Bytes], ...]
 
 
 class FixTask(NamedTuple):
-    """One model, what is wanted of it, and where the result goes; can be sent to a worker."""
+    """One model, its goal, and the output folder; can be sent to a worker."""
 
     model: str
     options: FixOptions
@@ -49,7 +49,7 @@ class FixTask(NamedTuple):
 
 
 class FixOutcome(NamedTuple):
-    """A result, and what was made of it."""
+    """A result, and its written files."""
 
     result: FixResult
     files: list[str]
@@ -89,7 +89,7 @@ def check_fix(options: FixOptions) -> None:
 
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
-    """Fix one model, and write what it became."""
+    """Fix one model, and write the result."""
     from dataclasses import replace
 
     from qnnmem.fix.fixed_model import outputs_of, tensor_notes
@@ -165,7 +165,7 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
-    """Where what was found is kept; nowhere for a user who has no home."""
+    """The folder of kept results; none without a home folder."""
     from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 
     folder = cache_folder() if cache is None else Path(cache)
@@ -193,7 +193,7 @@ def _repeated(
 
 
 def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -> None:
-    """Refuse a recipe that changes results where nobody allows that."""
+    """Refuse a recipe that changes results without --allow."""
     from qnnmem.fix.lossy.remedies import lossy_words, needed_words
 
     known = set(lossy_words(backend)) - case.allow
@@ -274,7 +274,7 @@ def _limits(given: Budgets) -> dict[str, Bytes] | None:
 
 
 class _Watcher:
-    """Shows what was tried as soon as it is known, where somebody watches."""
+    """Show each tried remedy at once, on a terminal."""
 
     def __init__(self, listener: ProgressListener) -> None:
         self._listener, self._begun = listener, False
@@ -347,7 +347,7 @@ def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions
 
 
 class HtpWork(NamedTuple):
-    """Where the work is done, what is known of it, and who watches."""
+    """The place of the work, its kept results, and its listener."""
 
     folder: Path
     memory: ResultCache | None

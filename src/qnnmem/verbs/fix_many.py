@@ -119,7 +119,7 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 
 def fix_one(task: FixTask, listen: Listening) -> FixRow:
-    """Fix one of several models; its row says what is wrong with it."""
+    """Fix one of several models; its row holds the error."""
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
     from qnnmem.verbs.fix import fix_file

@@ -42,7 +42,7 @@ def verb_of(path: Path) -> str | None:
 
 
 def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
-    """Return the JSON of a result, or of what a verb makes of the file.
+    """Return the JSON of a result, or of a verb's answer for the file.
 
     `action` ends the sentence about a file of another kind.
     """

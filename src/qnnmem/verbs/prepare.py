@@ -121,7 +121,7 @@ class HtpBinary(NamedTuple):
     epcontext: Path | None
 
     def as_result(self) -> Bill:
-        """Return what programs read: the bill, and what was written."""
+        """Return the JSON: the bill, and the written files."""
         from msgspec.structs import replace
 
         return replace(self.made.bill, file=self.file, prepared=self.written)

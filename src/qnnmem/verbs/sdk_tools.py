@@ -440,7 +440,7 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
 
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
-    """Note what was written, and what the binary calls its graph."""
+    """Note the written file and the graph's name in it."""
     from qnnmem.atomic_file import shown
 
     for note in made.notes:

@@ -167,7 +167,7 @@ class Workbench:
             stop()
 
     async def upload(self, request: Request) -> Response:
-        """Take a file, and do at once what is done first with its kind."""
+        """Store an upload and start the default task for its kind."""
         file = await receive_file(request, self.bench)
         if file.kind == "result":
             kept = await asyncio.to_thread(self.bench.take_result, file)

@@ -1,7 +1,7 @@
-"""Finished results in SQLite: each once, none half, whatever ends the program.
+"""Finished results in SQLite, each whole and once, even after a crash.
 
-A result is written in one transaction, before anybody is told that it is there. What was asked
-before is found again by its key, so going back to a setting takes no time.
+A result is written in one transaction before it is announced. A repeated question is answered by
+its key.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def declared_size(request: Request) -> int | None:
 
 
 async def receive_file(request: Request, bench: Bench) -> KeptFile:
-    """The file of a request, whole; what was kept of any other is removed."""
+    """The whole file of a request; partial files are removed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND or request.headers.get("content-encoding", "identity") != "identity":
         raise RequestRefused(415, f"send the file itself, as {_KIND}")
@@ -104,7 +104,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
 
 
 async def drain(request: Request) -> None:
-    """Read a little of what is left of a body that was refused."""
+    """Read a little of the rest of a refused body."""
 
     async def read() -> None:
         left = _DRAINED

@@ -98,7 +98,7 @@ def ask(
     time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Let the child do a job; `tell` gets what it is doing. The child may be given up meanwhile."""
+    """Let the child do a job; `tell` gets its current step. The child may be given up meanwhile."""
     expired = threading.Event()
 
     def expire() -> None:

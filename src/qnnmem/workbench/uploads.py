@@ -1,6 +1,6 @@
-"""Files that came in: a private folder, names of ours, bounded in size and number.
+"""Uploads: a private folder, random names, bounded in size and number.
 
-The name that a file had elsewhere is kept beside it and shown; it never becomes part of a path.
+The original name is kept beside the file and shown; it never becomes part of a path.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class BandStep:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node with what is known about its operands."""
+    """A node with the known facts about its operands."""
 
     graph: TiledGraph
     node: onnx.NodeProto

@@ -1,4 +1,4 @@
-"""Files that people deploy: where the context binaries are in them, and what they say.
+"""Deployment files: the context binaries in them, and their claims.
 
 pieces     ranges of files, read in place
 carrier    what every reader hands over

@@ -116,7 +116,7 @@ def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
 
 
 class _Archive:
-    """One archive and what was found in it."""
+    """One archive and its members."""
 
     def __init__(self, tree: ArchiveTree, archive: zipfile.ZipFile, found: Gathered) -> None:
         self._tree, self._archive, self._found = tree, archive, found

@@ -44,7 +44,7 @@ def read_pte(piece: Piece, found: Gathered) -> None:
 
 
 class _Program:
-    """One program and what was found in it."""
+    """One program and its delegates."""
 
     def __init__(self, piece: Piece, data: PieceBytes, found: Gathered) -> None:
         self._piece, self._found = piece, found

@@ -304,9 +304,9 @@ def say_why(
     decisive: str = "",
     quantized: bool = False,
 ) -> Words:
-    """One sentence: what happened, to what, by how much, what to try.
+    """One sentence: the failure, its subject, the number, the cure.
 
-    `decisive` is the first line that says why, where no other is known to. `quantized` says that
+    `decisive` is the first line with the reason. `quantized` says that
     the model has been quantized, so that doing so is no advice.
     """
     if unsupported:
@@ -361,7 +361,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:
-    """Name and operator; with a few nodes also what they take and give."""
+    """Name and operator; for a few nodes also their inputs and outputs."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
     return f"{quote(node.name)} ({node.operator}{types})"

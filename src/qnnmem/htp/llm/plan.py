@@ -80,7 +80,7 @@ def llm_case(
     bits: Iterable[tuple[str, int]],
     shards: tuple[int, ...],
 ) -> LlmCase:
-    """Return what is planned; UsageError where settings contradict the model or each other."""
+    """Return the planned case; UsageError if settings contradict the model or each other."""
     found = read_model(str(model))
     parts = find_recipe(recipe, found, bits)
     case = LlmCase(

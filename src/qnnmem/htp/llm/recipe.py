@@ -79,7 +79,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
 
 
 def usual_range(recipe: LlmRecipe) -> tuple[LlmRecipe, LlmRecipe] | None:
-    """Return the smallest and largest of the usual recipes around one that nobody stated."""
+    """Return the smallest and largest usual recipe around a guessed one."""
     if recipe.is_stated or recipe.bits != 4:
         return None
     small = replace(recipe, block=0, wide=(), head=min(recipe.head, 4))

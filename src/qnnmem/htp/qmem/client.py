@@ -266,7 +266,7 @@ class HtpClientGraph:
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; return what was reserved and copied."""
+        """`QnnGraph_execute`; return the reserved and copied bytes."""
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
@@ -483,7 +483,7 @@ class HtpComposedGraph(GraphDraft):
         return self._finalized("QnnGraph_execute").tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; gives what was reserved and copied on the way."""
+        """`QnnGraph_execute`; return the reserved and copied bytes."""
         return self._finalized("QnnGraph_execute").execute(inputs, outputs)
 
     @property

@@ -236,7 +236,7 @@ class MemRegistry:
         return "is not registered"
 
     def free(self) -> tuple[Finding, ...]:
-        """Free the context; what is still registered is a leak."""
+        """Free the context; memory still registered is a leak."""
         for handle in self._memory.handles:
             if handle.is_freed:
                 self._report_freed(handle, _FREE)

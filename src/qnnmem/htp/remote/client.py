@@ -286,7 +286,7 @@ class Connection(PipeEnd):
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own: Ctrl-C is ours, and nobody asks for passwords."""
+    """Start a command in its own session: it gets no Ctrl-C and cannot ask for passwords."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(  # noqa: S603  the user's own command, no shell
@@ -324,7 +324,7 @@ def connect(command: Command) -> Connection:
 
 
 def park(connection: Connection) -> None:
-    """Keep a connection for the next who asks for its command, at most until this process ends."""
+    """Keep a connection for the next request, at most until this process ends."""
     if not _PARKED:
         atexit.register(close_parked)
     before = _PARKED.pop(connection.command, None)
@@ -334,7 +334,7 @@ def park(connection: Connection) -> None:
 
 
 def close_parked() -> None:
-    """End the connections that nobody asked for."""
+    """End unused connections."""
     while _PARKED:
         _PARKED.popitem()[1].close()
 

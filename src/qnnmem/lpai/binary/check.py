@@ -155,7 +155,7 @@ def _check_places(graph: CompiledGraph) -> None:
 
 
 def _planned(model: Model) -> Iterator[str]:
-    """Everything that needs a place: what is written, but for constants, and state variables."""
+    """Every tensor that needs a place: written tensors except constants, and state."""
     constants = set(model.constants)
     yield from (name for name in model.inputs if name not in constants)
     for op in model.ops:

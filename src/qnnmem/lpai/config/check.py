@@ -61,7 +61,7 @@ class ValueFault:
 
 
 def check_value(key: Key, node: JsonNode) -> ValueFault | None:
-    """Says what is wrong with a value; None when it is allowed."""
+    """Return the fault of a value; None if it is allowed."""
     fault = _type_fault(key, node) or _value_fault(key, node)
     if fault is None or key.path != MEM_TYPE:
         return fault

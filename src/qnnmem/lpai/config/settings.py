@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """`lpai_graph.prepare`: what the offline compiler is told."""
+    """`lpai_graph.prepare`: settings of the offline compiler."""
 
     enable_batchnorm_fold: bool = True
     exclude_io: bool = False

@@ -306,7 +306,7 @@ class Device:
         return self._context, self._extensions
 
     def _check_file(self) -> None:
-        """Refuse what is not a binary of ours before room for all of it is allocated."""
+        """Refuse a foreign binary before allocating room for it."""
         path = self._settings.binary
         head = read_head(path, _HEAD_BYTES)
         try:

@@ -1,7 +1,7 @@
 """The device of a run in a child process, with limits on memory and on the time of each call.
 
-The child is told what to do and asked what came of it; files other than the binary are read and
-written on this side. Its answers are checked here: an untrusted program may have changed them.
+The parent sends calls and receives results; it reads and writes all files other than the binary.
+Its answers are checked here: an untrusted program may have changed them.
 """
 
 from __future__ import annotations

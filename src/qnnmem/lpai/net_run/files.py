@@ -586,7 +586,7 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 
 
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
-    """Write all files or none; what is there already with the same bytes stays as it is."""
+    """Write all files or none; existing files with the same bytes stay."""
     with ExitStack() as stack:
         staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}

@@ -313,7 +313,7 @@ def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
 
 
 def _checked(program: bytes) -> bytes:
-    """The program as it may run: nothing but what is listed, and without notes."""
+    """The program reduced to allowed fields, without notes."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

@@ -301,7 +301,7 @@ class Graph:
         return tuple(Holding(what, self.name, b, self) for what, b in held if b is not None)
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether these bytes are an input or output in scratch whose place was told."""
+        """Return whether these bytes are an input or output in scratch with a known place."""
         if not self.is_finalized:
             return False
         return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))

@@ -146,7 +146,7 @@ class TcmSpace(AddressSpace):
 
 @cache
 def process_tcm() -> TcmSpace:
-    """The documented pool; a process has one, whoever allocates from it."""
+    """The documented pool; a process has one."""
     facts = tcm_pool()
     return TcmSpace(facts.size.value, facts.max_allocations.value)
 
@@ -491,7 +491,7 @@ class TcmPool:
 
     @property
     def used(self) -> int:
-        """Bytes in use, rounded as they are allocated, whoever uses them."""
+        """Bytes in use by all heaps, rounded as allocated."""
         return self._room.used
 
     @property

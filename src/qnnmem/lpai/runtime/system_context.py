@@ -39,7 +39,7 @@ _FREE = "call QnnSystemContext_free after the last use of its answers"
 
 
 class SystemContext:
-    """`QnnSystemContext_Handle_t`: reads binaries; what it answers is its own memory."""
+    """`QnnSystemContext_Handle_t`: reads binaries; its answers are its own memory."""
 
     def __init__(self, version: int = BinaryInfoVersion.VERSION_1) -> None:
         if not isinstance(version, int) or version not in _ANSWERS:

@@ -68,7 +68,7 @@ class CheckedContext:
 
 
 def create(call: ClientCall) -> int:
-    """`QnnContext_create`: LPAI executes what was prepared offline."""
+    """`QnnContext_create`: refused, since LPAI graphs are prepared offline."""
     call.handle(0, "backend", 4011)
     sentence = "LPAI composes no graph at run time: prepare a context binary offline"
     cure = "run `qnnmem prepare` on the model, then call QnnContext_createFromBinary"

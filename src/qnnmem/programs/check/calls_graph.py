@@ -222,7 +222,7 @@ def _begin(
     *,
     is_async: bool = False,
 ) -> Flight | None:
-    """Note an execution in flight and what it shares with others; None if it is alone."""
+    """Note an execution in flight and its overlaps with others; None if it is alone."""
     flights = call.session.flights
     if not is_async and flights.is_alone(one, call.connection):
         return None
@@ -363,7 +363,7 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Hold an asynchronous execution back and report what was done to its buffers meanwhile."""
+    """Hold an asynchronous execution back and report changes of its buffers meanwhile."""
     if flight is None:
         return code
     if flight.is_held:

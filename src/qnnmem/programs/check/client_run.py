@@ -1,4 +1,4 @@
-"""Run a program under the contract and report what it broke and what it never freed."""
+"""Run a program under the contract and report broken rules and leaks."""
 
 from __future__ import annotations
 

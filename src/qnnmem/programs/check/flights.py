@@ -1,9 +1,9 @@
-"""Executions that have begun and not ended, and what must not happen to their memory meanwhile.
+"""Executions in flight, and the rules for their memory meanwhile.
 
 An execution here takes less time than on a device, so a mistake of another thread would be seen by
-luck only. The first executions of each thread are therefore held back for a moment before they
-end: whoever does not wait for them is met every time. Nothing is concluded from a hold itself: an
-overlap is a call that came, or bytes that changed, while the execution was in flight.
+luck only. The first executions of each thread are therefore held back for a moment, so that a
+missing wait shows every time. Nothing is concluded from a hold itself: an overlap is a call that
+came, or bytes that changed, while the execution was in flight.
 """
 
 from __future__ import annotations

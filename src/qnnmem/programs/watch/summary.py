@@ -500,7 +500,7 @@ class _Life:
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
-    """The result with what is known about its failures, in their order."""
+    """The result with the diagnosis of its failures, in order."""
     pairs = zip(result.failed_calls, diagnoses, strict=True)
     calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
     return replace(result, failed_calls=calls)

@@ -1,4 +1,4 @@
-"""Traces: what was seen of a program, as lines of JSON.
+"""Traces: the observed calls of a program, as lines of JSON.
 
 The first line names the format, the last one says how the program ended. In between come places
 (call stacks, by number), libraries, calls and lines of QNN's log. Times are nanoseconds since the

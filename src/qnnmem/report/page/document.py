@@ -60,7 +60,7 @@ def _part(name: str, one: PageSection, *, is_headed: bool) -> Html:
 
 
 def page_style() -> str:
-    """The styles of all sections, for whoever shows some in a page of another kind."""
+    """The styles of all sections, for pages of another kind."""
     return _file("page.css")
 
 

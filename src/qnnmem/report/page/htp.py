@@ -32,7 +32,7 @@ def file_name(file: str) -> str:
 
 
 def bill_section(bill: Bill) -> PageSection:
-    """A bill: what it takes, against each limit, as a waterfall, by graph and by tensor."""
+    """A bill against each limit, as a waterfall, by graph and by tensor."""
     body = [
         *_missing(bill),
         *_answer(bill),

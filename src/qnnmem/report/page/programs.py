@@ -1,4 +1,4 @@
-"""Programs that call QNN as parts of a page: rules they break, what they keep alive, what fails."""
+"""Programs that call QNN as parts of a page: broken rules, live objects, failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ANSWER = ("no problems found", "problems found", "cannot tell")
 
 
 def client_section(found: ClientResult) -> PageSection:
-    """What check-client found, and what was alive from call to call."""
+    """Findings of check-client, and live objects from call to call."""
     where = ", ".join(filter(None, (found.mode, found.hw_version)))
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
     more = f"{counted(found.left_out, 'finding')} more, which were not kept"
@@ -55,7 +55,7 @@ def client_section(found: ClientResult) -> PageSection:
 
 
 def watch_section(found: WatchResult) -> PageSection:
-    """What a watched program kept alive, what failed, what it never released."""
+    """Live objects, failures and leaks of a watched program."""
     libraries = [
         f"{one.name} {one.version or ''}".strip() + (f" (API {one.api})" if one.api else "")
         for one in found.libraries
