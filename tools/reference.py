@@ -132,9 +132,12 @@ def _options(*words: str) -> str:
             shared.append(_spellings(option) + (f" ({schema})" if schema else ""))
         else:
             spellings, meaning = _option_row(option, context)
+            for refusal in ("Ignored here", "Refused here"):
+                if meaning.startswith(f"{refusal}: "):  # --help-all has the reasons
+                    spellings, meaning = spellings.partition(" ")[0] + "`", refusal.split()[0]
             same.setdefault(meaning, []).append(spellings)
     lines += [
-        f"- {', '.join(spellings)}{': ' * bool(meaning)}{meaning}"
+        f"- {', '.join(spellings)}{': ' * bool(meaning)}{meaning}{'.' * meaning.isalpha()}"
         for meaning, spellings in same.items()
     ]
     lines += ["", f"[Shared options](index.md#shared-options): {', '.join(shared)}."]
