@@ -218,14 +218,7 @@ def curves(
     ticks = round_ticks(top, 4, is_size=is_size)
     shapes = [f'<path d="M0 {_TALL - tick * tall:.1f}H{_WIDE}" class="axis"/>' for tick in ticks]
     for number, (_, points) in enumerate(series):
-        path = _path(points, place, stepped)
-        if len(series) == 1:
-            ends = f"L{place(points[-1][0], 0)} L{place(points[0][0], 0)} Z"
-            shapes.append(f'<path d="{path} {ends}" class="area"/>')
-        kind = f"s{number % _COLOURS}"
-        shapes.append(f'<path d="{path}" class="line {kind}"/>')
-        if not stepped:
-            shapes += [f'<path d="M{place(x, y)}h0" class="dot {kind}"/>' for x, y in points]
+        shapes += _shapes_of(points, place, f"s{number % _COLOURS}", stepped, len(series) == 1)
     shapes += [
         f'<path d="M0 {_TALL - limit * tall:.1f}H{_WIDE}" class="limit l{at}"/>'
         for at, (_, limit) in enumerate(limits)
@@ -236,11 +229,9 @@ def curves(
         for tick in ticks
     ]
     inner = "\n".join(shapes)
-    places = sorted({x for x, _ in every})
-    if stepped or len(places) > _MARKED:
-        places = _round_places(low, high)
-    marks = [(100 * (scale(x) - first) / ((last - first) or 1), _below(x, names)) for x in places]
-    across = _across(marks)
+    known = sorted({x for x, _ in every})
+    places = _round_places(low, high) if stepped or len(known) > _MARKED else known
+    across = _across([((wide * (scale(x) - first) + 6) / 10, _below(x, names)) for x in places])
     return lines(
         [
             Html(
@@ -255,6 +246,18 @@ def curves(
             _keys(series, limits, shown, max(size for _, size in every)),
         ]
     )
+
+
+def _shapes_of(
+    points: Points, place: Callable[[float, int], str], kind: str, stepped: bool, filled: bool
+) -> Iterator[str]:
+    path = _path(points, place, stepped)
+    if filled:
+        ends = f"L{place(points[-1][0], 0)} L{place(points[0][0], 0)} Z"
+        yield f'<path d="{path} {ends}" class="area"/>'
+    yield f'<path d="{path}" class="line {kind}"/>'
+    if not stepped:
+        yield from (f'<path d="M{place(x, y)}h0" class="dot {kind}"/>' for x, y in points)
 
 
 def _keys(
@@ -306,9 +309,9 @@ def _round_places(low: float, high: float) -> list[float]:
 def _across(marks: Sequence[tuple[float, str]]) -> Iterator[str]:
     """Yield words below a plot at percents of its width, those that have room."""
     free = -1.0
-    for part, words in marks:
-        at, half = 0.6 + 0.988 * part, 50 * (7.5 * len(words) + 8) / _NARROW
-        if at - half >= free or part == marks[0][0]:
+    for at, words in marks:
+        half = 50 * (7.5 * len(words) + 8) / _NARROW
+        if at - half >= free or at == marks[0][0]:
             end = " end" if at + half > 100 else "" if at < half else " middle"
             yield f'<text x="{at:.2f}%" y="14" class="x{end}">{text(words)}</text>'
             free = at + (0 if end == " end" else half if end else 2 * half)
