@@ -122,7 +122,7 @@ def test_programs_of_executorch_are_read(path: Path) -> None:
 
 
 def test_a_written_program_is_laid_out_as_executorch_does(tmp_path: Path) -> None:
-    """Every graph is a method on the one binary, which lies at a page; nothing else takes memory."""
+    """Every graph is a method on the one binary; nothing else takes memory."""
     own, path = written(tmp_path, "own.bin", BINARY), tmp_path / "own.pte"
     write_pte(own, CONTEXT, path)
     found, data = facts(path), path.read_bytes()
