@@ -48,9 +48,7 @@ def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
     program = _program(context, _PADDING + size)
     # The header lies between the identifier and the first table, which moves all offsets alike.
     at = round_up(len(program) + _HEADER.size, _SEGMENT_ALIGN)
-    header = _HEADER.pack(
-        b"eh00", _HEADER.size, len(program) + _HEADER.size, at, _PADDING + size
-    )
+    header = _HEADER.pack(b"eh00", _HEADER.size, len(program) + _HEADER.size, at, _PADDING + size)
     root = struct.unpack_from("<I", program)[0] + _HEADER.size
     with target.open("xb") as file, binary.open("rb") as source:
         # The runtime keeps contexts by this number.
