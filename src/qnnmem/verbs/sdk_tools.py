@@ -317,8 +317,12 @@ def _model_option(options: GeneratorOptions) -> tuple[str, str]:
 
 
 def _is_native(options: GeneratorOptions) -> bool:
-    """Return whether the models are libraries: naming them on the command line is consent."""
-    return options.trust or any(_LIBRARY.search(name) for name in (options.model or "").split(","))
+    """Return whether the models are libraries: naming them on the command line is consent.
+
+    The library named beside a DLC is the vendor's reader of DLC files, not a model.
+    """
+    named = [] if options.dlc_path else (options.model or "").split(",")
+    return options.trust or any(_LIBRARY.search(name) for name in named)
 
 
 def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
