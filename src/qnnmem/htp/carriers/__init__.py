@@ -1,5 +1,6 @@
 """Deployment files: the context binaries in them, and their claims.
 
+pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place
 carrier    what every reader hands over
 pte        ExecuTorch programs
