@@ -192,7 +192,7 @@ def test_numbers_and_cures_are_of_what_was_given(client: Path, binary: Path) -> 
     assert "getProperty" not in short
     assert "the tensor's dimensions and data type" in short
     odd = check("--", client, binary, "input-misaligned").output
-    assert "numbers    expected a multiple of 64, given one that is" in odd
+    assert "numbers    expected a multiple of 64, given " in odd
 
 
 def test_a_clean_program_keeps_its_exit_code_and_that_is_said(client: Path, binary: Path) -> None:

@@ -389,7 +389,7 @@ def test_no_path_leads_out_of_the_project(
     (project / "qnnmem.toml").write_text(line.replace("NAME", name), "utf-8")
     before = sorted(project.parent.rglob("*"))
     done = check("--update-baseline") if "baseline" in line else check()
-    assert "leads out of the project" in command_line.sentence(done)
+    assert "is outside the project" in command_line.sentence(done)
     assert sorted(project.parent.rglob("*")) == before
 
 

@@ -407,18 +407,18 @@ def test_settings_that_differ_are_named() -> None:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        ({}, "nothing compares"),
-        ([], "nothing compares"),
-        ({"schema": ["qnnmem.plan/1"]}, "nothing compares"),
-        ({"schema": "qnnmem.socs/1"}, "nothing compares"),
-        ({"schema": "qnnmem.plan/1"}, "it is no qnnmem.plan/1"),
-        (plan(scratch=1 << 60), "it is no qnnmem.plan/1"),
-        ({"schema": "qnnmem.plans/1", "plans": 3}, "it is no qnnmem.plans/1"),
-        (plan() | {"\ud800": 2}, "it is no qnnmem.plan/1"),
+        ({}, "cannot be compared"),
+        ([], "cannot be compared"),
+        ({"schema": ["qnnmem.plan/1"]}, "cannot be compared"),
+        ({"schema": "qnnmem.socs/1"}, "cannot be compared"),
+        ({"schema": "qnnmem.plan/1"}, "it is not a qnnmem.plan/1"),
+        (plan(scratch=1 << 60), "it is not a qnnmem.plan/1"),
+        ({"schema": "qnnmem.plans/1", "plans": 3}, "it is not a qnnmem.plans/1"),
+        (plan() | {"\ud800": 2}, "it is not a qnnmem.plan/1"),
         ({"schema": "qnnmem.error/1", "error": "no such file", "exit_code": 2}, "no such file"),
         (
             {"schema": "qnnmem.fix/1", "input": "", "fits": None, "tried": [], "best": 0},
-            "it is no qnnmem.fix/1",
+            "it is not a qnnmem.fix/1",
         ),
     ],
 )

@@ -225,7 +225,7 @@ def test_the_context_length_is_checked_against_the_mask(tmp_path: Path) -> None:
     [
         (wrapped(BINARY, magic=0x1234ABCD), "before August 2025"),
         (b"PK\x03\x04" + bytes(99), "a DLC"),
-        (bytes(400), "not known"),
+        (bytes(400), "unknown"),
     ],
 )
 def test_what_has_no_bill_is_named(blob: bytes, why: str, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
         (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers give 'x' no place"),
         (
             replace(GRAPH, buffers=(*GRAPH.buffers, placed("n", 0))),
-            "buffers[3] gives 'n' a second place",
+            "buffers[3] places 'n' a second time",
         ),
         (
             replace(GRAPH, scratch_bytes=Bytes(128), buffers=(*GRAPH.buffers, placed("own", 96))),

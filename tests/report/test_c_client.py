@@ -606,7 +606,7 @@ BAD = {
     "a name with a NUL": (_plan(input="a\0b.onnx"), "which is not a name in C"),
     "no name": (_plan(input=""), "which is not a name in C"),
     "twice the same": ({"schema": "qnnmem.plans/1", "plans": [_plan(), _plan()]}, "two graphs"),
-    "a list": ([1, 2], "export-c|neither|whole plan"),
+    "a list": ([1, 2], "export-c|neither|incomplete plan"),
 }
 
 
