@@ -20,7 +20,14 @@ from qnnmem.htp.library import library_there
 from qnnmem.htp.llm.config import _BOUNDS, _NAMES, known_models, read_model
 from qnnmem.htp.llm.layer import write_layers
 from qnnmem.htp.llm.recipe import find_recipe, recipe_names
-from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, io_bytes, kv_per_token, weights
+from qnnmem.htp.llm.rule import (
+    LayerRatios,
+    LayerSpan,
+    LlmGraph,
+    io_bytes,
+    kv_per_token,
+    weights,
+)
 from qnnmem.options.htp import LlmOptions
 from qnnmem.report.page.llm import llm_section
 from qnnmem.results.llm import LlmRecipe, LlmResult
@@ -89,7 +96,7 @@ def test_inputs_and_outputs_are_exact(
     """To the byte, of one layer and of what comes once."""
     model = known_models()[name]
     for layers in (1, 2, 4):
-        found = io_bytes(model, recipe(4), LayerSpan(0, layers), ar, context)
+        found = io_bytes(LlmGraph(model, recipe(4), LayerSpan(0, layers), ar, context))
         assert found == layers * each + once
 
 
@@ -133,11 +140,11 @@ def test_the_longest_context_is_exact(name: str) -> None:
 def test_the_fewest_shards_are_the_fewest() -> None:
     """One shard less does not surely fit."""
     for name in ("llama-3.1-8b", "qwen3-8b", "mistral-7b"):
-        found = qnnmem.llm(name, soc="SM8450")
+        found = qnnmem.llm(name, soc="SM8550")
         count = sum(one.layers > 0 for one in found.shards)
         assert found.fits
         assert count > 1
-        assert not qnnmem.llm(name, soc="SM8450", shards=(count - 1,)).fits
+        assert not qnnmem.llm(name, soc="SM8550", shards=(count - 1,)).fits
 
 
 @given(
@@ -315,7 +322,7 @@ def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted:
     for item in (*found.graph.input, *found.graph.output):
         shape = [one.dim_value for one in item.type.tensor_type.shape.dim]
         total += round_up(prod(shape) * sizes[item.type.tensor_type.elem_type], 8192)
-    assert total == io_bytes(model, chosen, LayerSpan(0, 2), 8, 64)
+    assert total == io_bytes(LlmGraph(model, chosen, LayerSpan(0, 2), 8, 64))
 
 
 @pytest.mark.htp
