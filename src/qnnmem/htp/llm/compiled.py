@@ -67,6 +67,7 @@ def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
         file=extra,
         op_data=ops,
         compiled={(*key, case.context): _compiled(bill) for key, bill in bills.items()},
+        shares=len(case.ar) > 1,
         origin="computed from 2 compiled layers",
     )
 

@@ -12,7 +12,7 @@ from qnnmem.errors import UsageError
 from qnnmem.htp.bill import COMPILE_FORMULA, PD_FORMULA, graph_pd
 from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
-from qnnmem.htp.llm.config import read_model
+from qnnmem.htp.llm.config import FAMILIES, read_model
 from qnnmem.htp.llm.recipe import find_recipe, usual_range, with_parts
 from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, LlmGraph
 from qnnmem.provenance import Origin, Sourced
@@ -273,7 +273,7 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
         return _Judged(shards, placement, False, _why_not(over, low))
     if may or not placement.fits:
         return _Judged(shards, placement, None, _why_not(may, placement))
-    why = _undocumented(case, parts)
+    why = _untried(case, parts)
     if why or limit is None:
         why = why or f"compile limit: that of {case.soc.name} is not known"
         return _Judged(shards, placement, None, why)
@@ -365,9 +365,13 @@ def _reaches(soc: Soc, feature: str) -> bool:
     return (soc.arch or 0) >= htp_constant(feature, "arch").value
 
 
-def _undocumented(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
-    """Why sizes alone cannot tell: what the SoC is not documented to do; empty if nothing."""
-    recipe, soc = case.recipe, case.soc
+def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
+    """Why sizes alone cannot tell: layers and features that nobody tried; empty if none."""
+    model, recipe, soc = case.model, case.recipe, case.soc
+    if model.experts:
+        return "experts: a mixture of them was never compiled here"
+    if model.family not in FAMILIES:
+        return f"layers: those of the family {model.family} are not known here"
     if recipe.kv > _KV_EVERYWHERE and not _reaches(soc, "kv_16"):
         return f"KV cache: {recipe.kv} bits are documented from v{_first('kv_16')} on"
     if recipe.block and not _reaches(soc, "block_scales"):

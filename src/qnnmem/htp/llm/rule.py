@@ -95,13 +95,15 @@ class CompiledGraph(NamedTuple):
 class LayerRatios(Struct, frozen=True):
     """What compiled layers need in proportion to the rule; as it is: the rule alone.
 
-    `compiled` is by tokens at a time, layers and context: for others it says nothing.
+    `compiled` is by tokens at a time, layers and context: for others it says nothing. Graphs that
+    share weights are tiled anew, so there it only widens the ranges.
     """
 
     weights: float = 1.0
     file: Mapping[int, float] = field(default_factory=dict)  # beside the weights, by graph
     op_data: Mapping[tuple[int, int], float] = field(default_factory=dict)  # and by context
     compiled: Mapping[tuple[int, int, int], CompiledGraph] = field(default_factory=dict)
+    shares: bool = False
     origin: str = "by rule"
 
 
@@ -196,8 +198,8 @@ def op_data(graph: LlmGraph, how: LayerRatios) -> int:
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
     """The least and the most op data: less VTCM means more tiles, and so do wide matrices."""
-    compiled = how.compiled.get((graph.ar, graph.part.layers, graph.context))
-    if compiled is not None:
+    compiled = _compiled(graph, how)
+    if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)
     usual = op_data(graph, how)
     if (graph.ar, graph.context) in how.op_data:
@@ -213,25 +215,34 @@ def _tiles(graph: LlmGraph, how: LayerRatios, *, layers: int) -> int:
     return round(_OP_OF_WEIGHTS * weights(graph.model, graph.recipe, part, how))
 
 
+def _compiled(graph: LlmGraph, how: LayerRatios) -> CompiledGraph | None:
+    return how.compiled.get((graph.ar, graph.part.layers, graph.context))
+
+
 def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
     """The least and the most that spills: how the compiler tiles is not predictable."""
     logits = graph.logits if graph.ar > 1 else 0
-    compiled = how.compiled.get((graph.ar, graph.part.layers, graph.context))
-    if compiled is not None:
-        return compiled.spill_fill, compiled.spill_fill + logits
     gated = _MLP_COPIES * graph.ar * graph.model.inter * ACTIVATION * bool(graph.part.layers)
-    attention = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys
-    return 0, attention + gated + logits
+    most = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys + gated
+    compiled = _compiled(graph, how)
+    least, most = _bounds(most, None if compiled is None else compiled.spill_fill, how)
+    return least, most + logits
 
 
 def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
     """The least and the most in DDR: scores of many heads, logits of many rows, long KV caches."""
     many = graph.ar > 1
     logits = round(_LOGIT_COPIES * graph.logits) if many else 0
-    compiled = how.compiled.get((graph.ar, graph.part.layers, graph.context))
-    if compiled is not None:
-        return compiled.ddr_tensors, compiled.ddr_tensors + logits
-    scores = _SCORES_IN_DDR * graph.scores if many else 0
     copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0
-    total = scores + logits + copies * graph.keys
-    return 0, total + _DDR_ROUNDING * bool(total)
+    most = copies * graph.keys + (_SCORES_IN_DDR * graph.scores if many else 0)
+    compiled = _compiled(graph, how)
+    found = None if compiled is None else compiled.ddr_tensors
+    least, most = _bounds(most + _DDR_ROUNDING * bool(most), found, how)
+    return least, most + logits
+
+
+def _bounds(most: int, compiled: int | None, how: LayerRatios) -> tuple[int, int]:
+    """A range by rule, or what was compiled: exact for a graph that shares nothing."""
+    if compiled is None:
+        return 0, most
+    return (0, max(most, compiled)) if how.shares else (compiled, compiled)
