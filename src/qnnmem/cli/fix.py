@@ -74,9 +74,11 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
 
 
 def _given_backend(options: FixOptions) -> str | None:
-    """Return the backend that was typed; a default is no choice."""
+    """Return the backend that was typed, or HTP for a SoC; a default is no choice."""
     source = click.get_current_context().get_parameter_source("backend")
-    return options.backend if source is click.core.ParameterSource.COMMANDLINE else None
+    if source is click.core.ParameterSource.COMMANDLINE:
+        return options.backend
+    return "htp" if options.soc else None
 
 
 def _show_fixed(task: FixTask, output: Output) -> int:
