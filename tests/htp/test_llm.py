@@ -229,7 +229,7 @@ def test_what_nobody_tried_does_not_fit(soc: str, settings: dict[str, Any], said
 def test_weights_count_for_each_graph_where_sharing_is_not_documented() -> None:
     """Upper ends alone: the compiler shares them, a device before v73 may not."""
     old, new = (
-        qnnmem.llm("qwen3-0.6b", soc=soc, shards=2).shards[1] for soc in ("SM8450", "SM8550")
+        qnnmem.llm("qwen3-0.6b", soc=soc, shards=(2,)).shards[1] for soc in ("SM8450", "SM8550")
     )
     assert old.process_domain.low == new.process_domain.low
     more = old.process_domain.high.value - new.process_domain.high.value
