@@ -62,7 +62,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     if not models:
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
-    found = named_files(models, lambda path: is_kind(path, ("onnx",)), "ONNX model")
+    found = named_files(models, lambda path: is_kind(path, ("onnx", "tflite")), "model")
     say_verdict("\n".join(found.left_out))
     is_one = len(models) == 1 and models == found.files
     if is_one and not (options.is_htp and len(options.socs) > 1):
