@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from qnnmem.errors import LoadError
+from qnnmem.errors import LoadError, Setting
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import read_context
@@ -73,7 +73,7 @@ def exported_model(path: Path) -> LlmModel:
         contexts = [one.context for one in read.contexts]
     fitting = [model for model in known_models().values() if _is_whole(model, contexts)]
     if not fitting:
-        cure = "name its config.json, and these files with --beside"
+        cure = ("name its config.json, and these files with ", Setting("beside"))
         raise LoadError(path, "holds no language model that is known here", cure=cure)
     size = sum(one.file_bytes for one in contexts)
     model = min(fitting, key=lambda one: abs(math.log(max(size, 1) / _usual_size(one))))
