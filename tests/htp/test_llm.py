@@ -23,10 +23,10 @@ from qnnmem.htp.llm.config import _BOUNDS, _NAMES, known_models, read_model
 from qnnmem.htp.llm.layer import write_layers
 from qnnmem.htp.llm.recipe import find_recipe, recipe_names
 from qnnmem.htp.llm.rule import (
-    CompiledGraph,
     LayerRatios,
     LayerSpan,
     LlmGraph,
+    MeasuredParts,
     ddr_range,
     io_bytes,
     kv_per_token,
@@ -263,7 +263,7 @@ def test_nothing_that_was_compiled_spills_more(row: tuple[Any, ...]) -> None:
 
 def test_compiled_layers_are_exact_only_for_their_own_graph() -> None:
     """Another context, or weights that are shared, and the bound by rule holds again."""
-    seen = LayerRatios(compiled={(128, 2, 2048): CompiledGraph(1, 2, 3)})
+    seen = LayerRatios(compiled={(128, 2, 2048): MeasuredParts(1, 2, 3)})
     graph = LlmGraph(known_models()["qwen3-0.6b"], recipe(4), LayerSpan(0, 2), 128, 2048)
     assert spill_range(graph, seen) == (3, 3)
     assert ddr_range(graph, seen) == (2, 2)

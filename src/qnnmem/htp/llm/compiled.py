@@ -12,7 +12,7 @@ from qnnmem.errors import CannotTell, Setting, UsageError, Words
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.llm import rule
 from qnnmem.htp.llm.plan import LlmCase
-from qnnmem.htp.llm.rule import CompiledGraph, LayerRatios, LayerSpan, LlmGraph
+from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, LlmGraph, MeasuredParts
 from qnnmem.htp.measure import measure
 from qnnmem.htp.worker import Worker
 from qnnmem.results.footprint import Bill, PartName
@@ -76,9 +76,9 @@ def _graph(plain: LlmCase, layers: int, ar: int) -> LlmGraph:
     return LlmGraph(plain.model, plain.recipe, LayerSpan(0, layers), ar, plain.context)
 
 
-def _compiled(bill: Bill) -> CompiledGraph:
+def _compiled(bill: Bill) -> MeasuredParts:
     names: tuple[PartName, ...] = ("op data", "DDR tensors", "spill/fill")
-    return CompiledGraph(*(_part(bill, name) for name in names))
+    return MeasuredParts(*(_part(bill, name) for name in names))
 
 
 def checks(case: LlmCase, bills: Bills, depth: int) -> Iterator[LlmCheck]:

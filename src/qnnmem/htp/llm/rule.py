@@ -84,7 +84,7 @@ class LlmGraph(NamedTuple):
         return self.model.kv_heads * self.head_keys
 
 
-class CompiledGraph(NamedTuple):
+class MeasuredParts(NamedTuple):
     """Parts of a graph that was compiled whole, which are exact then."""
 
     op_data: int
@@ -102,7 +102,7 @@ class LayerRatios(Struct, frozen=True):
     weights: float = 1.0
     file: Mapping[int, float] = field(default_factory=dict)  # beside the weights, by graph
     op_data: Mapping[tuple[int, int], float] = field(default_factory=dict)  # and by context
-    compiled: Mapping[tuple[int, int, int], CompiledGraph] = field(default_factory=dict)
+    compiled: Mapping[tuple[int, int, int], MeasuredParts] = field(default_factory=dict)
     shares: bool = False
     origin: str = "by rule"
 
@@ -215,7 +215,7 @@ def _tiles(graph: LlmGraph, how: LayerRatios, *, layers: int) -> int:
     return round(_OP_OF_WEIGHTS * weights(graph.model, graph.recipe, part, how))
 
 
-def _compiled(graph: LlmGraph, how: LayerRatios) -> CompiledGraph | None:
+def _compiled(graph: LlmGraph, how: LayerRatios) -> MeasuredParts | None:
     return how.compiled.get((graph.ar, graph.part.layers, graph.context))
 
 
