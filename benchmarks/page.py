@@ -74,6 +74,7 @@ def measure(target: Path) -> dict[str, Any]:
         browser = started.chromium.launch(executable_path=found_browser(), args=list(FLAGS))
         shown = browser.new_page(viewport={"width": 1100, "height": 900})
         shown.goto(target.as_uri())
+        shown.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
         paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         found = {
             "bytes": target.stat().st_size,
