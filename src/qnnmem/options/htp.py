@@ -335,7 +335,12 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     exact: Annotated[
         bool,
-        Opt("--exact", "Compile all layers of the largest shard, too; slow.", is_local=True),
+        Opt(
+            "--exact",
+            "Compile all layers of the largest shard, too; slow.",
+            is_local=True,
+            is_advanced=True,
+        ),
     ] = False
     jobs: Annotated[
         int,
