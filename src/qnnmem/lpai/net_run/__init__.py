@@ -292,6 +292,8 @@ class _Run:
         check_backend(options.backend)
         file = options.config_file
         self._config: RunConfig | None = None if file is None else read_run_config(file)
+        if self._config is not None and self._config.note:
+            console.note(f"note: {self._config.note}")
         self._platform = platform(options, self._config, console.warn)
         self._mem_type = "ddr" if self._config is None else self._config.lpai.execute.mem_type
         if options.shared is not None and self._mem_type == "tcm":
