@@ -19,7 +19,7 @@ from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, last_words, strangers
-from qnnmem.doctor.logs.header import process_of, second_of
+from qnnmem.doctor.logs.header import process_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -30,6 +30,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
+from qnnmem.doctor.logs.line_memory import PlaceOfLine
 from qnnmem.doctor.logs.pieces import (
     LOOK,
     SHORT,
@@ -42,13 +43,13 @@ from qnnmem.doctor.logs.pieces import (
     wholes,
 )
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
+from qnnmem.doctor.logs.repeats import process_in
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
 
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
 _NEWLINE = 10
-_SECOND = 14  # bytes that logcat writes before a point and thousandths of a second
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _BEFORE = 2  # of them that stand before one that tells of a failure
@@ -268,31 +269,27 @@ class LogScanner:
     def _lines(self, at: int, stop: int, out: list[Hit]) -> None:
         """What whole lines hold."""
         view, base, first = self._view, self._base, self._number(at)
-        repeats, shape_of, second, time = self._shapes.repeats, self._shapes.of, b"", 0.0
-        places = self._engine.lines(self._buffer, at, stop, self._shapes.memory)
-        for low, high, lines, body, known, pid in places:
+        repeats, shape_of = self._shapes.repeats, self._shapes.of
+        for line in self._engine.lines(self._buffer, at, stop, self._shapes.memory):
+            low, high, lines, body, known, pid, style = line
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
             raw = bytes(view[low:high])
-            if not known and repeats.fresh and (late := repeats.lately(raw)):
-                body, known, pid = late
+            if not known and style and repeats.fresh:
+                known = repeats.lately(raw, body, style)
             if known:
                 repeat, text = repeats.numbered(known), raw.rstrip(b"\r\n")
                 number = first + lines if lines >= 0 else self._number(low)
                 found, opens = repeat.of(raw[body:]), repeat.opens
-                if raw[:_SECOND] != second:  # which most lines share with the one before
-                    second = raw[:_SECOND]
-                    time = second_of(second)
-                when = time + int(raw[_SECOND + 1 : _SECOND + 4]) / 1000
+                process = process_in(raw, body, style, pid)
                 if repeat.asks_code:
-                    said = found, (pid, when), opens, True, False
-                    self._put(low, high, number, text, *said, out)
+                    self._put(low, high, number, text, found, process, opens, True, False, out)
                 else:
-                    out.append(Hit(base + low, number, pid, when, text, found, opens))
-            elif shape := shape_of(raw, body, self.budget, base + low):
-                self._short(low, high, raw, shape, out)
+                    out.append(Hit(base + low, number, *process, text, found, opens))
+            elif shape := shape_of(raw, body, style, self.budget, base + low):
+                self._short(line, raw, shape, out)
 
     def _put(
         self,
@@ -339,7 +336,8 @@ class LogScanner:
         if wanted:
             self._block(low, high, wanted, out)
 
-    def _short(self, low: int, high: int, raw: bytes, shape: LineShape, out: list[Hit]) -> None:
+    def _short(self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]) -> None:
+        low, high, *_ = line
         whole: Sequence[int] = shape.whole
         failing = shape.reads
         if shape.unsure or shape.numbered:
@@ -355,13 +353,13 @@ class LogScanner:
             found = [(index, ()) for index in whole]
         else:
             found = match(self._knowledge, text, whole)
+        if found and not shape.unsure:
+            self._shapes.repeats.note(text, line, whole, found)
         if passed and not found:  # a line that matches by itself is not part of another message
             first, found = self._across(low, high, text, passed)
             if first is not None:
                 out.append(first)
                 failing = False
-        elif found and not shape.unsure:
-            self._shapes.repeats.note(text, whole, found)
         if failing and all(index in self._knowledge.words for index, _ in found):
             found += read_failure(
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)

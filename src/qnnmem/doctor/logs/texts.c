@@ -17,8 +17,13 @@
 #define LONGEST 65535
 #define MOST 65535   /* texts */
 #define NONE UINT32_MAX
+#define SHORT 4096 /* bytes of a line whose messages are looked at here */
+#define ANCHORS 32 /* that are told apart in one line */
+#define MARKED 48 /* bytes of a line in which a mark tells its level */
 
-enum { KNOWN = 1, FAILING = 2 };
+/* Kinds of texts. One that is BOUND counts only where no letter or digit stands before it, and none
+   of its own kind behind it: `fault` is in `default`, and 1002 in 410021. */
+enum { KNOWN = 1, FAILING = 2, BOUND = 4 };
 
 struct window {
     uint32_t bytes; /* in which letters are alike */
@@ -282,8 +287,8 @@ static int any_in_line(const struct texts *t, const uint8_t *line, size_t length
     return 0;
 }
 
-/* Messages of logcat that were met before, by their letters: dull ones, which need not be told of
-   again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
+/* Messages that were met before, by the style of their heads and their letters: dull ones, which need
+   not be told of again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
    which may mean that nothing failed; the others with a 1 for every digit but the 0 of 0x. */
 
 #define SLOTS (1 << 15)
@@ -293,6 +298,7 @@ static int any_in_line(const struct texts *t, const uint8_t *line, size_t length
 struct message {
     uint32_t length; /* 0: there is none */
     uint32_t number; /* 0: a dull one */
+    uint32_t style;
     uint64_t hash;
     uint8_t *form;
 };
@@ -305,6 +311,11 @@ struct memory {
 static int is_digit(uint8_t byte)
 {
     return byte >= '0' && byte <= '9';
+}
+
+static int is_word(uint8_t byte)
+{
+    return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
 }
 
 static int is_hex(uint8_t byte)
@@ -355,9 +366,10 @@ static size_t form_of(const uint8_t *text, size_t length, int dull, uint8_t *for
     return dull ? dull_form(text, length, form) : digits_alike(text, length, form);
 }
 
-static struct message *slot_of(struct memory *m, const uint8_t *form, size_t length, int dull)
+static struct message *slot_of(struct memory *m, const uint8_t *form, size_t length, uint32_t style,
+                               int dull)
 {
-    uint64_t hash = 0xCBF29CE484222325u + (uint64_t)dull;
+    uint64_t hash = 0xCBF29CE484222325u + 2 * style + (uint64_t)dull;
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ form[i]) * 0x100000001B3u;
     struct message *slot;
@@ -366,7 +378,7 @@ static struct message *slot_of(struct memory *m, const uint8_t *form, size_t len
         if (!slot->length)
             break;
         if (slot->hash == hash && slot->length == length && (slot->number == 0) == dull &&
-            !memcmp(slot->form, form, length))
+            slot->style == style && !memcmp(slot->form, form, length))
             break;
     }
     slot->hash = hash; /* of an empty one: for whoever fills it */
@@ -394,83 +406,350 @@ SHOWN void memory_free(struct memory *m)
 }
 
 /* Keeps a message; 0 when that cannot be done any more. */
-SHOWN int memory_keep(struct memory *m, const uint8_t *text, size_t length, uint32_t number)
+SHOWN int memory_keep(struct memory *m, const uint8_t *text, size_t length, uint32_t style,
+                      uint32_t number)
 {
     uint8_t form[LONGEST_MESSAGE];
     if (!length || length > LONGEST_MESSAGE || m->used == REMEMBERED)
         return 0;
     size_t used = form_of(text, length, !number, form);
-    struct message *slot = slot_of(m, form, used, !number);
+    struct message *slot = slot_of(m, form, used, style, !number);
     if (!slot->length) {
         slot->form = malloc(used);
         if (!slot->form)
             return 0;
         memcpy(slot->form, form, used);
         slot->length = (uint32_t)used;
+        slot->style = style;
         m->used++;
     }
     slot->number = number;
     return 1;
 }
 
-static int is_kept(struct memory *m, const uint8_t *text, size_t length, int dull, uint32_t *number)
+static int is_kept(struct memory *m, const uint8_t *text, size_t length, uint32_t style, int dull,
+                   uint32_t *number)
 {
     uint8_t form[LONGEST_MESSAGE];
     if (!length || length > LONGEST_MESSAGE || !m->used)
         return 0;
     size_t used = form_of(text, length, dull, form);
-    struct message *slot = slot_of(m, form, used, dull);
+    struct message *slot = slot_of(m, form, used, style, dull);
     *number = slot->number;
     return slot->length != 0;
 }
 
-/* Where the head that logcat writes ends, before the level; 0 when a line has none. */
-static size_t head_of(const uint8_t *line, size_t length, uint32_t *process)
+enum style { NO_HEAD, LOGCAT, STAMPED, KERNEL, TOOL };
+
+struct head {
+    size_t body;      /* where the message begins, before its level; 0 without a head */
+    size_t stamp;     /* where its time ends; process and thread stand between that and `names` */
+    size_t names;
+    uint32_t style;
+    uint32_t process; /* NONE where the head has none */
+    uint8_t level;    /* 0 where it is not told here */
+};
+
+static size_t skip_blanks(const uint8_t *line, size_t at, size_t length)
 {
-    static const char shape[] = "11-11 11:11:11.111";
-    size_t at = sizeof shape - 1;
-    if (length < at)
-        return 0;
-    for (size_t i = 0; i < at; i++)
-        if (shape[i] == '1' ? !is_digit(line[i]) : line[i] != (uint8_t)shape[i])
-            return 0;
-    for (int number = 0; number < 2; number++) {
-        size_t blanks = at, digits;
-        while (at < length && (line[at] == ' ' || line[at] == '\t'))
-            at++;
-        digits = at;
-        uint32_t value = 0;
-        for (; at < length && is_digit(line[at]) && at - digits < 9; at++)
-            value = 10 * value + (line[at] - '0');
-        if (digits == blanks || at == digits)
-            return 0;
-        if (!number)
-            *process = value;
-    }
-    int level = at + 2 < length && line[at] == ' ' && line[at + 1] && line[at + 2] == ' ' &&
-                strchr("VDIWEFA", line[at + 1]);
-    return level ? at : 0;
+    while (at < length && (line[at] == ' ' || line[at] == '\t'))
+        at++;
+    return at;
 }
 
-enum { START, STOP, LINES, BODY, NUMBER, PROCESS, COLUMNS };
+static size_t skip_digits(const uint8_t *line, size_t at, size_t length, size_t most)
+{
+    size_t stop = length - at < most ? length : at + most;
+    while (at < stop && is_digit(line[at]))
+        at++;
+    return at;
+}
+
+static size_t skip_word(const uint8_t *line, size_t at, size_t length)
+{
+    while (at < length && line[at] != ' ' && line[at] != '\t')
+        at++;
+    return at;
+}
+
+/* Whether a piece of a line looks like a shape, in which 1 is any digit and T a blank or a T. */
+static int has_shape(const uint8_t *line, size_t length, const char *shape)
+{
+    size_t i = 0;
+    for (; shape[i]; i++) {
+        if (i == length)
+            return 0;
+        uint8_t byte = line[i];
+        int fits = shape[i] == '1'   ? is_digit(byte)
+                   : shape[i] == 'T' ? byte == ' ' || byte == 'T'
+                   : shape[i] == '.' ? byte == '.' || byte == ','
+                                     : byte == (uint8_t)shape[i];
+        if (!fits)
+            return 0;
+    }
+    return 1;
+}
+
+static int is_level(const uint8_t *line, size_t at, size_t length)
+{
+    return at + 1 < length && line[at] && strchr("VDIWEFA", line[at]) && line[at + 1] == ' ';
+}
+
+/* Process, thread and level behind the time that logcat writes; 0 when they are not there. */
+static int logcat_head(const uint8_t *line, size_t at, size_t length, struct head *head)
+{
+    for (int number = 0; number < 2; number++) {
+        size_t digits = skip_blanks(line, at, length), stop = skip_digits(line, digits, length, 9);
+        if (digits == at || stop == digits)
+            return 0;
+        if (!number) {
+            head->process = 0;
+            for (size_t i = digits; i < stop; i++)
+                head->process = 10 * head->process + (line[i] - '0');
+        }
+        at = stop;
+    }
+    if (at >= length || line[at] != ' ' || !is_level(line, at + 1, length))
+        return 0;
+    head->style = LOGCAT;
+    head->names = head->body = at;
+    /* Without a tag it is no head after all. */
+    size_t tag = at + 3, most = length - tag < 80 ? length : tag + 80;
+    if (memchr(line + tag, ':', most - tag))
+        head->level = line[at + 1];
+    return 1;
+}
+
+/* Process and level as Android Studio writes them: `1234-1240  tag   package   I  message`. */
+static void studio_head(const uint8_t *line, size_t at, size_t length, struct head *head)
+{
+    size_t digits = skip_blanks(line, at, length), stop = skip_digits(line, digits, length, 9);
+    if (digits == at || stop == digits || stop >= length || line[stop] != '-')
+        return;
+    size_t thread = skip_digits(line, stop + 1, length, 9);
+    size_t tag = skip_blanks(line, thread, length), behind = skip_word(line, tag, length);
+    size_t package = skip_blanks(line, behind, length), end = skip_word(line, package, length);
+    size_t level = skip_blanks(line, end, length);
+    if (thread == stop + 1 || tag == thread || behind == tag || behind - tag > 60 ||
+        package < behind + 2 || end == package || end - package > 120 || level == end ||
+        !is_level(line, level, length))
+        return;
+    head->process = 0;
+    for (size_t i = digits; i < stop; i++)
+        head->process = 10 * head->process + (line[i] - '0');
+    head->level = line[level];
+    head->names = thread;
+}
+
+/* The head of a line, as far as that can be told at a glance. */
+static struct head head_of(const uint8_t *line, size_t length)
+{
+    static const char year[] = "2011-";
+    static const char *const calm[] = {"VERBOSE", "DEBUG", "INFO"};
+    struct head head = {0, 0, 0, NO_HEAD, NONE, 0};
+    size_t at = has_shape(line, length, year) ? sizeof year - 1 : 0;
+    if (has_shape(line + at, length - at, "11-11T11:11:11.1")) {
+        size_t second = at + 15, stop = skip_digits(line, second, length, 9);
+        head.stamp = head.names = stop;
+        if (!at && stop == second + 3 && line[5] == ' ' && line[14] == '.' &&
+            logcat_head(line, stop, length, &head))
+            return head;
+        head.style = STAMPED;
+        head.body = stop;
+        studio_head(line, stop, length, &head);
+        if (head.process == NONE && has_shape(line + stop, length - stop, " [") &&
+            has_shape(line + stop + 3, length - stop - 3, ":onnxruntime"))
+            head.level = line[stop + 2];
+        return head;
+    }
+    at = 0;
+    if (length && line[0] == '<') {
+        size_t stop = skip_digits(line, 1, length, 3);
+        if (stop == 1 || stop >= length || line[stop] != '>')
+            return head;
+        at = stop + 1;
+    }
+    if (at < length && line[at] == '[') {
+        size_t digits = skip_blanks(line, at + 1, length), stop = skip_digits(line, digits, length, 9);
+        if (stop > digits && has_shape(line + stop, length - stop, ".111111]")) {
+            head.style = KERNEL;
+            head.body = stop + 8;
+        }
+        return head;
+    }
+    size_t digits = skip_blanks(line, 0, length), stop = skip_digits(line, digits, length, 12);
+    if (digits <= 12 && stop > digits && has_shape(line + stop, length - stop, ".1ms [")) {
+        size_t level = skip_blanks(line, stop + 6, length);
+        head.style = TOOL;
+        head.body = stop + 4;
+        for (size_t i = 0; i < sizeof calm / sizeof *calm; i++) {
+            size_t behind = skip_blanks(line, level + strlen(calm[i]), length);
+            if (has_shape(line + level, length - level, calm[i]) && behind < length &&
+                line[behind] == ']')
+                head.level = (uint8_t)calm[i][0];
+        }
+    }
+    return head;
+}
+
+/* Whether a line is at debug or info level, by its head or by a mark near its start. */
+static int is_calm(const uint8_t *line, size_t length, const struct head *head)
+{
+    if (head->level == 'V' || head->level == 'D' || head->level == 'I')
+        return 1;
+    size_t stop = length < MARKED ? length : MARKED;
+    for (size_t i = 0; i + 3 <= stop; i++) {
+        uint8_t level = line[i + 1] | 0x20;
+        if ((level == 'v' || level == 'd' || level == 'i') &&
+            ((line[i] == '<' && line[i + 2] == '>') || (line[i] == '[' && line[i + 2] == ':')))
+            return 1;
+    }
+    return 0;
+}
+
+enum { START, STOP, LINES, BODY, NUMBER, PROCESS, STYLE, COLUMNS };
 
 SHOWN size_t texts_newlines(const uint8_t *data, size_t end);
 
-/* Lines with a text of a known message, or with one of failure and one of `ours`, but for dull ones;
-   each once. Of each: where it starts and stops, how many lines end before it, where its message
-   begins if logcat wrote it, the number that such a message is told with, and the process. A line starts
-   at `from`. Stops when `most` are told; then `from` is where to go on, and `lines` how many end before. */
-SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct memory *m,
-                         const uint8_t *data, size_t end, size_t *from, size_t *lines,
-                         uint32_t *told, size_t most)
+/* Whether a text stands by itself where it was found. */
+static int is_bound(const struct text *text, const uint8_t *data, size_t start, size_t end)
 {
+    size_t stop = start + text->length;
+    if (start && is_word(data[start - 1]))
+        return 0;
+    return !is_digit(text->bytes[text->length - 1]) || stop >= end || !is_digit(data[stop]);
+}
+
+/* The fixed texts of messages between their holes, in small letters and in order. What belongs to
+   number i of a list stands from the i-th place of the other one to the next. */
+struct messages {
+    const uint32_t *of_anchor; /* places in `messages` */
+    const uint32_t *messages;
+    const uint32_t *of_message; /* places in `ends` */
+    const uint32_t *ends;       /* of the texts in `bytes`; the first one begins at 0 */
+    const uint8_t *bytes;
+};
+
+/* What was found in the line at hand. */
+struct found {
+    uint32_t kinds;
+    uint32_t count; /* of anchors; more than ANCHORS when there are too many */
+    uint32_t anchors[ANCHORS];
+};
+
+/* Notes what texts are at a place. */
+static void find_at(const struct texts *t, const uint8_t *data, size_t at, size_t end,
+                    struct found *found)
+{
+    FOR_TEXTS_AT(t, data, at, end, w, {
+        const struct text *text = &t->texts[w->text];
+        size_t start = w->at < 0 ? at + 1 : at - (size_t)w->at;
+        uint32_t kinds = text->kind;
+        if ((kinds & BOUND) && !is_bound(text, data, start, end))
+            kinds &= ~(uint32_t)FAILING;
+        found->kinds |= kinds;
+        if (kinds & KNOWN) {
+            if (found->count < ANCHORS)
+                found->anchors[found->count] = w->text;
+            found->count++;
+        }
+    });
+}
+
+static int holds_message(const struct messages *m, uint32_t message, const uint8_t *low,
+                         size_t length)
+{
+    size_t at = 0;
+    for (uint32_t i = m->of_message[message]; i < m->of_message[message + 1]; i++) {
+        uint32_t begin = i ? m->ends[i - 1] : 0;
+        const uint8_t *place = memmem(low + at, length - at, m->bytes + begin, m->ends[i] - begin);
+        if (!place)
+            return 0;
+        at = (size_t)(place - low) + m->ends[i] - begin;
+    }
+    return 1;
+}
+
+/* Whether a line may hold a whole message, by the anchors in it. What would have to be taken out of it
+   first is not told apart here. */
+static int may_match(const struct texts *t, const struct messages *m, const struct found *found,
+                     const uint8_t *line, size_t length)
+{
+    uint8_t low[SHORT];
+    if (length > SHORT || found->count > ANCHORS || memchr(line, '\x1b', length) ||
+        memchr(line, '\0', length))
+        return 1;
+    for (size_t i = 0; i < length; i++)
+        low[i] = t->small[line[i]];
+    for (uint32_t i = 0; i < found->count; i++) {
+        uint32_t anchor = found->anchors[i];
+        for (uint32_t one = m->of_anchor[anchor]; one < m->of_anchor[anchor + 1]; one++)
+            if (holds_message(m, m->messages[one], low, length))
+                return 1;
+    }
+    return 0;
+}
+
+/* Whether a line may go on in another of the same head: loggers repeat it when they split messages. */
+static int is_same(const uint8_t *line, const struct head *head, const uint8_t *other,
+                   const struct head *others)
+{
+    if (head->style != others->style || head->process == NONE)
+        return 0;
+    size_t length = head->names - head->stamp;
+    return others->names - others->stamp == length &&
+           !memcmp(line + head->stamp, other + others->stamp, length);
+}
+
+/* Whether a line is a message of its own: the next one has a head, and neither that one nor the one
+   before is of the same thread. Where the next one is not at hand whole, it is not known. */
+static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
+                    const struct head *head)
+{
+    const uint8_t *behind = stop < end ? memchr(data + stop + 1, '\n', end - stop - 1) : NULL;
+    if (start < 2 || !behind)
+        return 0;
+    const uint8_t *next = data + stop + 1;
+    struct head other = head_of(next, (size_t)(behind - next));
+    if (other.style == NO_HEAD || is_same(data + start, head, next, &other))
+        return 0;
+    const uint8_t *before = memrchr(data, '\n', start - 1);
+    const uint8_t *last = before ? before + 1 : data;
+    other = head_of(last, (size_t)(data + start - 1 - last));
+    return !is_same(data + start, head, last, &other);
+}
+
+/* What is looked for in lines. */
+struct looked {
+    const struct texts *first;   /* anchors of known messages, and words of failure */
+    const struct texts *ours;    /* a failure counts beside one of these */
+    const struct texts *relayed; /* and in a calm line beside one of these */
+    struct messages messages;
+};
+
+/* Whether the words of failure in a line count. */
+static int is_failure(const struct looked *l, const uint8_t *line, size_t length, size_t behind,
+                      const struct head *head)
+{
+    return any_in_line(l->ours, line, length, behind) &&
+           (!is_calm(line, length, head) || any_in_line(l->relayed, line, length, behind));
+}
+
+/* Lines that may hold a known message or a piece of one, or that tell of a failure in other words, but
+   for dull ones; each once. Of each: where it starts and stops, how many lines end before it, where
+   its message begins, the number that such a message is told with, the process and the style of its
+   head. A line starts at `from`. Stops when `most` are told; then `from` is where to go on, and
+   `lines` how many end before. */
+SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t *data, size_t end,
+                         size_t *from, size_t *lines, uint32_t *told, size_t most)
+{
+    const struct texts *t = l->first;
     size_t count = 0, at = *from;
     size_t counted = at;
-    size_t strange = 0; /* where a line ends that is not of ours */
     while (count < most && (at = next_place(t, data, at, end)) < end) {
-        uint32_t kinds = 0;
-        FOR_TEXTS_AT(t, data, at, end, w, kinds |= t->texts[w->text].kind;);
-        if (!(kinds & KNOWN) && (!(kinds & FAILING) || at < strange)) {
+        struct found found = {0, 0, {0}};
+        find_at(t, data, at, end, &found);
+        if (!found.kinds) {
             at += 2;
             continue;
         }
@@ -480,22 +759,25 @@ SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct
         const uint8_t *behind = memchr(data + inside, '\n', end - inside);
         size_t start = before ? (size_t)(before - data) + 1 : 0;
         size_t stop = behind ? (size_t)(behind - data) : end;
-        if (!(kinds & KNOWN) && !any_in_line(ours, data + start, stop - start, end - stop)) {
-            strange = stop;
-            at += 2;
-            continue;
-        }
+        for (at += 2; (at = next_place(t, data, at, stop)) < stop; at += 2)
+            find_at(t, data, at, stop, &found);
         at = stop;
-        uint32_t process = 0, number = 0;
-        size_t body = head_of(data + start, stop - start, &process), last = stop;
+        const uint8_t *line = data + start;
+        size_t length = stop - start, last = stop;
+        struct head head = head_of(line, length);
+        if (!((found.kinds & KNOWN) && (may_match(t, &l->messages, &found, line, length) ||
+                                        !is_alone(data, start, stop, end, &head))) &&
+            !((found.kinds & FAILING) && is_failure(l, line, length, end - stop, &head)))
+            continue;
+        uint32_t number = 0;
         while (last > start && data[last - 1] == '\r')
             last--;
-        if (body && body < last - start) {
-            const uint8_t *message = data + start + body;
-            size_t length = last - start - body;
-            if (is_kept(m, message, length, 1, &number))
+        if (head.body < last - start) {
+            const uint8_t *message = line + head.body;
+            size_t body = last - start - head.body;
+            if (is_kept(m, message, body, head.style, 1, &number))
                 continue;
-            if (!is_kept(m, message, length, 0, &number))
+            if (!is_kept(m, message, body, head.style, 0, &number))
                 number = 0;
         }
         *lines += texts_newlines(data + counted, start - counted);
@@ -504,9 +786,10 @@ SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct
         row[START] = (uint32_t)start;
         row[STOP] = (uint32_t)stop;
         row[LINES] = (uint32_t)*lines;
-        row[BODY] = (uint32_t)body;
+        row[BODY] = (uint32_t)head.body;
         row[NUMBER] = number;
-        row[PROCESS] = process;
+        row[PROCESS] = head.process;
+        row[STYLE] = head.style;
     }
     *lines += texts_newlines(data + counted, at - counted);
     *from = at;
