@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ _LONGEST_MESSAGE = 1024  # bytes, as in C
 _ROW = struct.Struct("=7I")  # what C tells of a line
 _FEW = 1024  # bytes in which line ends are counted faster without a call
 _FOR_LINES = ("first", "ours", "relayed")
-_PIECE = re.compile(r"(\\.)|(\{[^{}]*\}|\([^()]*\))|([^\\{(]+)", re.DOTALL)
+_PIECE = re.compile(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
 class CompiledEngine:
@@ -237,15 +237,24 @@ def _messages(knowledge: Knowledge) -> _Messages:
     return _Messages(*((_Number * len(one))(*one) for one in lists), bytes(joined))
 
 
-def _fixed(template: str) -> list[bytes]:
-    """What stands between the holes of a template, without the blanks beside them."""
-    runs = [""]
-    for escaped, hole, plain in _PIECE.findall(template):
-        if hole:
-            runs.append("")
-        else:
-            runs[-1] += escaped[1:] or plain
-    return [run.encode().lower().strip(b" \t") for run in runs if run.strip(" \t")]
+def _fixed(template: str) -> Iterator[bytes]:
+    """What stands between the holes of a template, choices with a NUL between their texts."""
+    run = ""
+    for escaped, choice, hole, plain in _PIECE.findall(template):
+        if not (choice or hole):
+            run += escaped[1:] or plain
+            continue
+        yield from _bare((run,))
+        yield from _bare(choice[1:-1].split("|"))
+        run = ""
+    yield from _bare((run,))
+
+
+def _bare(texts: Sequence[str]) -> Iterator[bytes]:
+    """Texts without the blanks beside them, if one of them must be there."""
+    bare = [text.strip(" \t") for text in texts]
+    if all(bare):
+        yield "\0".join(bare).encode().lower()
 
 
 def _address(buffer: bytes | bytearray, low: int) -> Any:

@@ -19,7 +19,6 @@
 #define NONE UINT32_MAX
 #define SHORT 4096 /* bytes of a line whose messages are looked at here */
 #define ANCHORS 32 /* that are told apart in one line */
-#define MARKED 48 /* bytes of a line in which a mark tells its level */
 
 /* Kinds of texts. One that is BOUND counts only where no letter or digit stands before it, and none
    of its own kind behind it: `fault` is in `default`, and 1002 in 410021. */
@@ -287,325 +286,8 @@ static int any_in_line(const struct texts *t, const uint8_t *line, size_t length
     return 0;
 }
 
-/* Messages that were met before, by the style of their heads and their letters: dull ones, which need
-   not be told of again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
-   which may mean that nothing failed; the others with a 1 for every digit but the 0 of 0x. */
-
-#define SLOTS (1 << 15)
-#define REMEMBERED (SLOTS / 2)
-#define LONGEST_MESSAGE 1024
-
-struct message {
-    uint32_t length; /* 0: there is none */
-    uint32_t number; /* 0: a dull one */
-    uint32_t style;
-    uint64_t hash;
-    uint8_t *form;
-};
-
-struct memory {
-    uint32_t used;
-    struct message slots[SLOTS];
-};
-
-static int is_digit(uint8_t byte)
-{
-    return byte >= '0' && byte <= '9';
-}
-
-static int is_word(uint8_t byte)
-{
-    return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
-}
-
-static int is_hex(uint8_t byte)
-{
-    return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f');
-}
-
-static size_t dull_form(const uint8_t *text, size_t length, uint8_t *form)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < length;) {
-        size_t stop = i, zeros = 0;
-        if (!is_digit(text[i])) {
-            form[used++] = text[i++];
-            continue;
-        }
-        for (; stop < length && is_digit(text[stop]); stop++)
-            zeros += text[stop] == '0';
-        int zero = zeros == stop - i;
-        if (zero && stop == i + 1 && stop + 1 < length && (text[stop] | 0x20) == 'x') {
-            size_t end = stop + 1;
-            int nothing = 1;
-            for (; end < length && is_hex(text[end]); end++)
-                nothing &= text[end] == '0';
-            if (!nothing) {
-                form[used++] = 1; /* an address */
-                i = end;
-                continue;
-            }
-        }
-        form[used++] = zero ? '0' : '1';
-        i = stop;
-    }
-    return used;
-}
-
-static size_t digits_alike(const uint8_t *text, size_t length, uint8_t *form)
-{
-    for (size_t i = 0; i < length; i++) {
-        int marks = text[i] == '0' && i + 1 < length && (text[i + 1] | 0x20) == 'x';
-        form[i] = marks ? '\n' : is_digit(text[i]) ? '1' : text[i];
-    }
-    return length;
-}
-
-static size_t form_of(const uint8_t *text, size_t length, int dull, uint8_t *form)
-{
-    return dull ? dull_form(text, length, form) : digits_alike(text, length, form);
-}
-
-static struct message *slot_of(struct memory *m, const uint8_t *form, size_t length, uint32_t style,
-                               int dull)
-{
-    uint64_t hash = 0xCBF29CE484222325u + 2 * style + (uint64_t)dull;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ form[i]) * 0x100000001B3u;
-    struct message *slot;
-    for (uint32_t at = (uint32_t)(hash >> 40);; at++) {
-        slot = &m->slots[at % SLOTS];
-        if (!slot->length)
-            break;
-        if (slot->hash == hash && slot->length == length && (slot->number == 0) == dull &&
-            slot->style == style && !memcmp(slot->form, form, length))
-            break;
-    }
-    slot->hash = hash; /* of an empty one: for whoever fills it */
-    return slot;
-}
-
-SHOWN struct memory *memory_new(void)
-{
-    return calloc(1, sizeof(struct memory));
-}
-
-SHOWN void memory_clear(struct memory *m)
-{
-    for (uint32_t i = 0; i < SLOTS; i++)
-        if (m->slots[i].length)
-            free(m->slots[i].form);
-    memset(m, 0, sizeof *m);
-}
-
-SHOWN void memory_free(struct memory *m)
-{
-    if (m)
-        memory_clear(m);
-    free(m);
-}
-
-/* Keeps a message; 0 when that cannot be done any more. */
-SHOWN int memory_keep(struct memory *m, const uint8_t *text, size_t length, uint32_t style,
-                      uint32_t number)
-{
-    uint8_t form[LONGEST_MESSAGE];
-    if (!length || length > LONGEST_MESSAGE || m->used == REMEMBERED)
-        return 0;
-    size_t used = form_of(text, length, !number, form);
-    struct message *slot = slot_of(m, form, used, style, !number);
-    if (!slot->length) {
-        slot->form = malloc(used);
-        if (!slot->form)
-            return 0;
-        memcpy(slot->form, form, used);
-        slot->length = (uint32_t)used;
-        slot->style = style;
-        m->used++;
-    }
-    slot->number = number;
-    return 1;
-}
-
-static int is_kept(struct memory *m, const uint8_t *text, size_t length, uint32_t style, int dull,
-                   uint32_t *number)
-{
-    uint8_t form[LONGEST_MESSAGE];
-    if (!length || length > LONGEST_MESSAGE || !m->used)
-        return 0;
-    size_t used = form_of(text, length, dull, form);
-    struct message *slot = slot_of(m, form, used, style, dull);
-    *number = slot->number;
-    return slot->length != 0;
-}
-
-enum style { NO_HEAD, LOGCAT, STAMPED, KERNEL, TOOL };
-
-struct head {
-    size_t body;      /* where the message begins, before its level; 0 without a head */
-    size_t stamp;     /* where its time ends; process and thread stand between that and `names` */
-    size_t names;
-    uint32_t style;
-    uint32_t process; /* NONE where the head has none */
-    uint8_t level;    /* 0 where it is not told here */
-};
-
-static size_t skip_blanks(const uint8_t *line, size_t at, size_t length)
-{
-    while (at < length && (line[at] == ' ' || line[at] == '\t'))
-        at++;
-    return at;
-}
-
-static size_t skip_digits(const uint8_t *line, size_t at, size_t length, size_t most)
-{
-    size_t stop = length - at < most ? length : at + most;
-    while (at < stop && is_digit(line[at]))
-        at++;
-    return at;
-}
-
-static size_t skip_word(const uint8_t *line, size_t at, size_t length)
-{
-    while (at < length && line[at] != ' ' && line[at] != '\t')
-        at++;
-    return at;
-}
-
-/* Whether a piece of a line looks like a shape, in which 1 is any digit and T a blank or a T. */
-static int has_shape(const uint8_t *line, size_t length, const char *shape)
-{
-    size_t i = 0;
-    for (; shape[i]; i++) {
-        if (i == length)
-            return 0;
-        uint8_t byte = line[i];
-        int fits = shape[i] == '1'   ? is_digit(byte)
-                   : shape[i] == 'T' ? byte == ' ' || byte == 'T'
-                   : shape[i] == '.' ? byte == '.' || byte == ','
-                                     : byte == (uint8_t)shape[i];
-        if (!fits)
-            return 0;
-    }
-    return 1;
-}
-
-static int is_level(const uint8_t *line, size_t at, size_t length)
-{
-    return at + 1 < length && line[at] && strchr("VDIWEFA", line[at]) && line[at + 1] == ' ';
-}
-
-/* Process, thread and level behind the time that logcat writes; 0 when they are not there. */
-static int logcat_head(const uint8_t *line, size_t at, size_t length, struct head *head)
-{
-    for (int number = 0; number < 2; number++) {
-        size_t digits = skip_blanks(line, at, length), stop = skip_digits(line, digits, length, 9);
-        if (digits == at || stop == digits)
-            return 0;
-        if (!number) {
-            head->process = 0;
-            for (size_t i = digits; i < stop; i++)
-                head->process = 10 * head->process + (line[i] - '0');
-        }
-        at = stop;
-    }
-    if (at >= length || line[at] != ' ' || !is_level(line, at + 1, length))
-        return 0;
-    head->style = LOGCAT;
-    head->names = head->body = at;
-    /* Without a tag it is no head after all. */
-    size_t tag = at + 3, most = length - tag < 80 ? length : tag + 80;
-    if (memchr(line + tag, ':', most - tag))
-        head->level = line[at + 1];
-    return 1;
-}
-
-/* Process and level as Android Studio writes them: `1234-1240  tag   package   I  message`. */
-static void studio_head(const uint8_t *line, size_t at, size_t length, struct head *head)
-{
-    size_t digits = skip_blanks(line, at, length), stop = skip_digits(line, digits, length, 9);
-    if (digits == at || stop == digits || stop >= length || line[stop] != '-')
-        return;
-    size_t thread = skip_digits(line, stop + 1, length, 9);
-    size_t tag = skip_blanks(line, thread, length), behind = skip_word(line, tag, length);
-    size_t package = skip_blanks(line, behind, length), end = skip_word(line, package, length);
-    size_t level = skip_blanks(line, end, length);
-    if (thread == stop + 1 || tag == thread || behind == tag || behind - tag > 60 ||
-        package < behind + 2 || end == package || end - package > 120 || level == end ||
-        !is_level(line, level, length))
-        return;
-    head->process = 0;
-    for (size_t i = digits; i < stop; i++)
-        head->process = 10 * head->process + (line[i] - '0');
-    head->level = line[level];
-    head->names = thread;
-}
-
-/* The head of a line, as far as that can be told at a glance. */
-static struct head head_of(const uint8_t *line, size_t length)
-{
-    static const char year[] = "2011-";
-    static const char *const calm[] = {"VERBOSE", "DEBUG", "INFO"};
-    struct head head = {0, 0, 0, NO_HEAD, NONE, 0};
-    size_t at = has_shape(line, length, year) ? sizeof year - 1 : 0;
-    if (has_shape(line + at, length - at, "11-11T11:11:11.1")) {
-        size_t second = at + 15, stop = skip_digits(line, second, length, 9);
-        head.stamp = head.names = stop;
-        if (!at && stop == second + 3 && line[5] == ' ' && line[14] == '.' &&
-            logcat_head(line, stop, length, &head))
-            return head;
-        head.style = STAMPED;
-        head.body = stop;
-        studio_head(line, stop, length, &head);
-        if (head.process == NONE && has_shape(line + stop, length - stop, " [") &&
-            has_shape(line + stop + 3, length - stop - 3, ":onnxruntime"))
-            head.level = line[stop + 2];
-        return head;
-    }
-    at = 0;
-    if (length && line[0] == '<') {
-        size_t stop = skip_digits(line, 1, length, 3);
-        if (stop == 1 || stop >= length || line[stop] != '>')
-            return head;
-        at = stop + 1;
-    }
-    if (at < length && line[at] == '[') {
-        size_t digits = skip_blanks(line, at + 1, length), stop = skip_digits(line, digits, length, 9);
-        if (stop > digits && has_shape(line + stop, length - stop, ".111111]")) {
-            head.style = KERNEL;
-            head.body = stop + 8;
-        }
-        return head;
-    }
-    size_t digits = skip_blanks(line, 0, length), stop = skip_digits(line, digits, length, 12);
-    if (digits <= 12 && stop > digits && has_shape(line + stop, length - stop, ".1ms [")) {
-        size_t level = skip_blanks(line, stop + 6, length);
-        head.style = TOOL;
-        head.body = stop + 4;
-        for (size_t i = 0; i < sizeof calm / sizeof *calm; i++) {
-            size_t behind = skip_blanks(line, level + strlen(calm[i]), length);
-            if (has_shape(line + level, length - level, calm[i]) && behind < length &&
-                line[behind] == ']')
-                head.level = (uint8_t)calm[i][0];
-        }
-    }
-    return head;
-}
-
-/* Whether a line is at debug or info level, by its head or by a mark near its start. */
-static int is_calm(const uint8_t *line, size_t length, const struct head *head)
-{
-    if (head->level == 'V' || head->level == 'D' || head->level == 'I')
-        return 1;
-    size_t stop = length < MARKED ? length : MARKED;
-    for (size_t i = 0; i + 3 <= stop; i++) {
-        uint8_t level = line[i + 1] | 0x20;
-        if ((level == 'v' || level == 'd' || level == 'i') &&
-            ((line[i] == '<' && line[i + 2] == '>') || (line[i] == '[' && line[i + 2] == ':')))
-            return 1;
-    }
-    return 0;
-}
+#include "line_heads.h"
+#include "kept_messages.h"
 
 enum { START, STOP, LINES, BODY, NUMBER, PROCESS, STYLE, COLUMNS };
 
@@ -620,8 +302,9 @@ static int is_bound(const struct text *text, const uint8_t *data, size_t start, 
     return !is_digit(text->bytes[text->length - 1]) || stop >= end || !is_digit(data[stop]);
 }
 
-/* The fixed texts of messages between their holes, in small letters and in order. What belongs to
-   number i of a list stands from the i-th place of the other one to the next. */
+/* The fixed texts of messages between their holes, in small letters and in order; those of a choice
+   with a NUL between them. What belongs to number i of a list stands from the i-th place of the other
+   one to the next. */
 struct messages {
     const uint32_t *of_anchor; /* places in `messages` */
     const uint32_t *messages;
@@ -656,18 +339,30 @@ static void find_at(const struct texts *t, const uint8_t *data, size_t at, size_
     });
 }
 
+/* Where the first of several texts ends that stands in a line; NULL where none does. */
+static const uint8_t *first_of(const uint8_t *texts, const uint8_t *end, const uint8_t *line,
+                               size_t length)
+{
+    const uint8_t *first = NULL;
+    while (texts < end) {
+        const uint8_t *stop = memchr(texts, 0, (size_t)(end - texts));
+        size_t size = (size_t)((stop ? stop : end) - texts);
+        const uint8_t *place = memmem(line, length, texts, size);
+        if (place && (!first || place + size < first))
+            first = place + size;
+        texts += size + 1;
+    }
+    return first;
+}
+
 static int holds_message(const struct messages *m, uint32_t message, const uint8_t *low,
                          size_t length)
 {
-    size_t at = 0;
-    for (uint32_t i = m->of_message[message]; i < m->of_message[message + 1]; i++) {
-        uint32_t begin = i ? m->ends[i - 1] : 0;
-        const uint8_t *place = memmem(low + at, length - at, m->bytes + begin, m->ends[i] - begin);
-        if (!place)
-            return 0;
-        at = (size_t)(place - low) + m->ends[i] - begin;
-    }
-    return 1;
+    const uint8_t *at = low, *end = low + length;
+    for (uint32_t i = m->of_message[message]; at && i < m->of_message[message + 1]; i++)
+        at = first_of(m->bytes + (i ? m->ends[i - 1] : 0), m->bytes + m->ends[i], at,
+                      (size_t)(end - at));
+    return at != NULL;
 }
 
 /* Whether a line may hold a whole message, by the anchors in it. What would have to be taken out of it
