@@ -28,7 +28,7 @@ _MOST = 4096  # lines or texts that one call tells of
 _SAMPLE = 1 << 18  # bytes of a log that tell which bytes are rare in it
 _SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # bytes of a text, and how many, as in C
 _LONGEST_MESSAGE = 1024  # bytes, as in C
-_ROW = struct.Struct("=7I")  # what C tells of a line
+_ROW = struct.Struct("=8I")  # what C tells of a line
 _FEW = 1024  # bytes in which line ends are counted faster without a call
 _FOR_LINES = ("first", "ours", "relayed")
 _PIECE = re.compile(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)

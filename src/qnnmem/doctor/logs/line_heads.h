@@ -68,28 +68,26 @@ static int is_level(const uint8_t *line, size_t at, size_t length)
     return at + 1 < length && line[at] && strchr("VDIWEFA", line[at]) && line[at + 1] == ' ';
 }
 
-/* Process, thread and level behind the time that logcat writes; 0 when they are not there. */
+/* Process, thread and level behind a time as logcat writes them; 0 when they are not there. */
 static int logcat_head(const uint8_t *line, size_t at, size_t length, struct head *head)
 {
+    uint32_t process = 0;
     for (int number = 0; number < 2; number++) {
         size_t digits = skip_blanks(line, at, length), stop = skip_digits(line, digits, length, 9);
         if (digits == at || stop == digits)
             return 0;
-        if (!number) {
-            head->process = 0;
-            for (size_t i = digits; i < stop; i++)
-                head->process = 10 * head->process + (line[i] - '0');
-        }
+        for (size_t i = digits; !number && i < stop; i++)
+            process = 10 * process + (line[i] - '0');
         at = stop;
     }
     if (at >= length || line[at] != ' ' || !is_level(line, at + 1, length))
         return 0;
-    head->style = LOGCAT;
-    head->names = head->body = at;
     /* Without a tag it is no head after all. */
     size_t tag = at + 3, most = length - tag < 80 ? length : tag + 80;
     if (memchr(line + tag, ':', most - tag))
         head->level = line[at + 1];
+    head->names = at;
+    head->process = process;
     return 1;
 }
 
@@ -123,12 +121,15 @@ static struct head head_of(const uint8_t *line, size_t length)
     size_t at = has_shape(line, length, year) ? sizeof year - 1 : 0;
     if (has_shape(line + at, length - at, "11-11T11:11:11.1")) {
         size_t second = at + 15, stop = skip_digits(line, second, length, 9);
-        head.stamp = head.names = stop;
-        if (!at && stop == second + 3 && line[5] == ' ' && line[14] == '.' &&
-            logcat_head(line, stop, length, &head))
-            return head;
+        head.stamp = head.names = head.body = stop;
         head.style = STAMPED;
-        head.body = stop;
+        if (logcat_head(line, stop, length, &head)) {
+            if (!at && stop == second + 3 && line[5] == ' ' && line[14] == '.') {
+                head.style = LOGCAT;
+                head.body = head.names;
+            }
+            return head;
+        }
         studio_head(line, stop, length, &head);
         if (head.process == NONE && has_shape(line + stop, length - stop, " [") &&
             has_shape(line + stop + 3, length - stop - 3, ":onnxruntime"))

@@ -11,8 +11,9 @@ from typing import Protocol
 from qnnmem.doctor.logs.header import LOGCAT
 
 # Where a line starts and stops; how many lines end before it, -1 where an engine does not count;
-# where its message begins, the number it is known by, the process, the style of its head.
-PlaceOfLine = tuple[int, int, int, int, int, int, int]
+# where its message begins, the number it is known by, the process, the style of its head; 1 if it
+# is known that no other line goes on in it, nor it in another.
+PlaceOfLine = tuple[int, int, int, int, int, int, int, int]
 
 # Styles of heads that engines tell apart, as in C.
 NO_HEAD, BY_LOGCAT, STAMPED, BY_KERNEL, BY_TOOL = range(5)
@@ -76,11 +77,11 @@ class LettersMemory:
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
         """A line with what is known of it."""
         head = LOGCAT.match(raw)
-        if head is None or not self._numbers:
-            return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD
+        if head is None:
+            return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0
         body = head.end()
         number = self._numbers.get((digits_alike(raw[body:].rstrip(b"\r\n")), BY_LOGCAT), 0)
-        return start, stop, -1, body, number, int(head[3]), BY_LOGCAT
+        return start, stop, -1, body, number, int(head[3]), BY_LOGCAT, 0
 
 
 def without_digits(line: bytes) -> bytes:

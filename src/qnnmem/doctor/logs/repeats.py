@@ -30,6 +30,7 @@ from qnnmem.doctor.logs.line_memory import (
 from qnnmem.doctor.logs.search import is_about_us
 
 _LONGEST = 512  # bytes of one that is
+_MOST_ANSWERS = 4096
 _HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
@@ -61,8 +62,17 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
         return out
 
 
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a message of its own holds, to the last digit."""
+
+    asked: Sequence[int]  # templates
+    found: list[Found]
+    matched: list[Found]  # of it what may be a call whose code stands in the next line
+    opens: bool
+
+
 class RepeatedLines:
-    """The messages that were seen, by their letters."""
+    """The messages that were seen, by their letters, and the last ones as they are."""
 
     def __init__(self, knowledge: Knowledge, memory: LineMemory) -> None:
         self._knowledge, self._memory = knowledge, memory
@@ -70,6 +80,7 @@ class RepeatedLines:
         self._numbered: list[Repeat] = []
         self.fresh: dict[tuple[bytes, int], int] = {}  # numbers that the engine did not know yet
         self._steady: dict[int, bool] = {}
+        self._answers: dict[tuple[int, bytes], Answer] = {}
 
     def numbered(self, number: int) -> Repeat:
         """What a message holds that the memory knows by a number."""
@@ -91,7 +102,7 @@ class RepeatedLines:
         self, text: bytes, head: PlaceOfLine, asked: Sequence[int], found: Sequence[Found]
     ) -> None:
         """Keeps which of the templates asked for a line alone matches, if its letters tell."""
-        _, _, _, body, _, pid, style = head
+        _, _, _, body, _, pid, style, _ = head
         knowledge = self._knowledge
         numbers = [index for index, _ in found]
         if (
@@ -118,6 +129,25 @@ class RepeatedLines:
         )
         self._numbered.append(repeat)
         self.fresh[key] = number
+
+    def answer(self, raw: bytes, body: int, style: int) -> Answer | None:
+        """What was found in the same message before."""
+        return self._answers.get((style, raw[body:]))
+
+    def keep(self, raw: bytes, head: PlaceOfLine, answer: Answer) -> None:
+        """Keeps what is in a message of its own, if its head has no part in that."""
+        _, _, _, body, _, pid, style, _ = head
+        if (
+            len(raw) > _LONGEST
+            or b"\x1b" in raw
+            or b"\0" in raw
+            or any(self._knowledge.texts[index][0] in _OPEN_TO_HEADS for index in answer.asked)
+            or process_in(raw, body, style, pid) != process_of(raw)
+        ):
+            return
+        if len(self._answers) >= _MOST_ANSWERS:
+            self._answers.clear()
+        self._answers[style, raw[body:]] = answer
 
     def _is_steady(self, index: int) -> bool:
         """Whether a template matches whatever the digits of a line and its head are."""

@@ -43,7 +43,7 @@ from qnnmem.doctor.logs.pieces import (
     wholes,
 )
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
-from qnnmem.doctor.logs.repeats import process_in
+from qnnmem.doctor.logs.repeats import Answer, process_in
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
 
@@ -271,7 +271,7 @@ class LogScanner:
         view, base, first = self._view, self._base, self._number(at)
         repeats, shape_of = self._shapes.repeats, self._shapes.of
         for line in self._engine.lines(self._buffer, at, stop, self._shapes.memory):
-            low, high, lines, body, known, pid, style = line
+            low, high, lines, body, known, pid, style, alone = line
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
@@ -279,40 +279,40 @@ class LogScanner:
             raw = bytes(view[low:high])
             if not known and style and repeats.fresh:
                 known = repeats.lately(raw, body, style)
+            number = first + lines if lines >= 0 else 0
             if known:
                 repeat, text = repeats.numbered(known), raw.rstrip(b"\r\n")
-                number = first + lines if lines >= 0 else self._number(low)
-                found, opens = repeat.of(raw[body:]), repeat.opens
-                process = process_in(raw, body, style, pid)
+                found, matched = repeat.of(raw[body:]), []
                 if repeat.asks_code:
-                    self._put(low, high, number, text, found, process, opens, True, False, out)
-                else:
-                    out.append(Hit(base + low, number, *process, text, found, opens))
-            elif shape := shape_of(raw, body, style, self.budget, base + low):
-                self._short(line, raw, shape, out)
+                    matched = [*found]
+                    found += said_beside(self._knowledge, found, text, failing=False)
+                process = process_in(raw, body, style, pid)
+                hit = Hit(
+                    base + low, number or self._number(low), *process, text, found, repeat.opens
+                )
+                self._put(hit, matched, high, out)
+            elif alone and (answer := repeats.answer(raw, body, style)):
+                if answer.found:
+                    process = process_in(raw, body, style, pid)
+                    text = raw.rstrip(b"\r\n")
+                    hit = Hit(base + low, number, *process, text, answer.found, answer.opens)
+                    self._put(hit, answer.matched, high, out)
+            else:
+                unread = self.budget.unread
+                shape = shape_of(raw, body, style, self.budget, base + low)
+                found_in = self._short(line, raw, shape, out) if shape else None
+                if found_in and alone and self.budget.unread == unread:
+                    repeats.keep(raw, line, found_in)
 
     def _put(
-        self,
-        low: int,
-        high: int,
-        number: int,
-        text: bytes,
-        found: list[tuple[int, Values]],
-        process: tuple[int | None, float | None],
-        opens: bool,
-        beside: bool,
-        failing: bool,
-        out: list[Hit],
+        self, hit: Hit, matched: Sequence[tuple[int, Values]], high: int, out: list[Hit]
     ) -> None:
-        """A line and what was found in it; `beside` asks for the code and the cause of a call."""
-        code = []
-        if beside:
-            below = line_below(self._buffer, self._fill, high)
-            code = code_below(self._knowledge, found, below) if below else []
-            found += said_beside(self._knowledge, found, text, failing)
-        out.append(Hit(self._base + low, number, *process, text, found, opens))
-        if code:
-            out.append(Hit(self._base + high + 1, number + 1, *process, below, code, opens))
+        """A line, and the one below where that is nothing but the code of a failed call in it."""
+        out.append(hit)
+        below = line_below(self._buffer, self._fill, high) if matched else b""
+        if below and (code := code_below(self._knowledge, matched, below)):
+            offset, number = self._base + high + 1, hit.number + 1
+            out.append(Hit(offset, number, hit.pid, hit.time, below, code, hit.opens))
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
         """What a long line holds, block by block, and what its beginning says in words."""
@@ -336,7 +336,10 @@ class LogScanner:
         if wanted:
             self._block(low, high, wanted, out)
 
-    def _short(self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]) -> None:
+    def _short(
+        self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]
+    ) -> Answer | None:
+        """What a line holds; also told, for whoever meets its message again."""
         low, high, *_ = line
         whole: Sequence[int] = shape.whole
         failing = shape.reads
@@ -346,7 +349,7 @@ class LogScanner:
             failing = shape.tells(small)
         passed = (*whole, *shape.part)
         if not passed and not failing:
-            return
+            return None
         text = bare_line(raw)
         found: list[tuple[int, Values]]
         if shape.plain:
@@ -364,13 +367,17 @@ class LogScanner:
             found += read_failure(
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
             )
+        found.sort()
+        opens, matched = self._opens(found), [*found]
+        if opens:
+            found += said_beside(self._knowledge, found, text, failing)
+        else:
+            matched.clear()
         if found:
-            if len(found) > 1:
-                found.sort()
-            opens, process = self._opens(found), process_of(text)
-            self._put(
-                low, high, self._number(low), text, found, process, opens, opens, failing, out
-            )
+            process = process_of(text)
+            hit = Hit(self._base + low, self._number(low), *process, text, found, opens)
+            self._put(hit, matched, high, out)
+        return Answer(passed, found, matched, opens)
 
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]

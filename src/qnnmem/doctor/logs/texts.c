@@ -289,7 +289,7 @@ static int any_in_line(const struct texts *t, const uint8_t *line, size_t length
 #include "line_heads.h"
 #include "kept_messages.h"
 
-enum { START, STOP, LINES, BODY, NUMBER, PROCESS, STYLE, COLUMNS };
+enum { START, STOP, LINES, BODY, NUMBER, PROCESS, STYLE, ALONE, COLUMNS };
 
 SHOWN size_t texts_newlines(const uint8_t *data, size_t end);
 
@@ -432,8 +432,8 @@ static int is_failure(const struct looked *l, const uint8_t *line, size_t length
 
 /* Lines that may hold a known message or a piece of one, or that tell of a failure in other words, but
    for dull ones; each once. Of each: where it starts and stops, how many lines end before it, where
-   its message begins, the number that such a message is told with, the process and the style of its
-   head. A line starts at `from`. Stops when `most` are told; then `from` is where to go on, and
+   its message begins, the number that such a message is told with, the process, the style of its
+   head, and whether it is a message of its own. A line starts at `from`. Stops when `most` are told; then `from` is where to go on, and
    `lines` how many end before. */
 SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t *data, size_t end,
                          size_t *from, size_t *lines, uint32_t *told, size_t most)
@@ -485,6 +485,7 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
         row[NUMBER] = number;
         row[PROCESS] = head.process;
         row[STYLE] = head.style;
+        row[ALONE] = head.style != NO_HEAD && is_alone(data, start, stop, end, &head);
     }
     *lines += texts_newlines(data + counted, at - counted);
     *from = at;
