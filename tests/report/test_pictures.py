@@ -376,7 +376,7 @@ def test_maps_that_are_compared_have_one_scale(tmp_path: Path, open_page: OpensP
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("plan-budget-too-small", (".answer", "text=Fullest at step", ".command", ".bars")),
+        ("plan-budget-too-small", (".answer", "text=What sets the peak", ".command", ".bars")),
         ("doctor-incident", (".answer", ".bars", "text=Missing:", ".evidence .decides")),
         ("footprint-two-graphs", (".answer", ".command")),
         ("fit-two-socs", (".answer", ".bars")),

@@ -82,7 +82,7 @@ def test_a_log_is_dropped_and_its_cause_read(served: Served, open_page: OpensPag
     page = open_page(served.address, dark=True)
     drop(page, name, text.replace(b"fa_alloc", b"<script>window.caught=1</script>fa_alloc"))
     page.wait_for_selector("#shown .evidence .decides")
-    assert "over the compiler's limit" in page.inner_text("#shown h3 >> nth=0")
+    assert "over the compiler's limit" in page.inner_text("#shown .answer >> nth=0")
     page.reload()
     page.locator("#history .entry", has_text="script").first.click()
     page.wait_for_selector("#shown .evidence")

@@ -71,7 +71,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     recipe, graphs = result.recipe, " and ".join(f"AR-{ar}" for ar in result.ar)
     graphs += " share the weights" if len(result.ar) > 1 else " only"
     token, cache = result.kv_bytes_per_token.value, result.kv_bytes.value
-    yield f"KV cache: {token:,} bytes for each token, {_size(cache)} in all"
+    yield f"KV cache: {counted(token, 'byte')} for each token, {_size(cache)} in all"
     yield f"longest context that fits with these shards: {result.longest_context:,} tokens"
     own, shared = result.spill_fill.high.value, result.spill_fill_shared.high.value
     yield f"spill/fill: up to {format_size(own)}; shared by all, up to {format_size(shared)}"
@@ -92,14 +92,16 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     if verbose:
         yield f"  from: {recipe.source}"
         yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
-        yield f"budget of a domain: {result.budget.value:,} bytes, {result.budget.origin.value}"
+        budget = result.budget
+        yield f"budget of a domain: {counted(budget.value, 'byte')}, {budget.origin.value}"
 
 
 def _actual(result: LlmResult) -> Iterator[str]:
     """Each file that is there, beside the shard that it is taken for, and what is odd about it."""
     for one in result.actual:
         expected = "" if one.expected is None else f", expected {one.expected:,}"
-        yield f"{shorten(one.file)}: {one.shard or 'no shard'}, {one.file_bytes:,} bytes{expected}"
+        size = counted(one.file_bytes, "byte")
+        yield f"{shorten(one.file)}: {one.shard or 'no shard'}, {size}{expected}"
         yield from (f"  {shorten(finding, 300)}" for finding in one.findings)
 
 
@@ -146,7 +148,7 @@ def _table(title: str, rows: Sequence[LlmRow]) -> list[str]:
 
 
 def _size(size: int) -> str:
-    return f"{size:,} bytes ({format_size(size)})"
+    return f"{counted(size, 'byte')} ({format_size(size)})"
 
 
 def _between(sizes: SizeRange) -> str:

@@ -50,8 +50,8 @@ def _lines(found: TogetherResult) -> Iterator[str]:
         tcm = found.tcm
         word = "fits" if tcm.fits else "does not fit"
         yield (
-            f"TCM, one binary and IO: {word}, {tcm.need_bytes:,} of {tcm.limit_bytes:,} bytes, "
-            f"{tcm.buffers} of {tcm.max_buffers} allocations"
+            f"TCM, one binary and IO: {word}, {tcm.need_bytes:,} of "
+            f"{counted(tcm.limit_bytes, 'byte')}, {tcm.buffers} of {tcm.max_buffers} allocations"
         )
     yield ""
     rows = [

@@ -43,16 +43,16 @@ def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.context import describe_context
-    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.binary.read import describe_binary
     from qnnmem.loader.file_kind import KINDS, wrong_kind
-    from qnnmem.report.inspect import render_htp
+    from qnnmem.report.inspect import render_vendor
     from qnnmem.results.schema import encode
 
     try:
-        context = read_context(path)
+        context = describe_binary(path)
     except NotCompiled as exc:
         raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
-    return encode(describe_context(context)) if as_json else render_htp(context, str(path)), 0
+    return encode(describe_context(context)) if as_json else render_vendor(context, str(path)), 0
 
 
 def _ours(path: Path, as_json: bool) -> tuple[str, int]:

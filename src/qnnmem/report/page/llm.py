@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from qnnmem.report.page.charts import Bar, bars, curves
 from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.htp import shade_keys
 from qnnmem.report.page.markup import Html, answer, lines, table, tag
 from qnnmem.results.llm import LlmResult, LlmRow, LlmShard
 from qnnmem.text import counted
@@ -20,14 +21,15 @@ def llm_section(llm: LlmResult) -> PageSection:
     body = [
         answer(llm.fits, f"{llm.context:,} tokens on {llm.soc}: {where}; {llm.why}"),
         tag("h3", "Shards"),
-        tag("p", "Most that each may need of its process domain: weights, IO, and the rest."),
+        tag("p", "Most that each may need of its process domain."),
         bars([_lane(one) for one in llm.shards], "Shards"),
+        shade_keys(("constants", "weights"), ("io", "IO"), ("scratch", "the rest")),
         tag("h3", "Process domains"),
         *_domains(llm),
         *_facts(llm),
         *_rows(llm),
         *(tag("p", note) for note in llm.notes),
-        tag("p", f"{llm.recipe.name}, {llm.origin}, {llm.tool}", class_="faint"),
+        tag("p", f"{llm.recipe.name}, {llm.origin}", class_="faint"),
     ]
     return PageSection(f"Does {llm.model.name} fit", lines(body))
 
@@ -50,6 +52,8 @@ def _domains(llm: LlmResult) -> Iterator[Html]:
         for number, one in enumerate(llm.placement.domains)
     ]
     yield bars(rows, "Process domains")
+    if len(llm.shards) <= len(_SHADES):
+        yield shade_keys(*zip(_SHADES, (one.name for one in llm.shards), strict=False))
     order = [llm.shards[at].name for at in llm.placement.order if at in sizes]
     yield tag("p", f"Load in this order: {', '.join(order)}.")
 
@@ -59,13 +63,14 @@ def _facts(llm: LlmResult) -> Iterator[Html]:
         ("KV cache of each token", llm.kv_bytes_per_token.value),
         (f"KV cache of {llm.context:,} tokens", llm.kv_bytes.value),
         ("all files", llm.file_bytes.value),
-        ("longest context that fits, in tokens", llm.longest_context),
         ("spill/fill at most, each graph its own", llm.spill_fill.high.value),
         ("spill/fill at most, shared by all", llm.spill_fill_shared.high.value),
         ("host RAM of the compiler, at least", llm.host_ram.low.value),
         ("host RAM of the compiler, at most", llm.host_ram.high.value),
     ]
     yield table(("what", "bytes"), rows)
+    longest = f"{llm.longest_context:,} tokens" if llm.longest_context else "none"
+    yield tag("p", f"Longest context that fits with these shards: {longest}.")
 
 
 def _rows(llm: LlmResult) -> Iterator[Html]:
@@ -86,7 +91,7 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
     for title, rows in (("What to change", llm.changes), ("Other settings", llm.rows)):
         if rows:
             yield tag("h3", title)
-            yield table(_HEAD, map(_cells, rows))
+            yield table(_HEAD, map(_cells, rows), "Sizes in bytes, contexts in tokens")
 
 
 _HEAD = (

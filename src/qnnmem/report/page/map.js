@@ -563,7 +563,7 @@ class MemoryMap {
     pen.fillStyle = c.faint;
     const each = roundStep(46 / sx);
     let free = 0;
-    for (let step = Math.ceil(Math.max(view.x0, data.first) / each) * each + 0; step < Math.min(view.x1, data.last); step += each) {
+    for (let step = Math.ceil(Math.max(view.x0, data.first, 0) / each) * each + 0; step < Math.min(view.x1, data.last); step += each) {
       const words = free ? number(step) : `step ${number(step)}`, long = pen.measureText(words).width;
       const x = Math.max(2, X(step + 0.5) - long / 2);
       if (x < free || x + long > width - 2 || X(step + 0.5) > right) continue;
