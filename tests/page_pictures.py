@@ -124,6 +124,7 @@ def shots(browser: Browser, name: str, where: Path) -> Iterator[tuple[str, Image
             page = context.new_page()
             page.goto(where.resolve().as_uri())
             drawn(page)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
             yield f"{name}-{size}-{scheme}.png", shrunk(page.screenshot())
             context.close()
 

@@ -211,7 +211,7 @@ def _subject(one: SubjectChange) -> Iterator[Html]:
         Bar(f"{pool.pool}, {when}", [(pool.pool if pool.pool in _COLOURS else "other", size)])
         for pool in one.pools
         for when, size in (("before", pool.before_bytes), ("after", pool.after_bytes))
-        if size is not None and (pool.before_bytes or pool.after_bytes)
+        if size is not None and pool.change_bytes
     ]
     if rows:
         yield bars(rows, "Pools before and after")

@@ -171,6 +171,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
     if rows:
         yield tag("h3", "Traffic of one inference")
         yield bars(rows, "Bytes moved in one inference")
+    if rows or (bill.spill_fill is not None and bill.spill_fill.value):
         yield tag("p", "The library gives sums, not the op that spills.", class_="faint")
 
 
