@@ -14,7 +14,7 @@ from qnnmem import native_parts
 from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
 from qnnmem.doctor.kb.template import parse
-from qnnmem.doctor.logs import compiled_search, search
+from qnnmem.doctor.logs import compiled_search, failure_texts, search
 from qnnmem.doctor.logs.compiled_search import CompiledEngine, FixedTexts
 from qnnmem.doctor.logs.line import bare_line, match
 from qnnmem.doctor.logs.line_memory import BY_LOGCAT, digits_alike
@@ -96,12 +96,12 @@ def test_lines_are_those_that_may_match_or_fail(seed: int) -> None:
     at = 0
     for number, line in enumerate(lines):
         text = bare_line(line)
-        fails = search.is_about_us(line.lower()) and not read_as_calm(line)
+        fails = failure_texts.is_about_us(line.lower()) and not read_as_calm(line)
         row = found.pop(at, None)
         if fails or match(known, text, range(2)):
             assert row is not None, line
         elif row is not None and known_words(line) is False:
-            assert search.is_about_us(line.lower()), line
+            assert failure_texts.is_about_us(line.lower()), line
         if row is not None:
             assert row[:3] == (at, at + len(line), number)
         at += len(line) + 1
@@ -113,7 +113,7 @@ def read_as_calm(line: bytes) -> bool:
     """Whether nothing in a line at info or debug level is relayed at another one."""
     low = line.lower()
     calm = re.search(rb" i tag: |<[vdi]>|\[[vdi]:|\[   debug \]", low[:48]) is not None
-    return calm and not any(text in low for text in search.RELAYED)
+    return calm and not any(text in low for text in failure_texts.RELAYED)
 
 
 def known_words(line: bytes) -> bool:
@@ -155,7 +155,7 @@ def test_words_of_the_built_in_base_lead_to_lines(engine: CompiledEngine) -> Non
     for anchor in engine.anchors:
         line = b"a line: " + anchor.upper() + b"."
         assert len(engine.lines(line, 0, len(line), engine.memory())) == 1
-    for word in search.FAILING_TEXTS:
+    for word in failure_texts.FAILING_TEXTS:
         for own in OURS:
             line = own + b"  " + word
             assert len(engine.lines(line, 0, len(line), engine.memory())) == 1, line

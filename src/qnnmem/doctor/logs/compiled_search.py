@@ -40,8 +40,8 @@ class CompiledEngine:
     name = "compiled"
 
     def __init__(self, knowledge: Knowledge, apart: int) -> None:
+        from qnnmem.doctor.logs.failure_texts import BOUND, FAILING_TEXTS, RELAYED
         from qnnmem.doctor.logs.reading import NAMES, OURS
-        from qnnmem.doctor.logs.search import BOUND, FAILING_TEXTS, RELAYED
 
         self._library, self._apart = _load(), apart
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]

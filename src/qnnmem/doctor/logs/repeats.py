@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.failure_texts import is_about_us
 from qnnmem.doctor.logs.header import process_of, second_of
 from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
 from qnnmem.doctor.logs.line_memory import (
@@ -27,7 +28,6 @@ from qnnmem.doctor.logs.line_memory import (
     PlaceOfLine,
     digits_alike,
 )
-from qnnmem.doctor.logs.search import is_about_us
 
 _LONGEST = 512  # bytes of one that is
 _MOST_ANSWERS = 4096
@@ -62,7 +62,7 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
         return out
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class KeptMessage(msgspec.Struct, frozen=True, gc=False):
     """What a message of its own holds, to the last digit."""
 
     asked: Sequence[int]  # templates
@@ -80,7 +80,7 @@ class RepeatedLines:
         self._numbered: list[Repeat] = []
         self.fresh: dict[tuple[bytes, int], int] = {}  # numbers that the engine did not know yet
         self._steady: dict[int, bool] = {}
-        self._answers: dict[tuple[int, bytes], Answer] = {}
+        self._answers: dict[tuple[int, bytes], KeptMessage] = {}
 
     def numbered(self, number: int) -> Repeat:
         """What a message holds that the memory knows by a number."""
@@ -130,11 +130,11 @@ class RepeatedLines:
         self._numbered.append(repeat)
         self.fresh[key] = number
 
-    def answer(self, raw: bytes, body: int, style: int) -> Answer | None:
+    def answer(self, raw: bytes, body: int, style: int) -> KeptMessage | None:
         """What was found in the same message before."""
         return self._answers.get((style, raw[body:]))
 
-    def keep(self, raw: bytes, head: PlaceOfLine, answer: Answer) -> None:
+    def keep(self, raw: bytes, head: PlaceOfLine, answer: KeptMessage) -> None:
         """Keeps what is in a message of its own, if its head has no part in that."""
         _, _, _, body, _, pid, style, _ = head
         if (

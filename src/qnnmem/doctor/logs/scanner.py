@@ -19,6 +19,7 @@ from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, last_words, strangers
+from qnnmem.doctor.logs.failure_texts import is_failing
 from qnnmem.doctor.logs.header import process_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
@@ -43,8 +44,8 @@ from qnnmem.doctor.logs.pieces import (
     wholes,
 )
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
-from qnnmem.doctor.logs.repeats import Answer, process_in
-from qnnmem.doctor.logs.search import SearchEngine, is_failing
+from qnnmem.doctor.logs.repeats import KeptMessage, process_in
+from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
 
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
@@ -338,7 +339,7 @@ class LogScanner:
 
     def _short(
         self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]
-    ) -> Answer | None:
+    ) -> KeptMessage | None:
         """What a line holds; also told, for whoever meets its message again."""
         low, high, *_ = line
         whole: Sequence[int] = shape.whole
@@ -377,7 +378,7 @@ class LogScanner:
             process = process_of(text)
             hit = Hit(self._base + low, self._number(low), *process, text, found, opens)
             self._put(hit, matched, high, out)
-        return Answer(passed, found, matched, opens)
+        return KeptMessage(passed, found, matched, opens)
 
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]

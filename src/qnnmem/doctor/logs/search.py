@@ -7,20 +7,20 @@ the last one, which needs no import.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.failure_texts import BOUND, FAILING_TEXTS, is_about_us
 from qnnmem.doctor.logs.line_memory import (
     LettersMemory,
     LineMemory,
     PlaceOfLine,
     without_digits,
 )
-from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
+from qnnmem.doctor.logs.reading import NAMES
 
 LogBytes = bytes | bytearray
 
@@ -306,30 +306,6 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
     return any(name in text for name in NAMES)
 
 
-# What stands in FAILING for more than is meant: `supported` is no failure, nor is `return`.
-_NARROWED = {
-    b"support": (b"unsupport", b"t support", b"be support", b"yet support", b"ently support"),
-    b" ret": tuple(b" ret" + end for end in b"u,v,_,=,:,(,),[,-,<,., ".split(b",")),
-    b"fault": (b"fault", b"segfault", b"pagefault", b"mmufault", b"_fault"),
-}
-# Before these no letter or digit stands: `fault` is in `default`, 1002 in 410021.
-BOUND = frozenset((b"fault", b"lost", b"dead", b"died", b"1002", b"0x3ea"))
-FAILING_TEXTS = tuple(one for word in FAILING for one in _NARROWED.get(word, (word,)))
-# What a line at info or debug level holds if it relays an error of another program.
-RELAYED = (
-    *(b"<e>", b"<w>", b"[e:", b"[err", b"[ err", b"level=error", b" - error - ", b"dsp:["),
-    *(b"dsp%d:[" % number for number in range(10)),
-)
-_IS_FAILING = re.compile(
-    b"|".join(
-        (rb"(?<![a-z0-9])" if one in BOUND else b"")
-        + re.escape(one)
-        + (rb"(?![0-9])" if one in BOUND and one[-1:].isdigit() else b"")
-        for one in FAILING_TEXTS
-    )
-)
-
-
 def first_texts(knowledge: Knowledge) -> list[bytes]:
     """Expressions of which a line holds one if anything in it is known or tells of a failure."""
     texts = {text.encode() for text in knowledge.prefilters}
@@ -338,16 +314,6 @@ def first_texts(knowledge: Knowledge) -> list[bytes]:
     left = {text for text in texts if not any(word in text for word in words)}
     alone = [b"(?:^|[^a-z0-9])" + _escaped(word) for word in sorted(BOUND)]
     return [*map(_escaped, sorted({*left, *words})), *alone]
-
-
-def is_failing(low: bytes) -> bool:
-    """Whether a line of small letters holds a word of failure."""
-    return _IS_FAILING.search(low) is not None
-
-
-def is_about_us(low: bytes) -> bool:
-    """Whether a line of small letters holds a word of failure and one of ours."""
-    return any(own in low for own in OURS) and is_failing(low)
 
 
 def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:

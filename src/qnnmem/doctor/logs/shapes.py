@@ -17,11 +17,12 @@ from itertools import chain
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.failure_texts import FAILING_TEXTS, is_failing
 from qnnmem.doctor.logs.line import bare_line
 from qnnmem.doctor.logs.line_memory import BY_TOOL, NO_HEAD, without_digits
 from qnnmem.doctor.logs.reading import OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
-from qnnmem.doctor.logs.search import FAILING_TEXTS, SearchEngine, is_failing
+from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.text import counted
 
 _STAMP = (
