@@ -240,6 +240,10 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = False
+    concurrent: Annotated[
+        tuple[tuple[str, ...], ...],
+        shared.CONCURRENT.but("Binaries of LPAI: these graphs may execute at once, others never."),
+    ] = ()
 
 
 class LlmOptions(Options, frozen=True, kw_only=True):

@@ -73,7 +73,8 @@ def run_on_htp(
             metadata = f"inferences_completed: {done}\nproducer: qnnmem {__version__}\n"
             tree.write_text("execution_metadata.yaml", metadata)
     console.say("Finished Executing Graphs")
-    console.note(f"Wrote the results of {counted(done, 'inference')} to {options.output_dir}")
+    kept = done if options.keep_num_outputs is None else min(done, options.keep_num_outputs)
+    console.note(f"Wrote the results of {counted(kept, 'inference')} to {options.output_dir}")
     return 0
 
 
@@ -108,6 +109,8 @@ def _executed(
     folder = tree.graph_folder(file_stems(feeds)[graph.name] if len(feeds) > 1 else None)
     mode, first, later = "memhandle" if _is_shared(options) else "raw", list[float](), list[float]()
     with closing(HtpSession(binary, graph=graph.name, io=mode)) as session:
+        session.backend.time_limit_s = options.time_limit
+        session.backend.memory_limit = options.memory_limit
         for number, feed in schedule(feeds[graph.name], options.num_inferences, options.duration):
             # One call more on the first load tells what a later inference takes.
             session.graph.calls_per_load = 1 if first else 2
@@ -160,6 +163,8 @@ def _feeds(
             f"--input_list names {counted(len(names), 'list')}, the binary has "
             f"{counted(len(graphs), 'graph')}; {_SKIP} skips one"
         )
+    if set(names) == {_SKIP}:
+        raise UsageError("--input_list skips every graph; name a list for at least one")
     return {
         graph.name: () if name == _SKIP else _listed(graph, name, options, console)
         for graph, name in zip(graphs, names, strict=True)

@@ -91,6 +91,7 @@ class HtpBackend:
 
     def __init__(self, compute: Compute | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
         self.compute, self.time_limit_s = compute, time_limit_s
+        self.memory_limit: int | None = None  # of the child process; None: the usual one
         self.registries: list[MemRegistry] = []
         self.is_freed = False
         self._own = FindingLog()
@@ -317,6 +318,7 @@ class HtpClientGraph:
                 backend.worker,
                 backend.time_limit_s,
                 times=self.calls_per_load,
+                memory_limit=backend.memory_limit,
             )
             library(inputs, outputs)
             self.seconds = library.seconds
