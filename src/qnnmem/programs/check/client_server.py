@@ -193,7 +193,7 @@ class _ClientThread:
     def _answer(self, call: ClientCall) -> int:
         message = call.message
         if message.kind == Kind.CALL:
-            self._process.caught = None
+            self._process.caught, self._process.has_called = None, True
             code = answer(call)
             self._count()
             return code
