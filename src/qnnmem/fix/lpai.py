@@ -166,7 +166,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     if change.pool_options.bits is not None and not quantized:
         yield (
             "bytes are those of a plan for fewer bits: the later quantizing handles each band "
-            "separately and may need more; with --allow int8 or int16 it comes first and the "
+            "separately and may need more; if int8 or int16 is allowed, it comes first and the "
             "bytes are exact"
         )
     if change.parts is not None and change.pool_options.bits is None and has_floats(plan):
