@@ -116,7 +116,7 @@ def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
     assert served.get(f"/api/results/{came.values['result']}/shown").status == 200
     broken = served.drop("theirs.json", text.replace(b'"scratch_bytes"', b'"scratch"'))
     assert broken.status == 400
-    assert "it is no qnnmem.plan/1" in broken.said
+    assert "it is not a qnnmem.plan/1" in broken.said
     assert len(kept_files(served) - before) == 1
 
 
