@@ -19,6 +19,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.header import LOGCAT
 from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
 from qnnmem.doctor.logs.line_memory import LineMemory, digits_alike
+from qnnmem.doctor.logs.reading import is_calm
 
 _LONGEST = 512  # bytes of one that is
 _HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
@@ -104,7 +105,7 @@ class RepeatedLines:
         self._known.add(key)
         repeat = Repeat(
             tuple((index, self._fields(index, low, body)) for index in numbers),
-            any(knowledge.opens[index] for index in numbers),
+            any(knowledge.opens[index] for index in numbers) and not is_calm(text),
             any(index in knowledge.code_lines for index in numbers),
         )
         self._numbered.append(repeat)
