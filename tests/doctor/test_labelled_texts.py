@@ -79,5 +79,5 @@ def test_good_messages_alarm_hardly_anybody() -> None:
 
 def test_each_text_stands_there_once() -> None:
     """A text that is learned from would not be left out."""
-    every = [(one.origin, one.text) for one in read_texts()]
+    every = [one.text for one in read_texts() if one.origin != "log"]
     assert len(set(every)) == len(every)

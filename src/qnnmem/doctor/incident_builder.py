@@ -14,6 +14,7 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
+from qnnmem.doctor.logs.reading import read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
@@ -122,14 +123,17 @@ def _has_meanings(told: Conclusion) -> bool:
 
 
 def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> bool:
-    """Whether the lines name failed calls, with a code or without, and nothing else.
-
-    Priors rank what is behind such a call; they do not decide.
-    """
-    calls = knowledge.bare_calls | knowledge.call_codes
+    """Whether the lines name failed calls, with a code or without, and nothing else."""
+    calls = knowledge.bare_calls | knowledge.call_codes | knowledge.codes
     lines = {one.line for _, one in seen}
     said = [line for line in context.split(b"\n") if line.strip()]
     return len(said) <= len(lines) and all(number in calls for number, _ in seen)
+
+
+def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
+    """Whether no line tells of a failure."""
+    opening = [(number, one) for number, one in seen if knowledge.opens[number] and not one.calm]
+    return all(n in knowledge.read and read(one.text, alone=True) is None for n, one in opening)
 
 
 def _by_model(
@@ -140,17 +144,20 @@ def _by_model(
 
     lines = context.decode("utf-8", "replace") if context else ""
     made = guess(lines or "\n".join(dict.fromkeys(_text(one.text) for _, one in seen)))
-    # A bare code decides nothing, however often one cause was behind it.
     entry = _entry_named(knowledge, made.cause)
     told = judged.conclusion
     said: dict[str, Any] = {}
     agrees = told.is_memory in ("unknown", is_memory(made.cause))
     if made.outcomes["failing"] < threshold("doubt"):
         return judged  # it may be a good run: nothing is added
-    call = _only_calls(knowledge, seen, context) and made.tells["side"] < _TELLS
-    if call:
-        pass
-    elif told.verdict != "cause" and entry and agrees and made.odds >= threshold("cause_low"):
+    # An entry that tells the side with confidence is left only for what is surer.
+    sided = told.verdict == "memory" and told.confidence != "low"
+    least = "cause_medium" if sided else "cause_low"
+    if _is_silent(knowledge, seen):
+        pass  # nothing but the model says that something failed
+    elif _only_calls(knowledge, seen, context) and made.tells["side"] < _TELLS:
+        pass  # priors rank what is behind a call, they do not decide
+    elif told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
         said = {
             "verdict": "cause",
             "cause": entry.cause,
@@ -172,7 +179,7 @@ def _by_model(
             "is_memory": memory,
         }
     said["candidates"] = _with_guesses(told.candidates, made.causes)
-    if not judged.judgement.stage_told and made.stage_odds >= threshold("stage"):
+    if "verdict" in said and not judged.judgement.stage_told and made.stage_odds >= threshold("stage"):
         said["stage"] = made.stage
     conclusion = msgspec.structs.replace(told, **said)
     reason = {"words": made.words} if said.get("verdict") == "cause" else {}

@@ -64,6 +64,7 @@ _CALM = re.compile(
 )
 _WARNED = re.compile(rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)")
 _HEADS = 48  # bytes of a message: a logger may relay what another has already given a head
+_SHARE = re.compile(rb"(?<![0-9/.])([0-9]+)/([0-9]+)(?= (?:\w+ )?passed)")
 _EMPTY = (b"", b"<e>")
 # Android numbers the reasons why it ends a process; those are no codes.
 _EXIT_REASON = re.compile(rb"\b(?:exit[ _-]?|sub[ _-]?)reason ?[:=]? ?\d+")
@@ -135,6 +136,8 @@ def says_well(text: bytes) -> bool:
         return True
     negated = words.rule("negated").removed(body)
     good = words.rule("good").search(body) or negated != body
+    if any(one != other for one, other in _SHARE.findall(body)):
+        return False
     return bool(good) and not words.rule("failing").search(negated) and not _is_coded(body)
 
 

@@ -41,6 +41,7 @@ _NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
+_FEW_WORDS = 4  # of a log in which the model finds nothing
 _FEW = 20  # lines of a log that need not tell how things went
 _LAST = 3  # lines without a head in which a program says that it gave up
 
@@ -121,10 +122,13 @@ def _by_model(
     knowledge: Knowledge, log: bytes, lines: Sequence[bytes], known: Container[int]
 ) -> Hit | None:
     """The line that stands for a failure which no line tells in words; None where there is none."""
-    from qnnmem.doctor.cause_model import guess, threshold
+    from qnnmem.doctor.cause_model import guess, threshold, words_of
 
     number = knowledge.reads.get("other")
-    if number is None or guess(_text(log)).outcomes["failing"] < threshold("failing"):
+    text = _text(log)
+    if number is None or len(words_of(text)) < _FEW_WORDS:
+        return None
+    if guess(text).outcomes["failing"] < threshold("failing"):
         return None
     low = 0
     for place, line in enumerate(lines, 1):
