@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 BUFFERS = 10_000
 ZOOMS = {"everything": 1.0, "half": 0.5, "a tenth": 0.1, "a fiftieth": 0.02}
+_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]"
 MOVE = """async (zoom) => {
   const map = qnnmemMaps[0], frame = () => new Promise((go) => requestAnimationFrame(go));
   map.reset(); map.zoom(zoom); await frame(); await frame();
@@ -74,7 +75,8 @@ def measure(target: Path) -> dict[str, Any]:
         browser = started.chromium.launch(executable_path=found_browser(), args=list(FLAGS))
         shown = browser.new_page(viewport={"width": 1100, "height": 900})
         shown.goto(target.as_uri())
-        paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+        shown.wait_for_function(f"() => {_PAINT}")
+        paint = f"{_PAINT}.startTime"
         found = {
             "bytes": target.stat().st_size,
             "paint": shown.evaluate(paint),

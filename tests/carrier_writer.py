@@ -104,7 +104,7 @@ class Method:
         fields: dict[int, Any] = {0: Octets(self.name.encode())}
         if self.returns is not None:
             value = TableOf({0: Inline(struct.pack("<q", self.returns))})
-            fields[2] = VectorOf([TableOf({0: Inline(b"\1"), 1: value})])
+            fields[2] = VectorOf([TableOf({0: Inline(b"\2"), 1: value})])
             fields[4] = Octets(struct.pack("<i", 0), 4)
         names = [TableOf({0: Octets(name.encode())}) for name in self.operators]
         fields[6] = VectorOf(names)
@@ -136,7 +136,7 @@ def pte(
         4: VectorOf(rows),
     }
     if constants is not None:
-        fields[5] = TableOf({0: u32(constants), 1: Octets(bytes(8), 8)})
+        fields[5] = TableOf({0: u32(constants), 1: Octets(bytes(16), 8)})
     writer = FlatWriter()
     root = writer.finish(TableOf(fields))
     body = bytes(writer.data[4:])

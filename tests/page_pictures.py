@@ -24,8 +24,8 @@ FOLDER = HERE / "report" / "pictures"
 RESULTS = HERE / "json_0_1_0"
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
-SHRUNK = 3  # times smaller than the screen
-CELL = 16  # pixels of a shrunk picture
+SHRUNK = 4  # times smaller than the screen
+CELL = 12  # pixels of a shrunk picture
 FAR = 44  # of 255: a cell has another colour
 MOST_FAR = 0.14  # of the cells
 INK = 2.5  # times more or less
@@ -124,6 +124,7 @@ def shots(browser: Browser, name: str, where: Path) -> Iterator[tuple[str, Image
             page = context.new_page()
             page.goto(where.resolve().as_uri())
             drawn(page)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
             yield f"{name}-{size}-{scheme}.png", shrunk(page.screenshot())
             context.close()
 
@@ -136,7 +137,7 @@ def drawn(page: Page) -> None:
 
 
 def shrunk(png: bytes) -> Image:
-    """Return a picture of the screen at a third of its size, in few colours."""
+    """Return a picture of the screen at a quarter of its size, in few colours."""
     from PIL import Image
 
     whole = Image.open(io.BytesIO(png)).convert("RGB")

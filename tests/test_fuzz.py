@@ -39,7 +39,7 @@ def test_the_same_seed_makes_the_same_cases() -> None:
         return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
 
     def made() -> list[Case]:
-        return list(cases(TARGETS, 0, 200, 3))
+        return list(cases(TARGETS, 0, 400, 3))
 
     assert digest() == digest()
     assert {one.target for one in made()} == {target.name for target in TARGETS}

@@ -106,6 +106,15 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
             "limit": limit,
             "max_buffers": limit,
         },
+        "llm": {
+            "model": "llama-3.2-1b",
+            "soc": "SM8650",
+            "context": 1024,
+            "ar": (1,),
+            "recipe": "genie-w4a16",
+            "bits": {"head": 8},
+            "shards": (),
+        },
         "load": {"path": path, "dims": {}, "shapes": {}, "values": {}},
         "plan": {
             "what": model,

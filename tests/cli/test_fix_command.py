@@ -273,7 +273,7 @@ def test_only_onnx_can_be_changed() -> None:
     examples = Path(__file__).parents[2] / "examples"
     done = run("fix", examples / "keyword_spotting.csv", "-o", "never")
     assert exit_code(done) == 2
-    assert "no ONNX model" in sentence(done)
+    assert "is not an ONNX model" in sentence(done)
     assert not Path("never").exists()
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import exit_code, verb
+from command_line import exit_code, sentence, verb
+from command_line import run as command
+from context_writer import example_context, pack_context
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
@@ -198,3 +200,22 @@ def test_what_is_in_the_file_adds_up(tmp_path: Path, count: int) -> None:
     assert parts["constants"] + parts["gaps that align them"] == 600
     assert parts["programs"] == count * len(b"program")
     assert sum(parts.values()) == int(line[2].replace(",", "")) == path.stat().st_size
+
+
+def test_what_is_public_of_the_vendors_lpai_binary_is_shown(tmp_path: Path) -> None:
+    """Its description in text and JSON; of the rest a sentence, also where a verb needs it."""
+    path = tmp_path / "vendor.serialized.bin"
+    path.write_bytes(pack_context(example_context(), backend=12))
+    done = run(path)
+    assert exit_code(done) == 0
+    assert done.stdout.startswith("QNN context binary: 1 graph for LPAI, soc_model 57")
+    assert "  inputs:\n" in done.stdout
+    assert "weights" not in done.stdout
+    assert "have no public format" in done.stdout.splitlines()[-1]
+    info = json.loads(run(path, "--json").stdout)["info"]
+    assert info["backendId"] == 12
+    assert "graphBlobInfo" not in info["graphs"][0]["info"]
+    for word in ("footprint", "plan", "net-run"):
+        refused = command(word, path)
+        assert exit_code(refused) == 2
+        assert "qnnmem inspect" in sentence(refused)

@@ -14,12 +14,12 @@ run = verb("llm")
 
 
 def test_the_first_line_is_the_verdict() -> None:
-    """Whether it fits, in how many shards and domains; then the limit that decides."""
+    """Whether it fits, in how many shards and domains, and the limit that decides."""
     done = run("llama-3.2-3b", "--soc", "SM8650")
     assert exit_code(done) == 0
-    first, second = done.stdout.splitlines()[:2]
-    assert first.startswith("fits: llama-3.2-3b with 4,096 tokens on SM8650: 2 shards, 1 process")
-    assert second.startswith("the process domain decides: ")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("fits: llama-3.2-3b, 4,096 tokens, SM8650: 2 shards in 2 process")
+    assert "; process domain: layers 0-27 + head needs at most" in first
     assert "RAM of the device is not judged" in done.stdout
 
 

@@ -448,11 +448,14 @@ def tight(binary: Any) -> tuple[Path, int]:
 
 
 def test_an_exact_fit_of_tcm_runs(tight: tuple[Path, int]) -> None:
-    """Binary, then inputs, then outputs, each with its line, up to the last byte."""
+    """Binary, then inputs, then outputs, each with its line at level debug, to the last byte."""
     file, size = tight
     Path("in.raw").write_bytes(bytes(size - 1) + b"\x07")
     Path("in.txt").write_text("in.raw\n")
-    result = tcm_run(file, "in.txt")
+    result = tcm_run(file, "in.txt", "--log_level", "verbose")
+    assert exit_code(result) == 0
+    assert "tcm pool" not in result.stdout
+    result = tcm_run(file, "in.txt", "--log_level", "debug")
     assert exit_code(result) == 0
     binary_bytes = -(-file.stat().st_size // 64) * 64
     assert [line for line in lines_of(result) if "TCM" in line or "tcm" in line] == [
@@ -666,7 +669,7 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
         (("--debug",), "cannot go with --retrieve_context"),
         (("--batch_multiplier", "2"), "one batch size"),
         (("--direct_mode", "cdsp"), "the only value is adsp"),
-        (("--backend", "/x/libQnnHtp.so"), "is the HTP backend"),
+        (("--backend", "/x/libQnnHtp.so"), "name libQnnLpai.so"),
         (("--backend", "foo.so"), "is not an LPAI backend"),
         (("--backend", ""), "--backend is missing"),
         (("--use_native_input_files", "--native_input_tensor_names", "g:x"), "together"),

@@ -76,9 +76,9 @@ def test_all_kinds_of_files_are_parts_of_one_page(tmp_path: Path) -> None:
     page = read(target)
     assert page.count("canvas") == 3
     assert page.count("section") == 6
-    assert "scratch 3,072" in page.said
+    assert "scratch takes 3.00 KiB (3,072 bytes)" in page.said
     assert "TCM of aDSP direct mode: binary and IO" in page.said
-    assert "Missing: 4,235,264 bytes" in page.said
+    assert "Missing: 4.04 MiB (4,235,264 bytes)" in page.said
     assert "HTP bill of small_htp.bin" in page.said
     for name in files:
         assert sha256((EXAMPLES / name).read_bytes()).hexdigest() in page.said

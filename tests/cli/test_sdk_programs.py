@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,9 +82,12 @@ def test_net_run_runs_a_context_binary_of_htp(tmp_path: Path) -> None:
     for more in ((), ("--shared_buffer",)):
         folder = tmp_path / f"out{len(more)}"
         words = ("--backend", "/vendor/lib64/libQnnHtp.so", "--input_list", listed, *more)
-        done = run("net-run", binary, *words, "--output_dir", folder)
+        done = run("net-run", binary, *words, "--output_dir", folder, "--num_inferences", "3")
         assert exit_code(done) == 0
-        assert "first inference" in done.stdout
+        assert re.search(r"first inference after loading [\d.]+ ms, the next on", done.stdout)
+        metadata = (folder / "execution_metadata.yaml").read_text()
+        assert metadata.startswith("inferences_completed: 3\n")
+        assert (folder / "Result_2" / "y.raw").exists()
         assert "emulated" in done.stderr
         results.append((folder / "Result_0" / "y.raw").read_bytes())
         assert (folder / "Result_1" / "y.raw").read_bytes() == results[-1]

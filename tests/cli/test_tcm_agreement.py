@@ -71,7 +71,15 @@ def of_verdict(verdict: TcmVerdict) -> Said:
 
 def net_run(desk: Path, lists: str, tmp_path: Path, *flags: str) -> Said:
     """What a run in TCM takes of the pool, or would take."""
-    words = ["--backend", "libQnnLpai.so", "--direct_mode", "--use_native_input_files", *flags]
+    words = [
+        "--backend",
+        "libQnnLpai.so",
+        "--log_level",
+        "debug",
+        "--direct_mode",
+        "--use_native_input_files",
+        *flags,
+    ]
     words += ["--retrieve_context", str(desk / "two.bin"), "--output_dir", str(tmp_path / "out")]
     words += ["--config_file", str(desk / "eaiParams_direct.json"), "--input_list"]
     files = ",".join(name if name == "__" else str(desk / name) for name in lists.split(","))

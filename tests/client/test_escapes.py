@@ -86,7 +86,8 @@ def missed(*command: str | Path) -> ClientResult:
 def test_a_call_is_checked_or_said_to_be_missing(escapes: Path, way: str) -> None:
     """Whatever the program does to its descriptors, processes, signals or memory."""
     report = check_client(ClientOptions((str(escapes), way), profile(), time_limit_s=600))
-    assert (report.findings, report.exit_code) == ((), 0)
+    rules = ["C9"] if way == "interrupted" else []  # a handler that calls QNN
+    assert ([one.rule for one in report.findings], report.exit_code) == (rules, 0)
     assert WAYS[way] in in_words(report.not_checked)
     assert report.passes == (not WAYS[way])
     assert sum(report.calls.values()) >= 2

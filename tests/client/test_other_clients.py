@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from client_mistakes import run
 
+from qnnmem.lpai.profiles import profile
 from qnnmem.programs import process_memory
 from qnnmem.programs.check import calls_graph
+from qnnmem.programs.check.client_run import ClientOptions, check_client
 from qnnmem.programs.check.client_session import ClientProcess, ClientSession
 from qnnmem.programs.socket_server import Message
 from qnnmem.programs.stacks import Symbols
@@ -42,6 +44,9 @@ MISTAKES = {
         ("context-twice", "R16", "contextFree", "firstFree"),
         ("state-written", "X6", "execute", ""),
         ("turn-missing", "X8", "execute", "execute"),
+        ("scratch-replaced", "R7", "setConfig", "flight"),
+        ("freed-in-flight", "R16", "contextFree", "flight"),
+        ("one-output", "R9", "second", "flight"),
         ("context-released", "L1", "backendFree", "contextCreate"),
     ],
     "sloppy.c": [
@@ -59,6 +64,9 @@ MISTAKES = {
         ("closed-early", "C2", "dlclose", ""),
         ("execute-ignored", "C3", "execute", ""),
         ("used-after", "R16", "execute", "contextFree"),
+        ("fault-again", "C7", "fault", ""),
+        ("fault-exit", "C7", "fault", ""),
+        ("fault-once-more", "C7", "fault", ""),
     ],
     "pipeline.c": [
         ("pool-moved", "R7", "execute", "moved"),
@@ -117,6 +125,16 @@ def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name:
     report = run(program.path, program.binary)
     assert report.findings == ()
     assert report.exit_code == 0
+
+
+def test_what_shares_pages_with_state_may_be_written(programs: dict[str, Program]) -> None:
+    """The pages of an arena are read-only while writes to its state are traced."""
+    program = programs["sloppy.c"]
+    options = ClientOptions(
+        (str(program.path), str(program.binary)), profile(), time_limit_s=600, trace_state=True
+    )
+    report = check_client(options)
+    assert (report.findings, report.exit_code) == ((), 0)
 
 
 def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, Program]) -> None:

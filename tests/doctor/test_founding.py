@@ -107,6 +107,9 @@ def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None
     text = run("doctor", log).stdout
     ranked = text.partition("what comes into question:")[2].partition("what to do:")[0]
     assert [words for words in CAUSES_OF[entry] if words not in ranked] == []
+    collect = text.partition("what to collect next:")[2]
+    assert "`qnnmem doctor LOG --model MODEL --soc SOC`" in collect
+    assert "`qnnmem fix MODEL --log LOG --soc SOC -o fixed`" in collect
     (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
     assert found["entry"] == entry
     assert sum("meaning" in one for one in found["candidates"]) >= 2
@@ -136,6 +139,13 @@ def test_a_failed_call_alone_decides_no_side(
         ("QNN_STATUS", set(CAUSES_OF)),
         ("QNN_STATUS_MEMORY_ALLOCATION_FAILED", set(CAUSES_OF)),
         ("fragmentation", {"founding-device-init"}),
+        # Root causes as the notes have them.
+        ("HTP memory insufficient", {"founding-device-create"}),
+        ("Graph too large", {"founding-device-create"}),
+        ("Large intermediate activation tensors", {"founding-graph-create"}),
+        ("Excessive constant weights loaded to HTP", {"founding-graph-create"}),
+        ("Dynamic input shapes cause unexpected buffer growth", {"founding-inference"}),
+        ("Insufficient system heap for HTP device creation", {"founding-device-init"}),
     ],
 )
 def test_kb_find_puts_the_founding_entries_first(words: str, entries: set[str]) -> None:

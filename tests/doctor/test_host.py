@@ -327,6 +327,24 @@ def test_a_dsp_that_is_down(state: str) -> None:
     assert stands(other, "state") is GOOD
 
 
+@pytest.mark.parametrize(
+    ("firmware", "verdict"),
+    [
+        ("qcom/sm8650/cdsp.mbn", NOT_KNOWN),
+        ("qcom/sm8550/cdsp.mbn", PROBLEM),  # of v73, the SoC has v75
+        ("qcom/board/cdsp.mbn", NOT_KNOWN),
+    ],
+)
+def test_firmware_of_another_soc(firmware: str, verdict: HostVerdict) -> None:
+    """The path of a DSP's firmware may name a SoC, with another version of Hexagon."""
+    path = "/sys/class/remoteproc/remoteproc1/firmware"
+    files = {**PHONE.files, path: f"{firmware}\n"}
+    found = checks(replace(PHONE, files=files))["driver"]
+    assert found.verdict is verdict
+    if verdict is PROBLEM:
+        assert "is for SM8550 (Hexagon v73), the SoC is SM8650" in found.found
+
+
 def test_a_board_without_rights() -> None:
     """The node is there, its owner is named."""
     shut = replace(BOARD, nodes={"/dev/fastrpc-cdsp": SHUT, "/dev/dma_heap/system": SHUT})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import struct
 import subprocess
 import sys
@@ -30,8 +31,10 @@ from context_writer import example_graph
 from qnnmem.errors import LoadError
 from qnnmem.htp.carriers import is_carrier, opened
 from qnnmem.htp.carriers.judged import context_of, facts_of, read_carrier
+from qnnmem.htp.carriers.pte_file import write_pte
 from qnnmem.htp.fit import Fit, fit_stored
-from qnnmem.htp.measure import stored_bill
+from qnnmem.htp.log import CompileLog, PdEstimate
+from qnnmem.htp.measure import keep_loads, stored_bill
 from qnnmem.options.htp import PlaceOptions
 from qnnmem.provenance import Sourced
 from qnnmem.results.carrier import CarrierFacts
@@ -97,6 +100,58 @@ def test_a_program_has_the_bill_of_its_binary(
     assert data[one.offset : one.offset + one.bytes] == BINARY
     assert context_of(path) == CONTEXT
     assert same_sums(stored_bill(path), own_bill(tmp_path))
+
+
+# Made by the serialiser of ExecuTorch 1.5.1 (`serialize_pte_binary`, with delegates extracted or
+# not) around two contexts of `context_writer`, with specs by its `option_to_flatbuffer`.
+MADE_BY_EXECUTORCH = [
+    Path(__file__).with_name(f"executorch_1_5_1_{where}.pte") for where in ("segments", "inline")
+]
+
+
+@pytest.mark.parametrize("path", MADE_BY_EXECUTORCH, ids=lambda path: path.stem)
+def test_programs_of_executorch_are_read(path: Path) -> None:
+    """Contexts shared by methods, planned buffers, constants and claims are those put in."""
+    found = facts(path)
+    both = ("prefill_forward", "kv_forward")
+    assert [(one.used_by, one.graphs) for one in found.binaries] == [(both, both), (both, both[:1])]
+    assert [part.size.value for part in found.host] == [1024, 1024, 4]
+    assert found.cpu_operators == ("aten::add",)
+    assert ["XnnpackBackend" in part.why for part in found.unread] == [True]
+    assert [claim.claimed for claim in found.broken] == ["max_sf_buf_size 4,096"]
+    assert "get_max_context_len 128" in {claim.claimed for claim in found.claims}
+
+
+def test_a_written_program_is_laid_out_as_executorch_does(tmp_path: Path) -> None:
+    """Every graph is a method on the one binary; nothing else takes memory."""
+    own, path = written(tmp_path, "own.bin", BINARY), tmp_path / "own.pte"
+    write_pte(own, CONTEXT, path)
+    found, data = facts(path), path.read_bytes()
+    (one,) = found.binaries
+    assert data[one.offset : one.offset + one.bytes] == BINARY
+    assert one.offset % 4096 == 256
+    assert (one.used_by, one.graphs) == (("prefill", "decode"),) * 2
+    assert all(claim.holds for claim in found.claims)
+    assert {claim.what for claim in found.claims} == {"SoC", "Hexagon", "VTCM"}
+    assert [part.name for part in found.host] == [
+        f"planned buffers of {name}" for name in one.graphs
+    ]
+    assert same_sums(stored_bill(path), own_bill(tmp_path))
+
+
+def test_estimates_of_the_library_count_in_a_carrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binary that was loaded once has the same process domain by itself and in a program."""
+    monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: tmp_path / "cache")
+    own = written(tmp_path, "own.bin", BINARY)
+    assert CONTEXT.soc_model is not None
+    keep_loads([own], CONTEXT.soc_model, CompileLog("v", pd_estimates=(PdEstimate(1, 12345),)))
+    alone = stored_bill(own).process_domain
+    whole = stored_bill(written(tmp_path, "m.pte", pte([Method()], [wrapped(BINARY)])))
+    assert alone is not None
+    assert alone.high.value == 12345
+    assert whole.process_domain == alone
 
 
 def test_equal_contents_count_once(tmp_path: Path) -> None:
@@ -405,8 +460,15 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 def test_many_compressed_members_are_read(tmp_path: Path) -> None:
     """More members than files may be open at once."""
-    members = {f"m{n}.bin": binary(example_graph(f"g{n}"))[1] for n in range(1100)}
-    assert len(facts(archive(tmp_path / "a.zip", members)).binaries) == 1100
+    members = {f"m{n}.bin": binary(example_graph(f"g{n}"))[1] for n in range(120)}
+    path = archive(tmp_path / "a.zip", members)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(list(Path("/dev/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, opened + 60), hard))
+    try:
+        assert len(facts(path).binaries) == 120
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_duplicates_and_overlaps_are_refused(tmp_path: Path) -> None:

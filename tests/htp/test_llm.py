@@ -7,12 +7,14 @@ import struct
 from contextlib import suppress
 from math import prod
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from context_writer import example_context, example_graph, example_tensor, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import qnnmem
 from qnnmem.errors import QnnMemError, UsageError
@@ -20,10 +22,21 @@ from qnnmem.htp.library import library_there
 from qnnmem.htp.llm.config import _BOUNDS, _NAMES, known_models, read_model
 from qnnmem.htp.llm.layer import write_layers
 from qnnmem.htp.llm.recipe import find_recipe, recipe_names
-from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, io_bytes, kv_per_token, weights
+from qnnmem.htp.llm.rule import (
+    LayerRatios,
+    LayerSpan,
+    LlmGraph,
+    MeasuredParts,
+    ddr_range,
+    io_bytes,
+    kv_per_token,
+    spill_range,
+    weights,
+)
 from qnnmem.options.htp import LlmOptions
 from qnnmem.report.page.llm import llm_section
 from qnnmem.results.llm import LlmRecipe, LlmResult
+from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
 from qnnmem.verbs import VerbCall
 from qnnmem.verbs.llm import plan_model
@@ -89,7 +102,7 @@ def test_inputs_and_outputs_are_exact(
     """To the byte, of one layer and of what comes once."""
     model = known_models()[name]
     for layers in (1, 2, 4):
-        found = io_bytes(model, recipe(4), LayerSpan(0, layers), ar, context)
+        found = io_bytes(LlmGraph(model, recipe(4), LayerSpan(0, layers), ar, context))
         assert found == layers * each + once
 
 
@@ -133,11 +146,11 @@ def test_the_longest_context_is_exact(name: str) -> None:
 def test_the_fewest_shards_are_the_fewest() -> None:
     """One shard less does not surely fit."""
     for name in ("llama-3.1-8b", "qwen3-8b", "mistral-7b"):
-        found = qnnmem.llm(name, soc="SM8450")
+        found = qnnmem.llm(name, soc="SM8550")
         count = sum(one.layers > 0 for one in found.shards)
         assert found.fits
         assert count > 1
-        assert not qnnmem.llm(name, soc="SM8450", shards=(count - 1,)).fits
+        assert not qnnmem.llm(name, soc="SM8550", shards=(count - 1,)).fits
 
 
 @given(
@@ -192,6 +205,73 @@ def test_experts_windows_and_encoders_are_said(tmp_path: Path) -> None:
     for word in ("experts", "sliding", "text decoder", "planned like Llama"):
         assert word in notes
     assert found.file_bytes.value > 1.9 * dense.file_bytes.value
+    assert dense.fits
+    assert found.fits is None
+    shared = config(tmp_path, num_experts=4, shared_expert_intermediate_size=8192 * 2)
+    assert read_model(shared).experts == 6
+
+
+@pytest.mark.parametrize(
+    ("soc", "settings", "said"),
+    [
+        ("SM8450", {"bits": {"kv": 16}}, "KV cache: 16 bits"),
+        ("SM8350", {"bits": {"block": 32}}, "recipe: scales of blocks"),
+        ("QCS6490", {"context": 16384}, "VTCM: the keys of one head"),
+    ],
+)
+def test_what_nobody_tried_does_not_fit(soc: str, settings: dict[str, Any], said: str) -> None:
+    """Sizes that hold are no answer where the SoC is not documented to run the graph."""
+    found = qnnmem.llm("qwen3-0.6b", soc=soc, **settings)
+    assert found.fits is None
+    assert found.why.startswith(said)
+
+
+def test_weights_count_for_each_graph_where_sharing_is_not_documented() -> None:
+    """Upper ends alone: the compiler shares them, a device before v73 may not."""
+    old, new = (
+        qnnmem.llm("qwen3-0.6b", soc=soc, shards=(2,)).shards[1] for soc in ("SM8450", "SM8550")
+    )
+    assert old.process_domain.low == new.process_domain.low
+    more = old.process_domain.high.value - new.process_domain.high.value
+    assert more == round_up(new.weights.value, 2 << 20)
+
+
+# Spill/fill and DDR tensors of compiled graphs, onnxruntime-qnn 2.7.0, that are near the bounds.
+SPILLED = [
+    ("smollm2-135m", 4, 8, "SM8650", 128, 2048, 12, 12_517_376, 13_107_712),
+    ("smollm2-135m", 4, 8, "SM8635", 128, 2048, 24, 13_369_344, 13_107_712),
+    ("smollm2-135m", 8, 8, "SM8650", 32, 16384, 2, 43_253_760, 0),
+    ("smollm2-135m", 4, 16, "SM8650", 1, 32768, 2, 9_568_256, 62_816_512),
+    ("smollm2-1.7b", 4, 16, "SM8650", 1, 8192, 1, 20_250_624, 50_328_064),
+    ("tinyllama-1.1b", 4, 8, "QCS6490", 1, 4096, 2, 2_490_368, 0),
+    ("qwen3-0.6b", 4, 8, "SM8650", 512, 2048, 1, 66_650_112, 67_109_376),
+    ("qwen3-0.6b", 4, 8, "SM8650", 128, 8192, 1, 33_816_576, 88_080_896),
+]
+
+
+@pytest.mark.parametrize("row", SPILLED, ids=lambda row: f"{row[0]}-{row[3]}-{row[4]}-{row[5]}")
+def test_nothing_that_was_compiled_spills_more(row: tuple[Any, ...]) -> None:
+    """The upper ends hold for small VTCM, long contexts, wide KV caches and many layers."""
+    name, bits, kv, soc, ar, context, layers, spill, ddr = row
+    vtcm = find_soc(soc).vtcm_bytes
+    assert vtcm is not None
+    part = LayerSpan(0, layers)
+    graph = LlmGraph(known_models()[name], recipe(bits, kv), part, ar, context, vtcm.value)
+    assert spill_range(graph, LayerRatios())[1] >= spill
+    assert ddr_range(graph, LayerRatios())[1] >= ddr
+
+
+def test_compiled_layers_are_exact_only_for_their_own_graph() -> None:
+    """Another context, or weights that are shared, and the bound by rule holds again."""
+    seen = LayerRatios(compiled={(128, 2, 2048): MeasuredParts(1, 2, 3)})
+    graph = LlmGraph(known_models()["qwen3-0.6b"], recipe(4), LayerSpan(0, 2), 128, 2048)
+    assert spill_range(graph, seen) == (3, 3)
+    assert ddr_range(graph, seen) == (2, 2)
+    for other, how in (
+        (graph._replace(context=4096), seen),
+        (graph, replace(seen, shares=True)),
+    ):
+        assert spill_range(other, how) == spill_range(other, LayerRatios())
 
 
 HOSTILE = {
@@ -209,6 +289,8 @@ HOSTILE = {
     "linear attention": {"layer_types": ["linear_attention", "full_attention"]},
     "latent attention": {"kv_lora_rank": 512},
     "many experts": {"num_experts": 1 << 40},
+    "no gate": {"model_type": "phi"},
+    "layers of two kinds": {"num_experts": 8, "first_k_dense_replace": 1},
 }
 
 
@@ -275,6 +357,16 @@ def test_the_header_of_a_gguf_file_is_enough(tmp_path: Path) -> None:
     assert not read_model(str(path)).tied
 
 
+def test_heads_of_each_layer_are_not_taken_for_their_number(tmp_path: Path) -> None:
+    """An array in a GGUF header is no size."""
+    path = tmp_path / "model.gguf"
+    heads = text("llama.attention.head_count")
+    one, many = struct.pack("<II", 4, 32), struct.pack("<IIQII", 9, 4, 2, 32, 32)
+    path.write_bytes(gguf([]).replace(heads + one, heads + many))
+    with pytest.raises(QnnMemError, match="num_attention_heads is"):
+        read_model(str(path))
+
+
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_a_damaged_gguf_header_never_escapes(at: int, value: int) -> None:
     """One byte is another: a model or a sentence."""
@@ -315,7 +407,7 @@ def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted:
     for item in (*found.graph.input, *found.graph.output):
         shape = [one.dim_value for one in item.type.tensor_type.shape.dim]
         total += round_up(prod(shape) * sizes[item.type.tensor_type.elem_type], 8192)
-    assert total == io_bytes(model, chosen, LayerSpan(0, 2), 8, 64)
+    assert total == io_bytes(LlmGraph(model, chosen, LayerSpan(0, 2), 8, 64))
 
 
 @pytest.mark.htp
@@ -353,19 +445,26 @@ def test_a_page_shows_lanes_domains_and_contexts() -> None:
     assert body.index("fits") < body.index("layers 27-31 + head needs at most")
     for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a domain"):
         assert words in body
+    assert body.count('class="step"') == len(found.rows)
+    assert 'max="3" step="1" value="2"' in body
     assert body.count('<path d="M') > 4  # points of the curve
 
 
-def exported(layers: int, *, shared: int) -> bytes:
+def exported(
+    layers: int, *, shared: int, heads: int = 2, head_dim: int = 64, vocab: int = 0
+) -> bytes:
     """A context binary of two graphs of a small model, with a KV cache of each layer."""
     caches = [
-        example_tensor(f"l{n}.past_{what}", 2 * n + at, dimensions=(1, 2, 64, 56))
+        example_tensor(f"l{n}.past_{what}", 2 * n + at, dimensions=(1, heads, head_dim, 56))
         for n in range(layers)
         for at, what in enumerate(("key", "value"))
     ]
     hidden = example_tensor("hidden", 99, dimensions=(1, 8, 256))
+    ends = {"outputs": (example_tensor("logits", 98, dimensions=(1, 8, vocab)),)} if vocab else {}
     graphs = [
-        example_graph(name, inputs=(hidden, *caches), shared_weights=shared, const=1_000_000)
+        example_graph(
+            name, inputs=(hidden, *caches), shared_weights=shared, const=1_000_000, **ends
+        )
         for name in ("ar8", "ar1")
     ]
     return pack_context(example_context(*graphs))
@@ -400,6 +499,31 @@ def test_a_bundle_with_a_config_is_the_model_itself(tmp_path: Path) -> None:
     found = plan_model(str(tmp_path), options, VerbCall(Mock())).actual
     assert [one.shard for one in found] == ["layer 0", "layers 1-3", ""]
     assert found[2].findings[-1] == "it could not be matched with layers of the model"
+
+
+def bundle(folder: Path, **contents: bytes) -> Path:
+    """A Genie bundle of binaries without the config of the model."""
+    for name, content in contents.items():
+        (folder / f"{name}.bin").write_bytes(content)
+    binary = {"model": {"type": "binary", "binary": {"ctx-bins": [f"{n}.bin" for n in contents]}}}
+    text = json.dumps({"dialog": {"context": {"size": 64}, "engine": binary}})
+    (folder / "genie_config.json").write_text(text, "utf-8")
+    return folder
+
+
+def test_exported_files_alone_are_recognized(tmp_path: Path) -> None:
+    """By layers, KV caches and vocabulary; others are refused in a sentence."""
+    qwen = {"shared": 2_000_000, "heads": 8, "head_dim": 128}
+    whole = bundle(tmp_path, a=exported(14, **qwen), b=exported(14, **qwen, vocab=151936))
+    found = plan_model(
+        str(whole), LlmOptions(soc="SM8650", context=64, ar=(8, 1)), VerbCall(Mock())
+    )
+    assert found.model.preset == "qwen3-0.6b"
+    assert "taken for qwen3-0.6b" in found.notes[0]
+    assert [one.shard for one in found.actual] == ["embedding + layers 0-13", "layers 14-27 + head"]
+    half = bundle(tmp_path, a=exported(14, **qwen, vocab=151936))
+    with pytest.raises(QnnMemError, match="no language model that is known"):
+        plan_model(str(half), LlmOptions(soc="SM8650"), VerbCall(Mock()))
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\2\0\0\0\3", b"nothing"])

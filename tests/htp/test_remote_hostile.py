@@ -193,7 +193,7 @@ def test_a_binary_with_a_model_that_is_none_is_one_sentence(tmp_path: Path) -> N
     library = Library("2.7.0", "1", Path("/far"), command(spoken(conversation(binary))))
     options = CompileOptions(dims={"N": 1}, time_limit_s=20.0)
     target = tmp_path / "a.bin"
-    with Worker(library=library) as worker, pytest.raises(WorkerError, match="no ONNX model"):
+    with Worker(library=library) as worker, pytest.raises(WorkerError, match="not an ONNX model"):
         compile_model(MODEL, find_soc("SM8650"), options, output=target, worker=worker)
     assert not list(tmp_path.iterdir())
 

@@ -68,6 +68,31 @@ def test_pools_of_several_models_are_those_of_their_runs(seed: int, tmp_path: Pa
     judge_places(rows, pairs, found["scratch_bytes"])
 
 
+def test_finished_binaries_are_arranged_as_their_models_are(tmp_path: Path) -> None:
+    """`place` finds for LPAI binaries what `plan --together` finds for the models in them."""
+    files, binaries = [], []
+    for at in range(3):
+        files.append(tmp_path / f"m{at}.csv")
+        text = f"id,lower,upper,size\na,0,2,{320 * (at + 1)}\nb,1,3,{128 * at + 64}\n"
+        files[-1].write_text(text, "utf-8")
+        binaries.append(tmp_path / f"m{at}.bin")
+    for models, binary in ((files[:1], binaries[0]), (files[1:], binaries[1])):
+        assert exit_code(run("prepare", *models, "-o", binary)) == 0
+    both = ("--concurrent", "m0,m2")
+    wanted = together(*files, *both)
+    done = run("place", *binaries[:2], *both, "--json")
+    assert exit_code(done) == 0, sentence(done)
+    found = json.loads(done.stdout)
+    same = ("models", "concurrent", "busiest", "scratch_bytes", "persistent_bytes")
+    assert {key: found[key] for key in same} == {key: wanted[key] for key in same}
+    assert found["tcm"]["buffers"] == 2
+    sizes = [rounded(binary.stat().st_size, 256) for binary in binaries[:2]]
+    assert found["tcm"]["need_bytes"] >= sum(sizes)
+    assert "assumed, not checked" in run("place", *binaries[:2], *both).stdout
+    assert "apart" in sentence(run("place", binaries[0], Path("examples/small_htp.bin").resolve()))
+    assert "--concurrent is for" in sentence(run("place", "examples/small_htp.bin", *both))
+
+
 def judge_places(rows: dict[str, Any], pairs: set[frozenset[str]], scratch: int) -> None:
     """No byte of two models that may run at once is the same, and all lie in scratch."""
     for left, right in combinations(rows, 2):

@@ -19,7 +19,7 @@ from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
 from qnnmem.loader.dlc import compose_trusted
 from qnnmem.lpai.binary import map_file, unpack
-from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.enums import DataType, TensorMemType
 
 SOURCE = Path(__file__).parents[1] / "c_api" / "model_library.c"
 COMPILER = shutil.which("cc")
@@ -142,13 +142,30 @@ def test_trust_changes_nothing_for_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
-def test_a_library_is_compiled_for_htp(tmp_path: Path) -> None:
-    """It composes straight into the real library."""
-    named = ("--binary_file", "x", "--output_dir", tmp_path)
-    words = ("--backend", "libQnnHtp.so", "--model", built(tmp_path), *named)
-    assert exit_code(run("context-binary-generator", *words)) == 0
-    assert [graph.name for graph in read_context(tmp_path / "x.bin").graphs] == ["library_net"]
-    again = ("prepare", tmp_path / "libmodel.so", "--backend", "htp", "--soc", "SM8650", "--trust")
-    assert exit_code(run(*again, "-o", tmp_path / "y.bin")) == 0
+def test_a_library_is_compiled_for_htp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the line of the Qmem page as it is printed; a config file calls its graph by name."""
+    monkeypatch.chdir(tmp_path)
+    built(tmp_path).rename("libqnn_model.so")
+    line = (
+        "--model libqnn_model.so --backend libQnnHtp.so --binary_file qnngraph.serialized "
+        "--output_dir output --input_output_tensor_mem_type memhandle"
+    )
+    done = run("context-binary-generator", *line.split())
+    assert exit_code(done) == 0
+    assert "native code" in done.stderr
+    (graph,) = read_context(tmp_path / "output" / "qnngraph.serialized.bin").graphs
+    assert graph.name == "library_net"
+    assert {one.mem_type for one in graph.tensors} == {TensorMemType.MEMHANDLE}
+    Path("tool.json").write_text('{"backend_extensions": {"config_file_path": "htp.json"}}')
+    Path("htp.json").write_text(
+        '{"devices": [{"soc_model": 57}], '
+        '"graphs": [{"graph_names": ["library_net"], "vtcm_mb": 2}]}'
+    )
+    done = run("context-binary-generator", *line.split(), "--config_file", "tool.json")
+    assert (exit_code(done), "none of them applies" in done.stderr) == (0, False)
+    (graph,) = read_context(tmp_path / "output" / "qnngraph.serialized.bin").graphs
+    assert graph.vtcm == 2 << 20
+    words = ("libqnn_model.so", "--backend", "htp", "--soc", "SM8650", "--trust")
+    assert exit_code(run("prepare", *words, "-o", "y.bin")) == 0
     assert [graph.name for graph in read_context(tmp_path / "y.bin").graphs] == ["library_net"]
-    assert "is a model library" in sentence(run(*again, "-o", tmp_path / "z", "--partition"))
+    assert "is a model library" in sentence(run("prepare", *words, "-o", "z", "--partition"))

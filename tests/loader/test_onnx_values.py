@@ -190,7 +190,7 @@ def test_values_are_for_onnx_models(tmp_path: Path) -> None:
     """Other formats say so."""
     path = tmp_path / "a.csv"
     path.write_text("id,lower,upper,size\na,0,1,8\n")
-    with pytest.raises(UsageError, match="no ONNX model; values is for those"):
+    with pytest.raises(UsageError, match="not an ONNX model; values is for those"):
         load(path, values={"a": 1})
 
 

@@ -31,8 +31,8 @@ UINT8, INT64, INT16 = 3, 4, 7
 class Program:
     """A TFLite file as nodes of ONNX, with its states carried from run to run."""
 
-    def __init__(self, path: Path) -> None:
-        self.model, proto, self.states = read_with_graph(path, shapes={})
+    def __init__(self, path: Path, *, reals: bool = False) -> None:
+        self.model, proto, self.states = read_with_graph(path, shapes={}, reals=reals)
         assert proto is not None, self.model.notes[-1]
         onnxruntime = import_onnxruntime()
         options = onnxruntime.SessionOptions()
@@ -416,6 +416,19 @@ def test_an_operator_gives_what_the_reference_kernel_gives(name: str, tmp_path: 
     """Made-up operators with odd scales, pads and strides, on five inputs each."""
     graph, steps = CASES[name]
     compare(write_tflite(tmp_path / "one.tflite", graph), steps=steps)
+
+
+def test_real_numbers_are_a_step_off_at_most(tmp_path: Path) -> None:
+    """The form that `fix` changes rounds otherwise than integers do, never by more than a step."""
+    numbers = np.random.default_rng(5)
+    for name, (graph, _) in CASES.items():
+        path = write_tflite(tmp_path / "one.tflite", graph)
+        exact, form = Program(path), Program(path, reals=True)
+        tensors = [exact.model.tensors[one] for one in exact.inputs]
+        feeds = [made_up(numbers, one.shape, one.dtype.value) for one in tensors]
+        for found, wanted in zip(form.run(feeds), exact.run(feeds), strict=True):
+            apart = np.abs(found.astype("f8") - wanted.astype("f8")).max(initial=0)
+            assert (found.dtype, apart <= 1) == (wanted.dtype, True), name
 
 
 def streaming(start: int) -> tuple[G, G]:

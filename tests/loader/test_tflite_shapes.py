@@ -229,11 +229,12 @@ def test_a_budget_cannot_be_judged_for_a_placeholder(tmp_path: Path) -> None:
     assert exit_code(plan(path, *true)) == 0
 
 
-def test_a_binary_for_a_placeholder_says_so_first(tmp_path: Path) -> None:
-    """What is prepared for it is as little use as its plan."""
+def test_a_binary_for_a_placeholder_is_refused(tmp_path: Path) -> None:
+    """It could not run; the sentence says which option gives the true size."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = run("prepare", path, "--float", "-o", tmp_path / "mel.bin")
-    assert done.output.startswith("planned for a placeholder: input 'audio' is 1x1 in the file")
+    assert "placeholder: input 'audio' is 1x1 in the file" in sentence(done)
+    assert not (tmp_path / "mel.bin").exists()
     words = ("prepare", path, "--float", "-o", tmp_path / "b.bin", "--shape", "audio=1x1632")
     assert run(*words).output.startswith("prepared ")
 

@@ -1,12 +1,20 @@
-"""Statements of the LPAI pages that had no place: versions, the size of the binary info."""
+"""Statements of the LPAI pages: versions, the size of the binary info, the printed command."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+from pathlib import Path
+
 import pytest
+from command_line import exit_code, run
 
 from qnnmem import lpai
 from qnnmem.lpai.profiles import choices, profile
 from qnnmem.qnn.abi import BINARY_INFO_BYTES
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("version", "has_tcm"), [("v5_1", False), ("v6", True)])
@@ -24,3 +32,62 @@ def test_the_size_of_the_binary_info_is_given() -> None:
     assert system.binary_info_size == BINARY_INFO_BYTES > 0
     assert system.binary_info_size % 8 == 0
     system.free()
+
+
+def test_the_command_of_the_tcm_page_works_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders and config files included; what is on the device only is found beside them."""
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    shutil.copy(ROOT / "examples" / "small_lpai.bin", "model/tmp.bin")
+    Path("model/x.raw").write_bytes(bytes(4 * 256))
+    Path("model/input_list.txt").write_text("model/x.raw\n")
+    device = "/data/local/tmp"
+    extensions = {
+        "shared_library_path": f"{device}/libQnnLpaiNetRunExtensions.so",
+        "config_file_path": f"{device}/eaiParams_direct.conf",
+    }
+    tool = {
+        "backend_extensions": extensions,
+        "context_configs": {"is_persistent_binary": True},
+    }
+    Path("model/eaiParams_direct.json").write_text(json.dumps(tool))
+    pools = {"lpai_graph": {"execute": {"mem_type": "tcm"}}}
+    Path("model/eaiParams_direct.conf").write_text(json.dumps(pools))
+    words = (
+        f"--input_list model/input_list.txt --backend {device}/libQnnLpai.so --direct_mode adsp "
+        "--config_file model/eaiParams_direct.json --retrieve_context model/tmp.bin"
+    )
+    done = run("net-run", *words.split(), "--log_level", "debug")
+    assert exit_code(done) == 0
+    assert "model/eaiParams_direct.conf is read in its place" in done.stderr
+    lines = re.findall(r"\[INFO\] (.*tcm pool.*|TCM pool.*)", done.stdout)
+    assert lines == [
+        "TCM pool current size: 0 max_size: 2035712",
+        *(f"Allocate size {size} from tcm pool 0" for size in (6464, 256, 256)),
+    ]
+    assert Path("output/Result_0/y.raw").stat().st_size == 4 * 256
+
+
+_NAMES = """
+QNN_BACKEND_PROPERTY_OPTION_CUSTOM QNN_GRAPH_CONFIG_OPTION_CUSTOM QNN_GRAPH_PROPERTY_OPTION_CUSTOM
+QNN_LPAI_BACKEND_GET_PROP_ALIGNMENT_REQ QNN_LPAI_GRAPH_GET_PROP_PERSISTENT_MEM_SIZE
+QNN_LPAI_GRAPH_GET_PROP_SCRATCH_MEM_SIZE QNN_LPAI_GRAPH_SET_CFG_PERSISTENT_MEM
+QNN_LPAI_GRAPH_SET_CFG_SCRATCH_MEM QNN_LPAI_MEM_TYPE_UNDEFINED QNN_TENSORMEMTYPE_MEMHANDLE
+QNN_TENSORMEMTYPE_RAW QnnBackend_Property_t QnnBackend_getProperty QnnContext_free QnnGraph_Config_t
+QnnGraph_Property_t QnnGraph_addNode QnnGraph_finalize QnnGraph_getProperty QnnGraph_setConfig
+QnnLpaiBackend_BufferAlignmentReq_t QnnLpaiBackend_CustomProperty_t QnnLpaiGraph_CustomConfig_t
+QnnLpaiGraph_CustomProperty_t QnnLpaiGraph_Mem_t QnnSystemContext_BinaryInfo_t Qnn_Tensor_t
+QnnSystemContext_GraphInfo_t QnnTensor_createGraphTensor Qnn_ContextBinarySize_t Qnn_OpConfig_t
+Qnn_GraphHandle_t LPAIBackendExtensions binaryInfoSize systemContextGetBinaryInfo rpcmem_alloc
+calculate_tensor_size allocate_aligned_memory contextBinaryInfoV1 graphInfoV1 graphInputs
+graphOutputs numGraphInputs numGraphOutputs startAddrAlignment sizeAlignment memType clientBuf
+dataSize memHandle
+"""
+
+
+def test_every_name_of_the_listings_has_a_place() -> None:
+    """The page that puts C and Python side by side has them all."""
+    page = (ROOT / "docs" / "reference" / "lpai-c-and-python.md").read_text("utf-8")
+    assert [name for name in _NAMES.split() if name not in page] == []

@@ -472,7 +472,31 @@ def test_plans_of_several_models_are_one_client(tmp_path: Path) -> None:
     }
     out = tmp_path / "client.c"
     assert exit_code(verb("lpai")("export-c", file, "-o", out)) == 0
-    assert '{"keyword_spotting", 16000u, 0u, 2u, 0u, 2u, 0u, false},' in out.read_text()
+    assert '{"keyword_spotting", 16000u, 0u, 0u, 2u, 0u, 2u, 0u, false},' in out.read_text()
+
+
+@needs_cc
+def test_an_arrangement_of_models_is_one_scratch(tmp_path: Path) -> None:
+    """Models that may execute at once lie apart in it; an alignment not planned for ends it."""
+    files = [tmp_path / f"m{number}.csv" for number in range(3)]
+    for number, file in enumerate(files):
+        file.write_text(f"id,lower,upper,size\na,0,1,{640 + 128 * number}\n", "utf-8")
+    arranged = tmp_path / "together.json"
+    words = ("--together", "--concurrent", "m0,m1", "--json", "-o", arranged)
+    assert exit_code(verb("plan")(*files, *words)) == 0
+    lpai.prepare(files, lpai.PrepareOptions(allow_float=True)).write(tmp_path / "all.bin")
+    found = read_client_plan(arranged)
+    assert found.shared is not None
+    assert (found.shared.size, found.shared.offsets) == (640 + 768, (768, 0, 0))
+    made = Built(tmp_path, (tmp_path / "all.bin").read_bytes(), "-DCLIENT_STRICT=1")
+    own = made.run().stdout
+    done = made.again(render_client(found, "qnnmem 0")).run()
+    assert (done.returncode, done.stdout, done.stderr) == (0, own, "")
+    done = made.run(start=512)
+    assert "an alignment that the backend does not have" in done.stderr
+    wrong = arranged.read_text().replace('"scratch_offset": 768', '"scratch_offset": 832')
+    arranged.write_text(wrong)
+    assert exit_code(verb("lpai")("export-c", arranged)) == 2
 
 
 @needs_cc

@@ -56,7 +56,7 @@ def test_peak_and_boxes_are_read_from_the_map(tmp_path: Path, open_page: OpensPa
     """The page names the peak; its button and a click on the box itself tell the same of it."""
     page = open_page(written(tmp_path, plan()))
     assert page.evaluate(PAPER) == "rgb(255, 255, 255)"
-    assert page.inner_text("figure p") == "What sets the peak, 3,072 bytes at step 1 (second):"
+    assert page.inner_text("figure p") == "What sets the peak, 3.00 KiB at step 1 (second):"
     page.click("[data-box]")
     card = told(page)
     assert card.startswith(f"{NAME}: 1,024 bytes of scratch at 1,024; steps 0 to 2; made by first")
@@ -77,7 +77,8 @@ def test_peak_and_boxes_are_read_from_the_map(tmp_path: Path, open_page: OpensPa
 def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
     """Tab leads to search and map; names are found, boxes gone through, the view moved."""
     page = open_page(written(tmp_path, plan()))
-    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement.tagName") != "INPUT":
+        page.keyboard.press("Tab")
     page.keyboard.type("CONV")
     assert told(page).startswith("1 of 3 tensors")
     page.keyboard.press("Enter")
@@ -86,7 +87,7 @@ def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
     while "CANVAS" not in seen and len(seen) < 20:  # by way of all tools
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.tagName"))
-    assert {"SELECT", "BUTTON"} <= {*seen[:-1]}
+    assert "BUTTON" in seen
     assert seen[-1] == "CANVAS"
     page.keyboard.press("n")
     assert told(page).startswith("y: 1,024 bytes of scratch at 2,048; steps 1 to 3")
@@ -103,6 +104,9 @@ def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
     assert page.evaluate(wide) == whole
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.type") == "search"
+    page.focus("canvas")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"
 
 
 def test_a_narrow_window_in_the_dark(tmp_path: Path, open_page: OpensPages) -> None:

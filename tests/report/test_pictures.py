@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command_line import exit_code, run
 from fetched import TOOL
+from page_pictures import checked
 
 from qnnmem.report.page.charts import Bar, bars, curves, limit_bars
 from qnnmem.report.page.document import PageSection, render_page
@@ -376,7 +377,7 @@ def test_maps_that_are_compared_have_one_scale(tmp_path: Path, open_page: OpensP
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("plan-budget-too-small", (".answer", "text=Fullest at step", ".command", ".bars")),
+        ("plan-budget-too-small", (".answer", "text=What sets the peak", ".command", ".bars")),
         ("doctor-incident", (".answer", ".bars", "text=Missing:", ".evidence .decides")),
         ("footprint-two-graphs", (".answer", ".command")),
         ("fit-two-socs", (".answer", ".bars")),
@@ -403,6 +404,23 @@ def test_the_first_screen_is_the_answer(
         "[...document.querySelectorAll('.answer, .map, details')].map((one) => one.className)"
     )
     assert order[0] == "answer"
+
+
+@pytest.mark.parametrize(("width", "height"), WINDOWS)
+def test_a_matrix_says_what_changed_since_the_accepted_numbers(
+    tmp_path: Path, open_page: OpensPages, width: int, height: int
+) -> None:
+    """Without a step; one leads to the model, its trend and its limits."""
+    target = tmp_path / "check.html"
+    target.write_text(render_page([section_of(checked(), "it")], "it"), "utf-8")
+    page = open_page(target, width=width, height=height)
+    changed = page.get_by_text("+60.00 MiB (+86%) since 2026-01-03")
+    box = changed.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= height
+    assert page.locator("details[open]").count() == 0
+    page.click("td .margin.over")
+    assert "as accepted, and now" in page.inner_text("details[open]")
 
 
 def test_what_changed_is_on_the_first_screen(tmp_path: Path, open_page: OpensPages) -> None:

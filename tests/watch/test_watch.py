@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import jsonschema
 import pytest
 from command_line import exit_code, run, sentence, verb
 
+from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.errors import UsageError
 from qnnmem.htp.library import library_there
 from qnnmem.programs import launch, socket_server
@@ -235,6 +237,24 @@ def test_calls_are_let_through_one_at_a_time(
     assert (turns["waited"] > 0, turns["gave_up"]) == (what == "together", 0)
     assert bool(turns["failure_before"]) == bool(what)
     assert bool(turns["failure"]) == bool(failed)
+
+
+@pytest.mark.parametrize(
+    ("entry", "number", "failing", "said"),
+    [
+        ("founding-device-init", 1, "leak", "program.c:"),
+        ("founding-inference", 4, "together", "the failure goes away with one call at a time"),
+    ],
+)
+def test_the_founding_solutions_that_a_program_shows(
+    program: Path, backend: Path, entry: str, number: int, failing: str, said: str
+) -> None:
+    """The command of the entry names what is never released, or what contention was."""
+    (found,) = (one for one in read_folder(BUILT_IN)[1] if one.id == entry)
+    words = re.findall(r"`qnnmem ([^`]+)`", found.remedies[number - 1])[0].split()
+    assert words.pop() == "COMMAND"
+    done = run(*words, program, backend, failing)
+    assert (exit_code(done), said in done.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,65 @@ def test_a_log_is_dropped_and_its_cause_read(served: Served, open_page: OpensPag
     page = open_page(served.address, dark=True)
     drop(page, name, text.replace(b"fa_alloc", b"<script>window.caught=1</script>fa_alloc"))
     page.wait_for_selector("#shown .evidence .decides")
-    assert "over the compiler's limit" in page.inner_text("#shown h3 >> nth=0")
+    assert "over the compiler's limit" in page.inner_text("#shown .answer >> nth=0")
     page.reload()
     page.locator("#history .entry", has_text="script").first.click()
     page.wait_for_selector("#shown .evidence")
     assert page.evaluate("window.caught") is None
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+
+
+def test_what_changed_since_the_last_time_takes_two_steps(
+    served: Served, open_page: OpensPages
+) -> None:
+    """The file of today is dropped, and compared with the result before; the answer is in sight."""
+    rows = ["id,lower,upper,size", "a,0,2,640", "b,1,3,640"]
+    assert served.drop("daily.csv", "\n".join(rows).encode()).status == 201
+    page = open_page(served.address, width=390, height=844)
+    page.wait_for_selector("#history .entry")
+    assert page.is_hidden("#earlier")
+    drop(page, "daily.csv", "\n".join([*rows, "c,1,3,640"]).encode())
+    page.wait_for_selector("#earlier")
+    page.click("#earlier")
+    page.wait_for_function("() => window.qnnmemMaps.length === 2")
+    for what in ("#shown .badge.bad", "#shown .bars"):
+        box = page.locator(what).first.bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] <= 844 - box["height"], what
+    assert "640 bytes more" in page.inner_text("#shown .answer")
+
+
+def test_a_shape_has_a_field_for_each_dimension(served: Served, open_page: OpensPages) -> None:
+    """And what is typed in one of them is asked for with the others."""
+    page = open_page(served.address)
+    drop(page, "axes.onnx", unnamed_dimensions())
+    page.wait_for_function(f"() => {SCRATCH} !== undefined")
+    page.click("#settings")
+    fields = page.locator("#form .size input")
+    sizes = [one.input_value() for one in fields.all()]
+    assert len(sizes) == 3
+    for one in fields.all():
+        assert one.evaluate("one => one.scrollWidth <= one.clientWidth")
+    before = page.evaluate(SCRATCH)
+    fields.nth(1).fill(str(2 * int(sizes[1])))
+    page.wait_for_function(f"() => {SCRATCH} > {before}")
+    assert f"--shape x={sizes[0]}x{2 * int(sizes[1])}x{sizes[2]}" in page.inner_text("#command")
+
+
+def unnamed_dimensions() -> bytes:
+    """A model whose input leaves two dimensions open, without names."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    sides = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, None, None])
+        for name in ("x", "y")
+    ]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", sides[:1], sides[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.checker.check_model(model)
+    made: bytes = model.SerializeToString()
+    return made
 
 
 def test_everything_can_be_done_with_keys(served: Served, open_page: OpensPages) -> None:

@@ -62,7 +62,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     if not models:
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
-    found = named_files(models, lambda path: is_kind(path, ("onnx",)), "ONNX model")
+    found = named_files(models, lambda path: is_kind(path, ("onnx", "tflite")), "model")
     say_verdict("\n".join(found.left_out))
     is_one = len(models) == 1 and models == found.files
     if is_one and not (options.is_htp and len(options.socs) > 1):
@@ -74,9 +74,11 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
 
 
 def _given_backend(options: FixOptions) -> str | None:
-    """Return the backend that was typed; a default is no choice."""
+    """Return the backend that was typed, or HTP for a SoC; a default is no choice."""
     source = click.get_current_context().get_parameter_source("backend")
-    return options.backend if source is click.core.ParameterSource.COMMANDLINE else None
+    if source is click.core.ParameterSource.COMMANDLINE:
+        return options.backend
+    return "htp" if options.soc else None
 
 
 def _show_fixed(task: FixTask, output: Output) -> int:

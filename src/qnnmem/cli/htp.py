@@ -273,19 +273,33 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     A context goes to the first process domain with room. The same file may be named more than once;
     a pattern or a folder stands for the context binaries in it, in the order of their names.
 
+    Binaries of `qnnmem prepare` for LPAI get one scratch, one persistent and one TCM pool: the
+    graphs that --concurrent names may execute at once, others never do.
+
     Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
     """
     from qnnmem.cli.output import say_verdict
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.loader.file_kind import is_kind
     from qnnmem.report.place import render_text, verdict
+    from qnnmem.report.together import render_together, verdict_lines
     from qnnmem.results.schema import encode
     from qnnmem.verbs.named_files import named_files, read_by
-    from qnnmem.verbs.place import place_exit_code, place_files
+    from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
     if options.verify and options.budget is not None:
         raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
-    found = named_files(files, read_by("place"), "HTP context", each_once=False)
+    found = named_files(files, read_by("place"), "context binary", each_once=False)
     say_verdict("\n".join(found.left_out))
+    if any(is_kind(Path(file), ("lpai",)) for file in found.files):
+        if not all(is_kind(Path(file), ("lpai",)) for file in found.files):
+            raise UsageError("binaries of LPAI and contexts of HTP are placed apart; name one kind")
+        arranged = arrange_binaries([Path(file) for file in found.files], options)
+        text = encode(arranged) if output.is_json else render_together(arranged)
+        output.write(text, "\n".join(verdict_lines(arranged)))
+        return arranged.exit_code
+    if options.concurrent:
+        raise UsageError("--concurrent is for binaries of LPAI")
     with ProgressBar("reading") as bar:
         answer = place_files([Path(file) for file in found.files], options, bar)
     text = encode(answer) if output.is_json else render_text(answer, verbose=output.verbose)

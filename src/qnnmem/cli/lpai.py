@@ -104,10 +104,11 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     """Write a complete C client for the model in PLAN or BIN.
 
     BIN is a context binary that `qnnmem prepare` made for LPAI, PLAN the JSON that `qnnmem plan`
-    writes. The client asks for every size, allocates aligned memory, hands it over, finalizes,
-    executes and cleans up in the right order; it compiles as C11 and C++17 with the headers of the
-    QNN SDK, with those of `qnnmem lpai headers`, or with --standalone alone. Planned sizes are
-    compared with what the backend answers.
+    writes; that of `--together` gives all graphs one scratch. The client asks for every size,
+    allocates aligned memory, hands it over, finalizes, executes and cleans up in the right order;
+    it compiles as C11 and C++17 with the headers of the QNN SDK, with those of
+    `qnnmem lpai headers`, or with --standalone alone. Planned sizes are compared with what the
+    backend answers.
 
     Exit codes: 0 written, 2 bad usage or unreadable input.
     """

@@ -65,9 +65,9 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
     This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`; where
     the SDK's is on PATH, that name starts the SDK's.
 
-    A model is an ONNX file here, as there is no converter between, or a DLC. For HTP it is compiled
-    by the real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare`
-    does.
+    A model is an ONNX file, a DLC or a model library. A library is native code that you chose: it
+    runs in a child process with limits, and a note says so. For HTP the model is compiled by the
+    real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare` does.
 
     Flags that mean nothing here are ignored with a warning; those that would change the result are
     refused. A binary of the same name is replaced, as by the real tool.

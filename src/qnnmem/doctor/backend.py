@@ -13,7 +13,7 @@ ALL = (HTP, LPAI, "")  # empty where nothing tells
 
 _LPAI = re.compile(r"lpai", re.IGNORECASE)
 _HTP = re.compile(
-    r"htp|vtcm|qnndsp|routerx86|\bcdsp|hexagon|spill|dspTransport|serialize to memory|"
+    r"^founding-|htp|vtcm|qnndsp|routerx86|\bcdsp|hexagon|spill|dspTransport|serialize to memory|"
     r"graph requires estimated|graph prepare failed|process domain|\bPD\b",
     re.IGNORECASE,
 )

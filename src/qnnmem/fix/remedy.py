@@ -50,6 +50,7 @@ class FixCase:
     samples: Sequence[Sample] = ()
     seed: int = 0
     ends_at: float = field(default_factory=lambda: monotonic() + 120.0)
+    notes: tuple[str, ...] = ()  # what the user must know of the model as it was read
 
     @property
     def seconds_left(self) -> float:

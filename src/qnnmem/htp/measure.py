@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +29,13 @@ from qnnmem.htp.bill import bill_of, last_estimate
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import content_digest, read_context
 from qnnmem.htp.carriers import is_carrier
-from qnnmem.htp.carriers.judged import binaries_of, carried_bill, context_of, read_carrier
+from qnnmem.htp.carriers.judged import (
+    CarriedContext,
+    binaries_of,
+    carried_bill,
+    context_of,
+    read_carrier,
+)
 from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,
@@ -104,10 +111,15 @@ def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None =
     """
     if is_carrier(path):
         with read_carrier(path) as read:
-            return carried_bill(read, soc)
+            return carried_bill(read, soc, kept=partial(_kept_part, soc=soc))
     context = read_context(path) if context is None else context
     model_id = context.soc_model if soc is None else soc.model_id
     return bill_of(context, soc, kept_load(path, context, model_id), file=str(path))
+
+
+def _kept_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
+    model_id = part.context.soc_model if soc is None else soc.model_id
+    return _kept_log(part.context, model_id, part.payload.piece.digest)
 
 
 class _KeptLoad(Struct, frozen=True):
@@ -133,11 +145,17 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
 
 def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
     """Return the loader's estimate for exactly this binary; None if it was not loaded here."""
+    return _kept_log(context, model_id, partial(content_digest, path))
+
+
+def _kept_log(
+    context: HtpContext, model_id: int | None, digest: Callable[[], str]
+) -> CompileLog | None:
     if model_id is None:
         return None
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)
     kept = from_kept(_KeptLoad, cache.get(_key(context, model_id)))
-    if kept is None or kept.content != content_digest(path):
+    if kept is None or kept.content != digest():
         return None
     return CompileLog(kept.version, pd_estimates=(kept.estimate,))
 
@@ -230,12 +248,13 @@ def measure(
 
 
 def prepared_context(
-    made: Compiled, binary: Path, epcontext: Path | None = None
+    made: Compiled, binary: Path, epcontext: Path | None = None, pte: Path | None = None
 ) -> PreparedContext:
     """What was written for a compiled model."""
     return PreparedContext(
         path=str(binary),
         epcontext=None if epcontext is None else str(epcontext),
+        pte=None if pte is None else str(pte),
         library=made.library,
         seconds=round(made.outcome.seconds, 3),
         on_cpu=made.on_cpu,

@@ -56,7 +56,7 @@ _TABLE = (
     KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
     KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
     KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
-    KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "net-run")),
+    KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
     KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
     KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
     # A report without its format and a config file of HTP both list graphs.

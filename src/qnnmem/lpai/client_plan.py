@@ -12,21 +12,21 @@ from pathlib import Path, PurePath
 import msgspec
 
 from qnnmem.bounded_file import read_bytes
-from qnnmem.errors import LoadError, QnnError, UsageError
+from qnnmem.errors import LoadError, UsageError
 from qnnmem.loader.file_kind import KINDS, kind_of_file, wrong_kind
-from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+from qnnmem.lpai.binary import read_binary
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.inspect import data_type
 from qnnmem.lpai.profiles import power_of_two
 from qnnmem.planner import Io, Pool
 from qnnmem.results.plan import PlanResult, PlansResult
+from qnnmem.results.together import TogetherResult
 from qnnmem.text import quote
 
 MAX_UINT32 = (1 << 32) - 1
-_LARGEST_BINARY = 16 << 30
 _LARGEST_PLAN = 256 << 20
 _MAX_GRAPHS = 1024
-_PLAN, _PLANS = "qnnmem.plan/1", "qnnmem.plans/1"
+_PLAN, _PLANS, _TOGETHER = "qnnmem.plan/1", "qnnmem.plans/1", "qnnmem.together/1"
 _WHY = "which is neither a context binary for LPAI nor a plan in JSON"
 _CURE = "make a plan of a model with qnnmem plan and its JSON form, or a binary with qnnmem prepare"
 
@@ -60,6 +60,15 @@ class ClientGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedScratch:
+    """One scratch for all graphs of a client."""
+
+    size: int
+    offsets: tuple[int, ...]  # of each graph
+    assumed: str  # which graphs execute at the same time
+
+
+@dataclass(frozen=True, slots=True)
 class ClientPlan:
     """The graphs of one binary."""
 
@@ -67,6 +76,7 @@ class ClientPlan:
     producer: str
     align: int
     graphs: tuple[ClientGraph, ...]
+    shared: SharedScratch | None = None  # None: each graph has its own
 
 
 def read_client_plan(path: Path) -> ClientPlan:
@@ -89,11 +99,7 @@ def of_context(context: CompiledContext, source: str) -> ClientPlan:
 
 
 def _of_binary(path: Path) -> ClientPlan:
-    data = read_bytes(path, _LARGEST_BINARY)
-    try:
-        return of_context(unpack(data, MALFORMED_BINARY), str(path))
-    except QnnError as exc:  # to the shell it is bad input
-        raise LoadError(path, str(exc)) from exc
+    return of_context(read_binary(path)[0], str(path))
 
 
 def _graph(graph: CompiledGraph) -> ClientGraph:
@@ -129,24 +135,39 @@ class _Schema(msgspec.Struct):
 def _of_json(path: Path) -> ClientPlan:
     data = read_bytes(path, _LARGEST_PLAN)
     try:
-        plans = _plans(path, data)
+        plans, shared = _plans(path, data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
         raise LoadError(path, f"is not a whole plan: {_said(exc)}", cure=_CURE) from exc
     tools = {plan.tool for plan in plans}
     align = max(plan.align_bytes for plan in plans)
-    return ClientPlan(str(path), min(tools), align, tuple(map(_planned, plans)))
+    return ClientPlan(str(path), min(tools), align, tuple(map(_planned, plans)), shared)
 
 
-def _plans(path: Path, data: bytes) -> tuple[PlanResult, ...]:
+def _plans(path: Path, data: bytes) -> tuple[tuple[PlanResult, ...], SharedScratch | None]:
     name = msgspec.json.decode(data, type=_Schema).schema
+    if name == _TOGETHER:
+        arranged = msgspec.json.decode(data, type=TogetherResult)
+        return arranged.plans, _shared(path, arranged)
     if name in (_PLAN, _PLANS):
         found = msgspec.json.decode(data, type=PlanResult | PlansResult)
         plans = found.plans if isinstance(found, PlansResult) else (found,)
         if plans:
-            return plans
+            return plans, None
     if name.startswith("qnnmem."):
         raise LoadError(path, f"is {quote(name)}, not a plan", cure=_CURE)
     raise LoadError(path, f"is {KINDS['json'].words}, {_WHY}", cure=_CURE)
+
+
+def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
+    """The arrangement; LoadError where it does not hold the plans beside it."""
+    sizes = [model.scratch_bytes for model in arranged.models]
+    offsets = tuple(model.scratch_offset for model in arranged.models)
+    if not sizes or sizes != [plan.scratch_bytes for plan in arranged.plans]:
+        raise LoadError(path, "arranges other models than it has plans of", cure=_CURE)
+    for at, size in zip(offsets, sizes, strict=True):
+        if at % arranged.align_bytes or at + size > min(arranged.scratch_bytes, MAX_UINT32):
+            raise LoadError(path, f"has a model at byte {at:,} of scratch, where it does not fit")
+    return SharedScratch(arranged.scratch_bytes, offsets, arranged.assumed)
 
 
 def _said(exc: BaseException) -> str:

@@ -88,6 +88,12 @@ class CompiledGraph:
         state = {new for _, new in self.states}
         return tuple(name for name in self.model.outputs if name not in state)
 
+    @property
+    def io_bytes(self) -> int:
+        """Bytes of inputs and outputs that are not in scratch."""
+        names = () if self.io is Io.INSIDE else (*self.inputs, *self.outputs)
+        return sum(self.model.tensors[name].nbytes for name in names)
+
     @cached_property
     def buffer_of(self) -> Mapping[str, PlacedBuffer]:
         """The buffer each planned tensor lies in; one of its own counts more than a shared one."""

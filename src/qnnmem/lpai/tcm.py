@@ -36,6 +36,7 @@ __all__ = [
     "TcmTensor",
     "TcmVerdict",
     "judge",
+    "judge_binaries",
     "judge_binary",
     "judge_graphs",
     "judge_plan",
@@ -79,6 +80,16 @@ def judge_binary(
         for graph in context.graphs
     )
     return BinaryTcm(alone, judge_graphs(programs, binary_bytes, alignment) if programs else None)
+
+
+def judge_binaries(
+    binaries: Sequence[tuple[str, int]], graphs: Sequence[CompiledGraph]
+) -> TcmVerdict:
+    """Return whether several binaries, by name and size, and the IO of their graphs fit."""
+    (_, first), *others = binaries
+    request = request_of(graphs, first)
+    more = tuple(TcmTensor(name, size, BINARY) for name, size in others)
+    return judge(replace(request, tensors=(*more, *request.tensors)))
 
 
 def request_of(

@@ -240,6 +240,10 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = False
+    concurrent: Annotated[
+        tuple[tuple[str, ...], ...],
+        shared.CONCURRENT.but("Binaries of LPAI: these graphs may execute at once, others never."),
+    ] = ()
 
 
 class LlmOptions(Options, frozen=True, kw_only=True):
@@ -332,6 +336,11 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt("--exact", "Compile all layers of the largest shard, too: takes long.", is_local=True),
     ] = False
+    jobs: Annotated[
+        int,
+        shared.JOBS.but("Compiles at the same time, on each worker where there are several."),
+    ] = 2
+    cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[
         float, shared.TIME_LIMIT.but("Seconds that each compile may take.", is_advanced=True)
     ] = 1800.0

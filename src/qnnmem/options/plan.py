@@ -157,15 +157,7 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
     ] = False
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        Opt(
-            "--concurrent",
-            "With --together: these models may execute at once; others never do.",
-            metavar="A,B",
-            parse=parsers.names,
-            show=",".join,
-            is_local=True,
-            is_advanced=True,
-        ),
+        shared.CONCURRENT.but(is_advanced=True),
     ] = ()
 
 

@@ -126,13 +126,19 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             is_advanced=True,
         ),
     ] = None
-    epcontext: Annotated[
-        bool,
+    to: Annotated[
+        str | None,
         Opt(
-            "--epcontext",
-            "Write the EPContext model for ONNX Runtime beside the binary.",
+            "--to",
+            "Write what is deployed, too: an EPContext model for ONNX Runtime, or an ExecuTorch"
+            " program.",
+            choices=("epcontext", "pte"),
+            default="the binary alone",
             backend="htp",
         ),
+    ] = None
+    epcontext: Annotated[
+        bool, Opt("--epcontext", "Short for --to epcontext.", backend="htp", is_advanced=True)
     ] = False
     partition: Annotated[
         bool,
@@ -158,3 +164,8 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str, shared.OUTPUT.but("The context binary to write.", required=True, writes="file")
     ] = ""
     force: Annotated[bool, shared.FORCE] = False
+
+    @property
+    def for_onnx_runtime(self) -> bool:
+        """Whether an EPContext model is written; nodes on the CPU are in it alone."""
+        return self.epcontext or self.partition or self.to == "epcontext"

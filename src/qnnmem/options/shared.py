@@ -128,6 +128,14 @@ OPT_LEVEL = Opt(
     is_folded=True,
 )
 QUANTIZE = Opt("--quantize", "Quantize a float model on the way.", choices=("int8", "int16"))
+CONCURRENT = Opt(
+    "--concurrent",
+    "With --together: these models may execute at once; others never do.",
+    metavar="A,B",
+    parse=parsers.names,
+    show=",".join,
+    is_local=True,
+)
 TRUST = Opt(
     "--trust",
     "FILE may be a model library (.so) of QNN's tools: its code is executed, in a child process "

@@ -17,6 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, permutations
 from pathlib import PurePath
+from typing import NamedTuple
+
+from msgspec.structs import replace as changed
 
 from qnnmem.errors import Setting, UsageError
 from qnnmem.planner.model_plan import tcm_tensors
@@ -39,23 +42,23 @@ def arrange(
 ) -> TogetherResult:
     """Return the pools that serve all models, and the verdicts on budgets for them."""
     names = names_of(planned)
-    together = _pairs(names, concurrent)
     plans = [file.plan for file in planned]
-    align = math.lcm(*(int(plan.align) for plan in plans))
-    sizes = [round_up(plan.scratch_bytes, align) for plan in plans]
-    least = [round_up(plan.scratch.lower_bound, align) for plan in plans]
-    busiest = heaviest(sizes, together)
-    offsets = place(sizes, together)
-    kept = [round_up(plan.persistent_bytes, align) for plan in plans]
-    scratch = max((at + size for at, size in zip(offsets, sizes, strict=True)), default=0)
-    starts = [sum(kept[:at]) for at in range(len(kept))]
-    needs = {
-        Pool.SCRATCH: (scratch, sum(least[at] for at in heaviest(least, together))),
-        Pool.PERSISTENT: (sum(kept), sum(kept)),
-        Pool.IO: (io := sum(plan.io_bytes for plan in plans), io),
-        Pool.CONSTANTS: (constants := sum(plan.constant_bytes for plan in plans), constants),
-    }
+    models = [
+        SharingModel(
+            name,
+            *(plan.scratch_bytes, plan.persistent_bytes, plan.io_bytes, plan.constant_bytes),
+            int(plan.align),
+        )
+        for name, plan in zip(names, plans, strict=True)
+    ]
     tcm = judge_together(planned)
+    found = share_pools(models, concurrent, tcm)
+    least = [round_up(plan.scratch.lower_bound, found.align_bytes) for plan in plans]
+    bound = sum(least[at] for at in heaviest(least, _pairs(names, concurrent)))
+    needs = {
+        Pool(pool): (size, bound if pool == "scratch" else size)
+        for pool, size in found.pools.items()
+    }
     budgets = [
         PlanBudget(pool.value, *needs[pool], have, _fits(*needs[pool], have))
         for pool, have in limits.pools.items()
@@ -65,40 +68,69 @@ def arrange(
     answers = {budget.fits for budget in budgets} | ({False} if tcm and tcm.is_crowded else set())
     answers |= {None} if answers and any(plan.model.assumed for plan in plans) else set()
     fits = False if False in answers else None if None in answers else True
-    return TogetherResult(
-        models=tuple(
-            ArrangedModel(
-                names[at],
-                plan.scratch_bytes,
-                offsets[at],
-                plan.persistent_bytes,
-                starts[at],
-                plan.io_bytes,
-                plan.constant_bytes,
-            )
-            for at, plan in enumerate(plans)
-        ),
-        concurrent=tuple(tuple(names[at] for at in _found(names, one)) for one in concurrent),
-        busiest=tuple(names[at] for at in busiest),
-        scratch_bytes=scratch,
-        lower_bound_bytes=sum(sizes[at] for at in busiest),
-        persistent_bytes=sum(kept),
-        io_bytes=io,
-        constant_bytes=constants,
-        align_bytes=align,
-        tcm=None if tcm is None else tcm.answer,
+    return changed(
+        found,
         budgets=tuple(budgets),
         fits=fits,
         exit_code=0 if fits else 3 if fits is None else 1,
+        plans=tuple(file.result for file in planned),
+    )
+
+
+class SharingModel(NamedTuple):
+    """A model that shares pools: its sizes in bytes."""
+
+    name: str
+    scratch: int
+    persistent: int
+    io: int
+    constants: int
+    align: int
+
+
+def share_pools(
+    models: Sequence[SharingModel], concurrent: Sequence[Sequence[str]], tcm: TcmVerdict | None
+) -> TogetherResult:
+    """Return where each model lies in the pools of all, without verdicts on budgets."""
+    names = [model.name for model in models]
+    together = _pairs(names, concurrent)
+    align = math.lcm(*(model.align for model in models))
+    sizes = [round_up(model.scratch, align) for model in models]
+    busiest = heaviest(sizes, together)
+    offsets = place(sizes, together)
+    kept = [round_up(model.persistent, align) for model in models]
+    return TogetherResult(
+        models=tuple(
+            ArrangedModel(
+                *(model.name, model.scratch, offsets[at], model.persistent, sum(kept[:at])),
+                *(model.io, model.constants),
+            )
+            for at, model in enumerate(models)
+        ),
+        concurrent=tuple(tuple(names[at] for at in _found(names, one)) for one in concurrent),
+        busiest=tuple(names[at] for at in busiest),
+        scratch_bytes=max((at + size for at, size in zip(offsets, sizes, strict=True)), default=0),
+        lower_bound_bytes=sum(sizes[at] for at in busiest),
+        persistent_bytes=sum(kept),
+        io_bytes=sum(model.io for model in models),
+        constant_bytes=sum(model.constants for model in models),
+        align_bytes=align,
+        tcm=None if tcm is None else tcm.answer,
         origins={f"{pool}_bytes": "computed" for pool in ("scratch", "persistent", "io")}
         | {"constant_bytes": "computed", "lower_bound_bytes": "computed"},
-        plans=tuple(file.result for file in planned),
+        plans=(),
     )
 
 
 def names_of(planned: Sequence[PlannedFile]) -> list[str]:
     """Return a name for each model: the stem of its file, with the graph where it has several."""
-    names = [f"{PurePath(p.input).stem}{f'/{p.graph}' if p.graph else ''}" for p in planned]
+    return checked_names(
+        [f"{PurePath(p.input).stem}{f'/{p.graph}' if p.graph else ''}" for p in planned]
+    )
+
+
+def checked_names(names: list[str]) -> list[str]:
+    """Return names of models; UsageError where two are alike, or there are too many."""
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
         raise UsageError(f"two of the models are named {quote(twice)}; rename one of the files")

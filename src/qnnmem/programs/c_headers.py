@@ -7,10 +7,11 @@ Numbers and codes come from the same tables as everything else here. Files are n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 
-from qnnmem.atomic_file import check_replaceable, write_together
+from qnnmem.atomic_file import check_replaceable, folder_for_output, write_together
 from qnnmem.errors import UsageError
 from qnnmem.native_parts import made_objects
 from qnnmem.programs.functions import in_table
@@ -78,19 +79,15 @@ def declarations() -> str:
 
 def write_headers(target: Path, *, force: bool = False) -> list[Path]:
     """Write every header into a folder; refuse to replace one that is not ours."""
-    made = headers()
-    for name in made:
-        path = target / name
+    contents = {target / name: text.encode() for name, text in headers().items()}
+    for path in contents:
         if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:
             raise UsageError(
                 f"{quote(str(path))} is not of qnnmem: the folder holds headers of an SDK",
                 cure="give another folder",
             )
-        check_replaceable(path, force=force)
-    for name in made:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-    write_together({target / name: text.encode() for name, text in made.items()})
-    return [target / name for name in made]
+    _write(contents, force=force)
+    return list(contents)
 
 
 def write_libraries(target: Path, include: Path, *, force: bool = False) -> list[Path]:
@@ -106,13 +103,21 @@ def write_libraries(target: Path, include: Path, *, force: bool = False) -> list
         "",
     )
     contents[target / "qnnmem-qnn.pc"] = "\n".join(lines).encode()
-    target.mkdir(parents=True, exist_ok=True)
     for path in contents:
-        check_replaceable(path, force=force)
         if path.exists() and not _is_ours(path):
             raise UsageError(f"{quote(str(path))} is not of qnnmem", cure="give another folder")
-    write_together(contents)
+    _write(contents, force=force)
     return list(contents)
+
+
+def _write(contents: dict[Path, bytes], *, force: bool) -> None:
+    """Write all files or none, and leave no empty folder behind after a failure."""
+    with ExitStack() as folders:
+        for folder in sorted({path.parent for path in contents}):
+            folders.enter_context(folder_for_output(folder))
+        for path in contents:
+            check_replaceable(path, force=force)
+        write_together(contents, force=force)
 
 
 def _is_ours(path: Path) -> bool:

@@ -23,7 +23,7 @@ _FILE = re.compile(r'  File "(?P<file>.+)", line (?P<line>[0-9]{1,9}) in (?P<fun
 _MODEL = re.compile(r'  Model "(?P<file>.+)"')
 _BYTES = re.compile(r"  Bytes 0x(?P<address>[0-9a-f]{1,16}) (?P<size>[0-9]{1,18})")
 _ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(0010[0-9a-f]{4}|000[0-9a-f]{5}))")
-_LIBRARY = re.compile(r"/lib/python3\.[0-9]+/|/(?:site|dist)-packages/|^<frozen |^<string>$")
+LIBRARY = re.compile(r"/lib/python3\.[0-9]+/|/(?:site|dist)-packages/|^<frozen |^<string>$")
 _RUNTIME = re.compile(r"[/\\]onnxruntime[/\\]capi[/\\]")
 _GRAPH, _NAME = 7, 2  # fields of ONNX: the graph of a model, and its name
 _MOST_FIELDS = 5_000  # of a model that are passed over to find its name
@@ -55,7 +55,7 @@ def own_frames(stack: Stack) -> Stack:
     """Return the lines of Python that are the program's: not those of libraries, if it has any."""
     python = tuple(one for one in stack if one.module == PYTHON)
     called = tuple(one for one in python if not _RUNTIME.search(one.file))
-    return tuple(one for one in called if not _LIBRARY.search(one.file)) or called
+    return tuple(one for one in called if not LIBRARY.search(one.file)) or called
 
 
 def _name(text: str, longest: int) -> str:

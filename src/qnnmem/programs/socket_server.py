@@ -51,6 +51,8 @@ class Kind(IntEnum):
     CRASHED = 7
     WROTE = 8
     ENDED = 9
+    REENTERED = 10
+    CAUGHT = 11
 
 
 class Action(IntEnum):

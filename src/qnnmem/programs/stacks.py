@@ -22,7 +22,7 @@ from qnnmem.bounded_file import read_bytes, read_head
 from qnnmem.caller import Trace as Trace
 from qnnmem.errors import LoadError
 from qnnmem.programs.process_memory import Mapping, ProcessMemory
-from qnnmem.programs.python_lines import PYTHON, own_frames
+from qnnmem.programs.python_lines import LIBRARY, PYTHON, own_frames
 from qnnmem.results.programs import Frame, Stack
 from qnnmem.text import shorten
 
@@ -250,8 +250,15 @@ def own_stack(stack: Stack) -> Stack:
         for one in stack
         if one.module != PYTHON and not _INTERPRETER.match(PurePath(one.module).name)
     ]
-    outside = [one for one in compiled if not is_runtime(one) and (one.line or one.function)]
-    own = (*outside, *own_frames(stack))
+    python = own_frames(stack)
+    outside = [
+        one
+        for one in compiled
+        if not is_runtime(one)
+        and (one.line or one.function)
+        and not (python and LIBRARY.search(one.module))  # an extension, e.g. that of asyncio
+    ]
+    own = (*outside, *python)
     kept = own or tuple(one for one in compiled if one.function) or tuple(compiled)
     if kept or not stack:
         return kept

@@ -234,6 +234,8 @@ def _written(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> Iter
         yield f"  note: {shorten(note, _WIDE)}"
     if made.epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(made.epcontext, _WIDE)}"
+    if made.pte is not None:
+        yield f"  for ExecuTorch, each graph a method of its name: {shorten(made.pte, _WIDE)}"
     if made.run is not None:
         yield f"  {made.run.why}"
 

@@ -283,6 +283,10 @@ def _client_about(plan: ClientPlan, tool: str, *, io_in_scratch: bool) -> Iterat
         sizes = f"scratch {graph.scratch_bytes:,}, persistent {kept}"
         yield f"graph {comment_text(graph.name)}: {sizes}"
     yield ""
+    if plan.shared is not None:
+        yield f"One scratch of {counted(plan.shared.size, 'byte')} for all graphs."
+        yield comment_text(plan.shared.assumed)
+        yield ""
     if io_in_scratch:
         yield "Inputs and outputs stay in scratch, at the places that qnnmem has planned. They are"
         yield "right for the binary this file was made from: the vendor's compiler plans its own."
@@ -294,14 +298,17 @@ def _tables(plan: ClientPlan, *, io_in_scratch: bool) -> Iterator[str]:
     names = _Names()
     rows: list[str] = []
     graphs: list[str] = []
-    for graph in plan.graphs:
+    for number, graph in enumerate(plan.graphs):
         first = len(rows)
-        graphs.append(_graph_row(graph, names, first))
+        start = 0 if plan.shared is None else plan.shared.offsets[number]
+        graphs.append(_graph_row(graph, names, start, first))
         for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
             rows += (_tensor_row(kind, tensor, names) for tensor in tensors)
     yield f"#define GRAPH_COUNT {len(plan.graphs)}u"
     yield f"#define PLAN_ALIGN {plan.align}u"
     yield f"#define IO_IN_SCRATCH {int(io_in_scratch)}"
+    yield f"#define ONE_SCRATCH {int(plan.shared is not None)}"
+    yield f"#define SCRATCH_BYTES {0 if plan.shared is None else plan.shared.size}u"
     yield ""
     yield from names.lists
     yield "static const planned_tensor TENSORS[] = {"
@@ -313,9 +320,10 @@ def _tables(plan: ClientPlan, *, io_in_scratch: bool) -> Iterator[str]:
     yield "};"
 
 
-def _graph_row(graph: ClientGraph, names: _Names, first: int) -> str:
+def _graph_row(graph: ClientGraph, names: _Names, start: int, first: int) -> str:
     inputs, outputs = len(graph.inputs), len(graph.outputs)
-    numbers = (graph.scratch_bytes, graph.persistent_bytes, first, inputs, first + inputs, outputs)
+    sizes = (graph.scratch_bytes, graph.persistent_bytes, start)
+    numbers = (*sizes, first, inputs, first + inputs, outputs)
     listed = ", ".join(f"{number}u" for number in numbers)
     return f"    {{{names.of(graph.name)}, {listed}, {'true' if graph.has_io else 'false'}}},"
 

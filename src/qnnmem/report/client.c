@@ -70,6 +70,7 @@ typedef struct {
 typedef struct {
     const char *name;
     uint32_t scratch, persistent; /* bytes */
+    uint32_t scratch_at;          /* in the scratch of all graphs, with ONE_SCRATCH */
     uint32_t first_input, inputs; /* in TENSORS */
     uint32_t first_output, outputs;
     bool has_io; /* whether the plan knows inputs and outputs */
@@ -88,6 +89,7 @@ typedef struct {
 
 typedef struct {
     Qnn_GraphHandle_t handle;
+    uint32_t scratch_size, persistent_size; /* as the backend asks for them */
     block scratch, persistent;
     Qnn_Tensor_t *tensors; /* inputs, then outputs: copies, whose names are the system context's */
     block *memory;         /* of each of them */
@@ -105,6 +107,7 @@ typedef struct {
     bool binary_must_stay;
     block binary;
     size_t binary_size;
+    block scratch; /* of all graphs, with ONE_SCRATCH */
     client_graph graphs[GRAPH_COUNT];
 } client;
 
@@ -537,16 +540,15 @@ static bool copy_tensors(client_graph *graph, const planned_graph *plan,
     return is_planned_io(plan, graph);
 }
 
-static bool ask_sizes(client *c, const planned_graph *plan, client_graph *graph, uint32_t *scratch,
-                      uint32_t *persistent) {
+static bool ask_sizes(client *c, const planned_graph *plan, client_graph *graph) {
     QnnLpaiGraph_CustomProperty_t custom[2];
     QnnGraph_Property_t asked[2];
     QnnGraph_Property_t *list[3];
 
     custom[0].option = QNN_LPAI_GRAPH_GET_PROP_SCRATCH_MEM_SIZE;
-    custom[0].property = scratch;
+    custom[0].property = &graph->scratch_size;
     custom[1].option = QNN_LPAI_GRAPH_GET_PROP_PERSISTENT_MEM_SIZE;
-    custom[1].property = persistent;
+    custom[1].property = &graph->persistent_size;
     asked[0].option = QNN_GRAPH_PROPERTY_OPTION_CUSTOM;
     asked[0].customProperty = &custom[0];
     asked[1].option = QNN_GRAPH_PROPERTY_OPTION_CUSTOM;
@@ -557,11 +559,14 @@ static bool ask_sizes(client *c, const planned_graph *plan, client_graph *graph,
     if (!worked("QnnGraph_getProperty", c->qnn.graphGetProperty(graph->handle, list))) {
         return false;
     }
-    if (IO_IN_SCRATCH && *scratch != plan->scratch) {
+    if (IO_IN_SCRATCH && graph->scratch_size != plan->scratch) {
         return fails("scratch is not as planned, so the places of inputs and outputs are not known");
     }
-    return as_planned(plan->name, "scratch", *scratch, plan->scratch) &&
-           as_planned(plan->name, "persistent", *persistent, plan->persistent);
+    if (ONE_SCRATCH && graph->scratch_size > plan->scratch) {
+        return fails("scratch is larger than planned, so it may lie on that of another graph");
+    }
+    return as_planned(plan->name, "scratch", graph->scratch_size, plan->scratch) &&
+           as_planned(plan->name, "persistent", graph->persistent_size, plan->persistent);
 }
 
 static bool configure(client *c, client_graph *graph) {
@@ -577,7 +582,7 @@ static bool configure(client *c, client_graph *graph) {
     blocks[0] = &graph->scratch;
     blocks[1] = &graph->persistent;
     for (i = 0; i < 2; i++) {
-        if (blocks[i]->raw == NULL) {
+        if (blocks[i]->size == 0) {
             continue; /* a graph without state asks for no persistent memory, and gets none */
         }
         pools[i].memType = QNN_LPAI_MEM_TYPE_DDR;
@@ -638,18 +643,39 @@ static bool place_io(client *c, const planned_graph *plan, client_graph *graph) 
     return true;
 }
 
-static bool open_graph(client *c, const planned_graph *plan, client_graph *graph,
+static bool find_graph(client *c, const planned_graph *plan, client_graph *graph,
                        const QnnSystemContext_GraphInfo_t *infos, uint32_t count) {
-    uint32_t scratch = 0, persistent = 0;
+    return copy_tensors(graph, plan, infos, count) &&
+           worked("QnnGraph_retrieve",
+                  c->qnn.graphRetrieve(c->context, plan->name, &graph->handle)) &&
+           ask_sizes(c, plan, graph);
+}
 
-    if (!copy_tensors(graph, plan, infos, count) ||
-        !worked("QnnGraph_retrieve",
-                c->qnn.graphRetrieve(c->context, plan->name, &graph->handle)) ||
-        !ask_sizes(c, plan, graph, &scratch, &persistent)) {
+/* Scratch of its own, or its place in the one that graphs share which never execute at once. */
+static bool take_scratch(client *c, const planned_graph *plan, client_graph *graph) {
+    if (graph->scratch_size == 0) {
+        return true;
+    }
+    if (!ONE_SCRATCH) {
+        return allocate(c, &graph->scratch, graph->scratch_size);
+    }
+    if (c->scratch.raw == NULL && !allocate(c, &c->scratch, SCRATCH_BYTES)) {
         return false;
     }
-    if ((scratch > 0 && !allocate(c, &graph->scratch, scratch)) ||
-        (persistent > 0 && !allocate(c, &graph->persistent, persistent))) {
+    graph->scratch.at = c->scratch.at + plan->scratch_at; /* `raw` stays NULL */
+    graph->scratch.size = (graph->scratch_size + c->size_alignment - 1) / c->size_alignment *
+                          c->size_alignment;
+    if (plan->scratch_at % c->start_alignment != 0 ||
+        plan->scratch_at + graph->scratch.size > c->scratch.size) {
+        return fails("one scratch was planned for an alignment that the backend does not have");
+    }
+    return true;
+}
+
+static bool open_graph(client *c, const planned_graph *plan, client_graph *graph) {
+    if (!take_scratch(c, plan, graph) ||
+        (graph->persistent_size > 0 &&
+         !allocate(c, &graph->persistent, graph->persistent_size))) {
         return false;
     }
     if ((uint32_t)graph->scratch.size != graph->scratch.size ||
@@ -712,7 +738,8 @@ static bool open_client(client *c, const char *path) {
         release(&c->binary); /* the context has a copy */
     }
     for (i = 0; i < GRAPH_COUNT; i++) {
-        if (!open_graph(c, &GRAPHS[i], &c->graphs[i], graphs, count)) {
+        if (!find_graph(c, &GRAPHS[i], &c->graphs[i], graphs, count) ||
+            !open_graph(c, &GRAPHS[i], &c->graphs[i])) {
             return false;
         }
     }
@@ -747,6 +774,7 @@ static bool close_client(client *c) {
         free(graph->memory);
         free(graph->tensors);
     }
+    release(&c->scratch);
     release(&c->binary);
     return good;
 }

@@ -153,7 +153,8 @@ def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     yield from ("", words.cause(incident))
     if why := guide.why(incident):
         yield f"why: {shorten(why, 600)}"
-    yield from _titled("what comes into question:", words.in_question(incident))
+    in_question = words.in_question(incident)
+    yield from _titled("what comes into question:", in_question)
     if verbose and decided and len(incident.candidates) > 1:
         yield f"ranked: {words.candidates(incident)}"
     yield from _rows("in the lines:", words.quantities(incident), verbose)
@@ -161,7 +162,7 @@ def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     yield from (f"  {sentence}" for sentence in words.sentences(incident))
     yield from _numbered("similar, not confirmed:", words.similar(incident))
     yield from _remedies(guide, incident)
-    if verbose or not decided:
+    if verbose or not decided or in_question:
         yield from _numbered("what to collect next:", incident.collect_next)
 
 

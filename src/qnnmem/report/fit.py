@@ -94,7 +94,7 @@ def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str
     fits, file = result.socs, result.file
     if len(fits) == 1:
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
-        if result.tensors is not None and (verbose or fits[0].fits is not True):
+        if result.tensors is not None:
             lines += ["", tensor_count_words(result.tensors)]
         lines += _next(fits[0], file, given)
         return "\n".join(lines) + "\n"

@@ -185,30 +185,41 @@ def _where(tensor: InspectedTensor) -> str:
 # --- Context binaries for HTP ---------------------------------------------------------------------
 
 
-def render_htp(context: HtpContext, path: str) -> str:
-    """A context binary for HTP; names are made safe to print."""
-    return "\n".join(_htp_lines(context, path)) + "\n"
+def render_vendor(context: HtpContext, path: str) -> str:
+    """A context binary that the vendor's tools made; names are made safe to print."""
+    return "\n".join(_vendor_lines(context, path)) + "\n"
 
 
-def _htp_lines(context: HtpContext, path: str) -> Iterator[str]:
+def _vendor_lines(context: HtpContext, path: str) -> Iterator[str]:
     from qnnmem.htp.binary.context import HTP_BACKEND
 
+    is_htp = context.backend_id == HTP_BACKEND
     soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
-    graphs = counted(len(context.graphs), "graph")
+    graphs = counted(len(context.graphs), "graph") + ("" if is_htp else " for LPAI")
     yield f"QNN context binary: {graphs}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
     core = ".".join(map(str, context.core_api))
     size = size_words(context.file_bytes)
-    yield f"{shorten(path, _WIDE)}: {size}, backend {HTP_BACKEND}, core API {core}"
+    yield f"{shorten(path, _WIDE)}: {size}, backend {context.backend_id}, core API {core}"
     for graph in context.graphs:
         yield ""
-        yield from _htp_graph(graph)
+        yield f"graph {shorten(graph.name)}"
+        if is_htp:
+            yield from _htp_sizes(graph)
+        for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+            yield from _side(kind, tensors, _htp_tensor)
     yield ""
-    yield next_line("the memory bill", ["qnnmem", "footprint", file_word(path)])
+    if is_htp:
+        yield next_line("the memory bill", ["qnnmem", "footprint", file_word(path)])
+        return
+    yield (
+        f"the other {size_words(context.blob_bytes)} (code, constants, sizes of scratch and "
+        "persistent memory) have no public format: a device tells the sizes through "
+        "QnnGraph_getProperty; here, prepare and plan the model itself"
+    )
 
 
-def _htp_graph(graph: HtpGraph) -> Iterator[str]:
-    yield f"graph {shorten(graph.name)}"
+def _htp_sizes(graph: HtpGraph) -> Iterator[str]:
     sizes = (
         *(("weights", graph.const), ("shared weights", graph.shared_weights), ("IO", graph.io)),
         *(("op data", graph.op_data), ("DDR tensors", graph.ddr_tensors)),
@@ -217,8 +228,6 @@ def _htp_graph(graph: HtpGraph) -> Iterator[str]:
     for name, size in sizes:
         shown = "not in the file" if size is None else counted(size, "byte")
         yield f"  {name:<15}{shown:>22}"
-    for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        yield from _side(kind, tensors, _htp_tensor)
 
 
 def _htp_tensor(tensor: TensorInfo) -> str:

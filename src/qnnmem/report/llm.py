@@ -13,7 +13,7 @@ from qnnmem.units import format_size
 
 _SHARDS = (
     Column("shard", "<"),
-    *(Column(title) for title in ("file", "weights", "IO", "process domain")),
+    *(Column(title) for title in ("file", "weights", "IO", "spill/fill", "process domain")),
     Column("in"),
 )
 _ROWS = (
@@ -25,7 +25,7 @@ _ROWS = (
 def render_text(result: LlmResult, *, verbose: bool = False) -> str:
     """Return verdict, shards, KV cache, tables and notes; names are made safe to print."""
     blocks = [
-        [verdict(result), shorten(result.why, 300)],
+        [verdict(result)],
         list(_shards(result)),
         list(_facts(result, verbose)),
         list(_checks(result)),
@@ -38,12 +38,11 @@ def render_text(result: LlmResult, *, verbose: bool = False) -> str:
 
 
 def verdict(result: LlmResult) -> str:
-    """Return one line: whether it fits, in how many shards and domains."""
+    """Return one line: whether it fits, in how many shards and domains, and the deciding limit."""
     shards, domains = len(result.shards), len(result.placement.domains)
-    where = f"{counted(shards, 'shard')}, {counted(domains, 'process domain')}"
-    name = shorten(result.model.name)
-    what = f"{name} with {result.context:,} tokens on {result.soc}: {where}"
-    return f"{ANSWERS[result.fits]}: {what}"
+    where = f"{counted(shards, 'shard')} in {counted(domains, 'process domain')}"
+    what = f"{shorten(result.model.name)}, {result.context:,} tokens, {result.soc}: {where}"
+    return f"{ANSWERS[result.fits]}: {what}; {shorten(result.why, 300)}"
 
 
 def _shards(result: LlmResult) -> Iterator[str]:
@@ -56,7 +55,8 @@ def _shards(result: LlmResult) -> Iterator[str]:
         (
             one.name,
             *(f"{size.value:,}" for size in (one.file_bytes, one.weights, one.io)),
-            f"{one.process_domain.high.value:,}",
+            _between(one.spill_fill),
+            _between(one.process_domain),
             domain.get(at, "none"),
         )
         for at, one in enumerate(result.shards)
@@ -71,10 +71,10 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     recipe, graphs = result.recipe, " and ".join(f"AR-{ar}" for ar in result.ar)
     graphs += " share the weights" if len(result.ar) > 1 else " only"
     token, cache = result.kv_bytes_per_token.value, result.kv_bytes.value
-    yield f"KV cache: {token:,} bytes for each token, {_size(cache)} in all"
+    yield f"KV cache: {counted(token, 'byte')} for each token, {_size(cache)} in all"
     yield f"longest context that fits with these shards: {result.longest_context:,} tokens"
-    own, shared = result.spill_fill.high.value, result.spill_fill_shared.high.value
-    yield f"spill/fill: up to {format_size(own)}; shared by all, up to {format_size(shared)}"
+    shared = _between(result.spill_fill_shared)
+    yield f"spill/fill: {_between(result.spill_fill)}; shared by all graphs, {shared}"
     yield f"files: {_size(result.file_bytes.value)}, {result.origin}, {graphs}"
     if result.recipe_range is not None:
         yield f"  over the usual recipes {_between(result.recipe_range)}"
@@ -92,14 +92,16 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     if verbose:
         yield f"  from: {recipe.source}"
         yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
-        yield f"budget of a domain: {result.budget.value:,} bytes, {result.budget.origin.value}"
+        budget = result.budget
+        yield f"budget of a domain: {counted(budget.value, 'byte')}, {budget.origin.value}"
 
 
 def _actual(result: LlmResult) -> Iterator[str]:
     """Each file that is there, beside the shard that it is taken for, and what is odd about it."""
     for one in result.actual:
         expected = "" if one.expected is None else f", expected {one.expected:,}"
-        yield f"{shorten(one.file)}: {one.shard or 'no shard'}, {one.file_bytes:,} bytes{expected}"
+        size = counted(one.file_bytes, "byte")
+        yield f"{shorten(one.file)}: {one.shard or 'no shard'}, {size}{expected}"
         yield from (f"  {shorten(finding, 300)}" for finding in one.findings)
 
 
@@ -146,8 +148,9 @@ def _table(title: str, rows: Sequence[LlmRow]) -> list[str]:
 
 
 def _size(size: int) -> str:
-    return f"{size:,} bytes ({format_size(size)})"
+    return f"{counted(size, 'byte')} ({format_size(size)})"
 
 
 def _between(sizes: SizeRange) -> str:
-    return f"{format_size(sizes.low.value)} to {format_size(sizes.high.value)}"
+    low, high = format_size(sizes.low.value), format_size(sizes.high.value)
+    return low if low == high else f"{low} to {high}"

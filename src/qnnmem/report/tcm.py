@@ -78,7 +78,7 @@ def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
     """
     sizes = [scratch for scratch, _ in graphs]
     yield (
-        f"  scratch    one of {max(sizes):,} bytes if no two execute at once, "
+        f"  scratch    one of {counted(max(sizes), 'byte')} if no two execute at once, "
         f"{sum(sizes):,} if all may"
     )
     yield f"  persistent {counted(sum(kept for _, kept in graphs), 'byte')} for all"

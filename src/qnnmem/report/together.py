@@ -28,6 +28,9 @@ def verdict_lines(found: TogetherResult) -> Iterator[str]:
     for budget in found.budgets:
         need, have = counted(budget.need_bytes, "byte"), f"{budget.have_bytes:,}"
         yield f"{_ANSWERS[budget.fits]}: {budget.pool} of all takes {need}, budget {have}"
+    if found.tcm is not None and not found.plans:  # of finished binaries
+        need, have = counted(found.tcm.need_bytes, "byte"), f"{found.tcm.limit_bytes:,}"
+        yield f"{_ANSWERS[found.fits]}: TCM takes {need} with binaries and IO, limit {have}"
     if found.tcm is not None and found.tcm.is_crowded:
         yield f"does not fit: {too_many(found.tcm.buffers, found.tcm.max_buffers)}"
 
@@ -49,9 +52,10 @@ def _lines(found: TogetherResult) -> Iterator[str]:
     if found.tcm is not None:
         tcm = found.tcm
         word = "fits" if tcm.fits else "does not fit"
+        held = "one binary" if found.plans else "binaries"
         yield (
-            f"TCM, one binary and IO: {word}, {tcm.need_bytes:,} of {tcm.limit_bytes:,} bytes, "
-            f"{tcm.buffers} of {tcm.max_buffers} allocations"
+            f"TCM, {held} and IO: {word}, {tcm.need_bytes:,} of "
+            f"{counted(tcm.limit_bytes, 'byte')}, {tcm.buffers} of {tcm.max_buffers} allocations"
         )
     yield ""
     rows = [

@@ -119,6 +119,9 @@ class PreparedContext(Struct, frozen=True, kw_only=True):
     epcontext: Annotated[
         str | None, describe("The model for ONNX Runtime beside the binary, if one was asked for.")
     ] = None
+    pte: Annotated[
+        str | None, describe("The ExecuTorch program beside the binary, if one was asked for.")
+    ] = None
     library: str
     seconds: Annotated[float, describe("How long the compile took.")]
     on_cpu: Annotated[tuple[OnnxNode, ...], describe("Nodes that are left to the CPU.")] = ()

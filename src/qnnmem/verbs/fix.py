@@ -105,13 +105,15 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     _keep_source(path, [place.folder / name for name in names])
     with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
-        result = replace(result, notes=(*result.notes, *tensor_notes(result)))
+        notes = (*result.case.notes, *result.notes, *tensor_notes(result))
+        result = replace(result, notes=notes)
         found = _validated(result, call.listener) if task.options.validate else None
         if found is not None and not found.holds:
             return FixOutcome(result, [], (), found)
         contents = outputs_of(result, stem, always=task.always)
         made = [str(place.folder / name) for name in contents] or [task.model]
-        commands = next_commands(result, made, task.given) or _allowing(result, task, contents)
+        given = (*task.given, *_states_found(result, task.options))
+        commands = next_commands(result, made, given) or _allowing(result, task, contents)
         files = _written(result, place, task, contents, commands) if contents else []
     return FixOutcome(result, files, commands, found)
 
@@ -210,17 +212,28 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
     from qnnmem.loader.onnx import read_shaped
     from qnnmem.planner import PoolOptions
 
-    if kind_of(path) != "onnx":
-        raise UsageError(f"{path} is not an ONNX model; only those can be changed")
+    kind, states = kind_of(path), wish.states
+    notes: tuple[str, ...] = ()
+    if kind != "onnx" and (kind != "tflite" or wish.is_htp):
+        known = "an ONNX model" if wish.is_htp else "an ONNX or TFLite model"
+        raise UsageError(f"{path} is not {known}; only those can be changed")
     shapes = dict(wish.shapes)
     if recipe is not None and not (wish.dims or wish.shapes):
         shapes = dict(recipe.shapes)
-    model = read_shaped(path, dims=dict(wish.dims), shapes=shapes, values=dict(wish.values))
+    if kind == "tflite":
+        from qnnmem.fix.tflite_form import tflite_form
+
+        if wish.values:
+            raise UsageError(f"{path} is not an ONNX model; --value is for those")
+        form = tflite_form(path, shapes=shapes, dims=dict(wish.dims))
+        model, states, notes = form.model, (*states, *form.states), (form.note,)
+    else:
+        model = read_shaped(path, dims=dict(wish.dims), shapes=shapes, values=dict(wish.values))
     options: PoolOptions | CompileOptions
     if wish.is_htp:
         options = htp_compile(wish, {**wish.sizes, "shapes": shapes})
     else:
-        options = PoolOptions(io=wish.io, align=wish.align, bits=wish.bits, states=wish.states)
+        options = PoolOptions(io=wish.io, align=wish.align, bits=wish.bits, states=states)
     samples = () if wish.data is None else _samples(Path(wish.data), model)
     return FixCase(
         path,
@@ -231,6 +244,18 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
+        notes=notes,
+    )
+
+
+def _states_found(result: FixResult, options: FixOptions) -> tuple[str, ...]:
+    """The states that the model itself has, as options of the commands that come next."""
+    planned = getattr(result.case.options, "states", ())
+    return tuple(
+        word
+        for pair in planned
+        if pair not in options.states
+        for word in ("--state", "=".join(pair))
     )
 
 

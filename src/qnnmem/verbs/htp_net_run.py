@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
+from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qnnmem.htp.binary.context import HtpGraph
     from qnnmem.lpai.compiled import Quant
+    from qnnmem.lpai.net_run.files import OutputForm, OutputTree
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.options.sdk_tools import NetRunOptions
     from qnnmem.qnn.tensor import TensorInfo
@@ -33,60 +34,101 @@ _LPAI_ONLY = {
     "native_input_tensor_names": None,
 }
 _NO_EFFECT = ("config_file", "asynchronous", "profiling_level", "use_mmap")
+_SKIP = "__"
+
+Arrays = Mapping[str, "NDArray[Any]"]
+Feed = Callable[[], Arrays]  # reads the inputs of one inference
 
 
 def run_on_htp(
     binary: Path, options: NetRunOptions, console: Console, listener: ProgressListener
 ) -> int:
-    """Run the one graph of a binary for each line of the list; return the exit code."""
-    from qnnmem.htp.qmem.client import HtpSession
-    from qnnmem.htp.qmem.table import made_up_inputs
+    """Run each graph of a binary for each line of its list; return the exit code."""
+    from qnnmem.atomic_file import folder_for_output
+    from qnnmem.htp.binary.read import read_context
     from qnnmem.lpai.net_run.files import OutputForm, OutputTree
-    from qnnmem.qnn.enums import LogLevel
+    from qnnmem.version import __version__
 
-    for name, usual in _LPAI_ONLY.items():
-        if getattr(options, name) != usual:
-            raise UsageError(f"--{name} is for LPAI, and --backend names the HTP library")
-    if (options.input_list is None) == (options.random_inputs is None):
-        raise UsageError("give the inputs by --input_list or by --random-inputs N, one of them")
+    _check(binary, options)
     for name in _NO_EFFECT:
         if getattr(options, name):
             console.warn(f"--{name} is ignored: the library for x86 emulates HTP")
     console.note(
         "note: HTP is emulated by the library for x86; memory and times are not a device's"
     )
+    graphs = read_context(binary).graphs
+    feeds = _feeds(graphs, options, console)
     console.say(f"Creating context from binary file: {binary}")
-    mode = "memhandle" if _is_shared(options) else "raw"
-    with HtpSession(binary, io=mode) as session:
-        graph = session.graph.described
-        form = OutputForm(options.output_data_type != "native_only", _is_native_output(options))
+    form = OutputForm(options.output_data_type != "native_only", _is_native_output(options))
+    done = 0
+    with folder_for_output(Path(options.output_dir)):
         tree = OutputTree(Path(options.output_dir), form)
-        if options.random_inputs is not None:
-            seeds = range(options.seed, options.seed + options.random_inputs)
-            made = (_arrays(graph, made_up_inputs(graph, seed)) for seed in seeds)
-            feeds: Iterator[dict[str, NDArray[Any]]] = made
-        else:
-            feeds = _listed(graph, options, console)
-        if options.num_inferences is not None:
-            feeds = islice(feeds, options.num_inferences)
         console.say("Executing Graphs")
-        times = []
-        for number, feed in enumerate(feeds):
-            listener.say(f"inference {number}")
-            start = perf_counter()
-            found = session.run(feed)
-            times.append(perf_counter() - start)
-            if options.keep_num_outputs is None or number < options.keep_num_outputs:
-                _write(tree, form, graph, number, found)
-        copied = session.last.copied_in + session.last.copied_out if session.last else 0
-    if times:
-        later = f", later ones {median(times[1:]) * 1000:.1f} ms (median)" if times[1:] else ""
-        said = f"first inference {times[0] * 1000:.1f} ms{later}, each with loading the context"
-        console.log(LogLevel.INFO, f"Graph '{graph.name}': executions {len(times)}, {said}")
-        console.log(LogLevel.INFO, f"IO handed over {mode}, bytes copied each time {copied}")
+        try:
+            for graph in graphs:
+                for number in _executed(binary, graph, feeds, options, tree, console):
+                    done += 1
+                    listener.say(f"inference {number}")
+        finally:
+            metadata = f"inferences_completed: {done}\nproducer: qnnmem {__version__}\n"
+            tree.write_text("execution_metadata.yaml", metadata)
     console.say("Finished Executing Graphs")
-    console.note(f"Wrote the results of {len(times)} inferences to {options.output_dir}")
+    kept = done if options.keep_num_outputs is None else min(done, options.keep_num_outputs)
+    console.note(f"Wrote the results of {counted(kept, 'inference')} to {options.output_dir}")
     return 0
+
+
+def _check(binary: Path, options: NetRunOptions) -> None:
+    """Refuse what does not go together, before the library is asked."""
+    from qnnmem.loader.file_kind import kind_of_file
+
+    if kind_of_file(binary).name == "lpai":
+        what = "is a binary for LPAI, and --backend names the HTP library"
+        raise UsageError(what, where=binary, cure="name libQnnLpai.so")
+    for name, usual in _LPAI_ONLY.items():
+        if getattr(options, name) != usual:
+            raise UsageError(f"--{name} is for LPAI, and --backend names the HTP library")
+    if (options.input_list is None) == (options.random_inputs is None):
+        raise UsageError("give the inputs by --input_list or by --random-inputs N, one of them")
+
+
+def _executed(
+    binary: Path,
+    graph: HtpGraph,
+    feeds: Mapping[str, Sequence[Feed]],
+    options: NetRunOptions,
+    tree: OutputTree,
+    console: Console,
+) -> Iterator[int]:
+    """Execute a graph as often as the options say; yield the number of each inference."""
+    from qnnmem.htp.qmem.client import HtpSession
+    from qnnmem.lpai.net_run import schedule
+    from qnnmem.lpai.net_run.files import file_stems
+    from qnnmem.qnn.enums import LogLevel
+
+    folder = tree.graph_folder(file_stems(feeds)[graph.name] if len(feeds) > 1 else None)
+    mode, first, later = "memhandle" if _is_shared(options) else "raw", list[float](), list[float]()
+    with closing(HtpSession(binary, graph=graph.name, io=mode)) as session:
+        session.backend.time_limit_s = options.time_limit
+        session.backend.memory_limit = options.memory_limit
+        for number, feed in schedule(feeds[graph.name], options.num_inferences, options.duration):
+            # One call more on the first load tells what a later inference takes.
+            session.graph.calls_per_load = 1 if first else 2
+            found = session.run(feed())
+            first.append(session.graph.seconds[0])
+            later += session.graph.seconds[1:]
+            if options.keep_num_outputs is None or number < options.keep_num_outputs:
+                _write(folder, tree.form, graph, number, found)
+            yield number
+        if session.last is not None:
+            said = (
+                f"first inference after loading {median(first) * 1000:.1f} ms, the next on the "
+                f"same load {median(later) * 1000:.1f} ms"
+            )
+            copied = session.last.copied_in + session.last.copied_out
+            name = quote(graph.name)
+            console.log(LogLevel.INFO, f"Graph {name}: executions {len(first)}, {said}")
+            console.log(LogLevel.INFO, f"IO handed over {mode}, bytes copied each time {copied}")
 
 
 def _is_shared(options: NetRunOptions) -> bool:
@@ -100,24 +142,54 @@ def _is_native_output(options: NetRunOptions) -> bool:
     )
 
 
-def _listed(
-    graph: HtpGraph, options: NetRunOptions, console: Console
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the inputs of each line of the one list."""
+def _feeds(
+    graphs: Sequence[HtpGraph], options: NetRunOptions, console: Console
+) -> dict[str, Sequence[Feed]]:
+    """Return what reads the inputs of each inference, by the name of the graph."""
+    from qnnmem.htp.qmem.table import made_up_inputs
+
+    if options.random_inputs is not None:
+        seeds = range(options.seed, options.seed + options.random_inputs)
+        return {
+            graph.name: [
+                partial(lambda g, s: _arrays(g, made_up_inputs(g, s)), graph, seed)
+                for seed in seeds
+            ]
+            for graph in graphs
+        }
+    names = (options.input_list or "").split(",")
+    if len(names) != len(graphs):
+        raise UsageError(
+            f"--input_list names {counted(len(names), 'list')}, the binary has "
+            f"{counted(len(graphs), 'graph')}; {_SKIP} skips one"
+        )
+    if set(names) == {_SKIP}:
+        raise UsageError("--input_list skips every graph; name a list for at least one")
+    return {
+        graph.name: () if name == _SKIP else _listed(graph, name, options, console)
+        for graph, name in zip(graphs, names, strict=True)
+    }
+
+
+def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console) -> Sequence[Feed]:
+    """Return what reads each line of a list."""
     from qnnmem.lpai.net_run.files import InputList, read_input
 
-    name = options.input_list or ""
-    if "," in name:
-        raise UsageError("--input_list: one list, as the binary has one graph")
     native = options.use_native_input_files or options.input_data_type == "native"
-    lines = InputList.read(Path(name)).assigned([one.name for one in graph.inputs], console.warn)
-    for files in lines:
-        console.say(" ".join(f"{name}:={os.fspath(path)}" for name, path in files.items()))
+    inputs = InputList.read(Path(name))
+    console.say("Processing inference input(s):")
+    for line in inputs.lines:
+        console.say(line.rstrip("\r"))
+
+    def read(files: Mapping[str, Path]) -> Arrays:
         blobs = {
             one.name: read_input(files[one.name], *_as_ir(one), native=native).tobytes()
             for one in graph.inputs
         }
-        yield _arrays(graph, blobs)
+        return _arrays(graph, blobs)
+
+    lines = inputs.assigned([one.name for one in graph.inputs], console.warn)
+    return [partial(read, lines[number]) for number in range(len(lines))]
 
 
 def _as_ir(info: TensorInfo) -> tuple[Any, Quant | None]:
@@ -142,19 +214,18 @@ def _arrays(graph: HtpGraph, blobs: Mapping[str, bytes]) -> dict[str, NDArray[An
     }
 
 
-def _write(
-    tree: Any, form: Any, graph: HtpGraph, number: int, found: Mapping[str, NDArray[Any]]
-) -> None:
+def _write(folder: Path, form: OutputForm, graph: HtpGraph, number: int, found: Arrays) -> None:
     """Write an inference's outputs as the real tool does."""
     from qnnmem.atomic_file import write_whole
     from qnnmem.lpai.net_run.files import file_stems
     from qnnmem.lpai.runtime.graph_io import to_float
 
-    folder = tree.graph_folder(f"Result_{number}")
+    results = folder / f"Result_{number}"
+    results.mkdir(exist_ok=True)
     stems = file_stems(one.name for one in graph.outputs)
     for one in graph.outputs:
         if form.as_float:
             value = to_float(found[one.name], _as_ir(one)[1])
-            write_whole(folder / f"{stems[one.name]}.raw", value.astype("<f4").tobytes())
+            write_whole(results / f"{stems[one.name]}.raw", value.astype("<f4").tobytes())
         if form.native:
-            write_whole(folder / f"{stems[one.name]}_native.raw", found[one.name].tobytes())
+            write_whole(results / f"{stems[one.name]}_native.raw", found[one.name].tobytes())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_LARGEST = 16 << 30  # bytes of a binary
-
 
 def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
     """Return what a file holds, as text or JSON, and the exit code."""
@@ -43,33 +41,25 @@ def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.context import describe_context
-    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.binary.read import describe_binary
     from qnnmem.loader.file_kind import KINDS, wrong_kind
-    from qnnmem.report.inspect import render_htp
+    from qnnmem.report.inspect import render_vendor
     from qnnmem.results.schema import encode
 
     try:
-        context = read_context(path)
+        context = describe_binary(path)
     except NotCompiled as exc:
         raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
-    return encode(describe_context(context)) if as_json else render_htp(context, str(path)), 0
+    return encode(describe_context(context)) if as_json else render_vendor(context, str(path)), 0
 
 
 def _ours(path: Path, as_json: bool) -> tuple[str, int]:
-    from qnnmem.bounded_file import read_bytes
-    from qnnmem.errors import LoadError, QnnError
-    from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+    from qnnmem.lpai.binary import read_binary
     from qnnmem.lpai.inspect import binary_info
     from qnnmem.report.inspect import render_lpai
     from qnnmem.results.schema import encode
 
-    # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
-    data = read_bytes(path, _LARGEST)
-    try:
-        context = unpack(data, MALFORMED_BINARY)
-    except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
-        raise LoadError(path, str(exc)) from exc
-    info = binary_info(context, len(data))
+    info = binary_info(*read_binary(path))
     # Too many bytes are refused with a code; too many allocations end the system of the device.
     text = encode(info) if as_json else render_lpai(info.qnnmem, str(path))
     return text, int(info.qnnmem.is_fatal)

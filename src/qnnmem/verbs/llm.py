@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
@@ -12,15 +12,18 @@ from qnnmem.errors import chain_words
 from qnnmem.text import counted
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from qnnmem.htp.llm.compiled import CompiledLayers
     from qnnmem.htp.llm.plan import LlmCase
     from qnnmem.options.htp import LlmOptions
     from qnnmem.results.footprint import Bill
-    from qnnmem.results.llm import LlmActual, LlmCheck, LlmResult, LlmRow
+    from qnnmem.results.llm import LlmActual, LlmCheck, LlmModel, LlmResult, LlmRow
     from qnnmem.verbs import VerbCall
 
 _VARIED = ("context", "ar", "shards", "kv")
 _MOST_ROWS = 1000
-_AT_A_TIME = 2  # compiles: each takes up to 2 GB for an 8B model
+LayerCompiler: TypeAlias = "Callable[[Path], CompiledLayers]"
 
 
 def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
@@ -31,8 +34,9 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
 
     if options.soc is None and not options.all_socs:
         raise MissingSoc(model)
+    exported = _exported(model)
     case = llm_case(
-        model,
+        _model(model, is_exported=exported is not None),
         soc=options.soc or "SM8650",
         context=options.context,
         ar=options.ar,
@@ -50,21 +54,37 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
         rows += [_row(case, {"soc": name}) for name in names]
     rows += [_row(case, setting) for setting in _settings(options.vary)]
     result = plan_llm(case)
-    beside = options.beside or _own_files(model)
+    beside = options.beside or exported
     actual = () if beside is None else _compared(case, beside)
     changes = () if result.fits else tuple(_changes(case, result))
-    return replace(result, rows=tuple(rows), changes=changes, checks=checks, actual=actual)
+    notes = result.notes
+    if case.measured.compiled and (rows or changes):
+        notes = (*notes, "rows with another SoC or other bits are by rule")
+    return replace(
+        result, rows=tuple(rows), changes=changes, checks=checks, actual=actual, notes=notes
+    )
 
 
-def _own_files(model: str) -> str | None:
-    """A folder given as the model, if there are context binaries in it, too."""
+def _exported(model: str) -> str | None:
+    """The model itself, if it is a file or folder with context binaries."""
     from qnnmem.errors import QnnMemError
     from qnnmem.htp.carriers import is_carrier
 
     try:
-        return model if Path(model).is_dir() and is_carrier(Path(model)) else None
+        return model if Path(model).exists() and is_carrier(Path(model)) else None
     except QnnMemError:
         return None
+
+
+def _model(model: str, *, is_exported: bool) -> LlmModel:
+    """The sizes by config.json, header or name; of exported files without those, by tensors."""
+    from qnnmem.htp.llm.compare import exported_model
+    from qnnmem.htp.llm.config import read_model
+
+    path = Path(model)
+    if is_exported and not (path.is_dir() and (path / "config.json").exists()):
+        return exported_model(path)
+    return read_model(model)
 
 
 def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
@@ -76,8 +96,10 @@ def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile layers of each graph, two at a time; return the case with their sizes."""
+    """Compile layers of each graph, wherever the library is; return the case with their sizes."""
     from concurrent.futures import ThreadPoolExecutor
+    from contextlib import ExitStack
+    from queue import SimpleQueue
     from tempfile import TemporaryDirectory
 
     from qnnmem.htp.llm.compiled import CHECKED_AT, DEPTHS, checks, plain_case, ratios
@@ -91,10 +113,22 @@ def _compiled(
     # The longest compiles go first, so that the last worker is not alone with one.
     wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
     wanted.sort(key=lambda one: -one[0] * one[1])
-    with TemporaryDirectory(".qnnmem") as folder, ThreadPoolExecutor(_AT_A_TIME) as pool:
-        jobs = [
-            pool.submit(_layers_bill, plain, *one, Path(folder), options, call) for one in wanted
-        ]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(".qnnmem")))
+        library, compilers = _compilers(case, options, stack, call)
+        free: SimpleQueue[LayerCompiler] = SimpleQueue()
+        for one in compilers:
+            free.put(one)
+
+        def bill_of(ar: int, layers: int) -> Bill:
+            compiler = free.get()
+            try:
+                return _layers_bill(plain, ar, layers, folder, library, compiler, options, call)
+            finally:
+                free.put(compiler)
+
+        pool = stack.enter_context(ThreadPoolExecutor(len(compilers)))
+        jobs = [pool.submit(bill_of, *one) for one in wanted]
         try:
             bills = dict(zip(wanted, (job.result() for job in jobs), strict=True))
         except BaseException:
@@ -104,28 +138,72 @@ def _compiled(
     return replace(case, measured=ratios(case, bills)), found
 
 
-def _layers_bill(
-    case: LlmCase, ar: int, layers: int, folder: Path, options: LlmOptions, call: VerbCall
-) -> Bill:
-    """The bill of a model of a few layers; CannotTell where the library refuses it."""
-    from qnnmem.errors import CannotTell
-    from qnnmem.htp.compile import CompileFailure, CompileOptions
-    from qnnmem.htp.llm.layer import write_layers
-    from qnnmem.verbs.footprint import compiled_bill
+def _compilers(
+    case: LlmCase, options: LlmOptions, stack: ExitStack, call: VerbCall
+) -> tuple[str, list[LayerCompiler]]:
+    """The name of the library, and one compiler for each compile that may run at a time."""
+    from dataclasses import replace as with_values
+    from functools import partial
 
-    path = folder / f"ar{ar}_{counted(layers, 'layer').replace(' ', '_')}.onnx"
-    call.listener.say(f"writing {path.name}")
+    from qnnmem.errors import Setting
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.library import library_or
+    from qnnmem.htp.llm.compiled import CompiledLayers, compile_there
+    from qnnmem.htp.remote.cluster import ClusterModel
+    from qnnmem.htp.worker import Worker
+    from qnnmem.verbs.compiler import cluster_library, libraries_of_workers
+
+    soc, wanted = case.soc.name, CompileOptions(time_limit_s=options.time_limit)
+    if options.cluster is not None:
+        cluster = cluster_library(options.cluster, stack)
+
+        def ask(path: Path) -> CompiledLayers:
+            model = ClusterModel(path, cluster.executor, cluster.answers)
+            return model.ask(CompiledLayers, compile_there, soc, wanted)
+
+        return cluster.library, [ask] * cluster.width
+    first = library_or(("leave ", Setting("compile")))
+    compilers: list[LayerCompiler] = []
+    for library in libraries_of_workers(first, call.listener):
+        for _ in range(options.jobs):
+            worker = stack.enter_context(Worker.ready(library))
+            share = with_values(wanted, memory_limit=worker.memory_limit // options.jobs)
+            compilers.append(partial(compile_there, worker, soc=soc, options=share))
+    return first.name, compilers
+
+
+def _layers_bill(
+    case: LlmCase,
+    ar: int,
+    layers: int,
+    folder: Path,
+    library: str,
+    compiler: LayerCompiler,
+    options: LlmOptions,
+    call: VerbCall,
+) -> Bill:
+    """The bill of a model of a few layers, kept by content; CannotTell where it is refused."""
+    from qnnmem.errors import CannotTell
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.htp.llm.layer import write_layers
+    from qnnmem.results.footprint import Bill
+
+    what = f"{counted(layers, 'layer')} of AR-{ar}"
+    call.listener.say(f"compiling {what}")
+    path = folder / f"ar{ar}_{layers}.onnx"
     write_layers(path, case.model, case.recipe, layers=layers, ar=ar, context=case.context)
     cache = None if options.cache is None else Path(options.cache)
-    wanted = CompileOptions(time_limit_s=options.time_limit)
-    bill, _ = compiled_bill(path, case.soc, wanted, cache, call)
+    kept = KeptAnswers(Bill, path, library, "llm", cache)
+    key = kept.key(case.soc, CompileOptions())
+    bill = kept.get(key)
+    if bill is None:
+        made = compiler(path)
+        if made.bill is None:
+            raise CannotTell((f"{what} cannot be compiled: ", *chain_words(made.why)))
+        bill = made.bill
+        kept.put(key, bill)
     path.unlink()
-    if isinstance(bill, CompileFailure):
-        what = (
-            f"{counted(layers, 'layer')} of AR-{ar} cannot be compiled: ",
-            *chain_words(bill.why),
-        )
-        raise CannotTell(what)
     return bill
 
 
@@ -176,7 +254,7 @@ def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
         more = dict.fromkeys((layers + 1, 2 * layers))
         settings += [{"shards": count} for count in more if count <= case.model.layers]
     settings += [{"kv": 8}] if recipe.kv > 8 else []
-    settings += [{"ar": ar} for ar in (64, 32) if max(case.ar) > ar]
+    settings += [{"ar": ar} for ar in (64, 32, 1) if case.ar[0] > ar]
     settings += [{"head": bits} for bits in (8, 4) if recipe.head > bits]
     settings += [{"layers": bits} for bits in (8, 4) if recipe.bits > bits]
     settings += [{"embedding": 8}] if recipe.embedding > 8 else []

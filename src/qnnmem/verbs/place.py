@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.place import Resident
     from qnnmem.options.htp import PlaceOptions
     from qnnmem.results.place import Admission, PlaceResult
+    from qnnmem.results.together import TogetherResult
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import ProgressListener
 
@@ -36,6 +37,42 @@ def place_files(
         checked = _verify(paths, residents, room.value, model_id)
         residents = exact(residents, checked)
     return replace(plan_residency(residents, room, unjudged), verified=checked)
+
+
+def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherResult:
+    """Arrange every graph of LPAI binaries in one scratch, one persistent and one TCM pool."""
+    from msgspec.structs import replace
+
+    from qnnmem.lpai.binary import read_binary
+    from qnnmem.lpai.tcm import judge_binaries
+    from qnnmem.planner.together import SharingModel, checked_names, share_pools
+
+    given = {"--soc": options.soc, "--budget": options.budget, "--verify": options.verify or None}
+    for name in (name for name, value in given.items() if value is not None):
+        raise UsageError(f"{name} is for contexts of HTP, not for binaries of LPAI")
+    read = [read_binary(path) for path in paths]
+    graphs = [
+        (path, graph)
+        for path, (context, _) in zip(paths, read, strict=True)
+        for graph in context.graphs
+    ]
+    names = [graph.name for _, graph in graphs]
+    if len(set(names)) < len(names):
+        names = [f"{path.stem}/{graph.name}" for path, graph in graphs]
+    models = [
+        SharingModel(
+            name,
+            *(graph.scratch_bytes, graph.persistent_bytes, graph.io_bytes),
+            sum(constant.size for constant in graph.constants),
+            int(graph.align),
+        )
+        for name, (_, graph) in zip(checked_names(names), graphs, strict=True)
+    ]
+    sizes = [(path.name, size) for path, (_, size) in zip(paths, read, strict=True)]
+    tcm = judge_binaries(sizes, [graph for _, graph in graphs])
+    found = share_pools(models, options.concurrent, tcm)
+    constants = sum(len(context.constants) for context, _ in read)
+    return replace(found, constant_bytes=constants, fits=tcm.fits, exit_code=0 if tcm.fits else 1)
 
 
 def place_exit_code(answer: PlaceResult) -> int:

@@ -113,12 +113,13 @@ def with_config(
 
 
 class HtpBinary(NamedTuple):
-    """A real context binary with its bill, and the EPContext model beside it."""
+    """A real context binary with its bill, and what is deployed beside it."""
 
     made: MeasuredModel
     file: str
     path: Path
     epcontext: Path | None
+    pte: Path | None
 
     def as_result(self) -> Bill:
         """Return what programs read: the bill, and what was written."""
@@ -131,7 +132,7 @@ class HtpBinary(NamedTuple):
         """What was written."""
         from qnnmem.htp.measure import prepared_context
 
-        return prepared_context(self.made.compiled, self.path, self.epcontext)
+        return prepared_context(self.made.compiled, self.path, self.epcontext, self.pte)
 
     @property
     def io_mem_types(self) -> list[str]:
@@ -157,8 +158,12 @@ def prepare_htp(
     if len(files) != 1:
         raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
     model, path = Path(files[0]), Path(options.output)
-    # Nodes on the CPU are in the EPContext model alone.
-    epcontext = epcontext_path(path) if options.epcontext or options.partition else None
+    epcontext = epcontext_path(path) if options.for_onnx_runtime else None
+    pte = path.with_suffix(".pte") if options.to == "pte" else None
+    if pte is not None and options.partition:
+        raise UsageError("--partition leaves nodes to the CPU, which --to pte cannot hold")
+    if pte == path:
+        raise UsageError("-o names the context binary; the .pte is written beside it")
     if options.soc is None:
         if model.exists():  # another error for a file that no SoC would help
             _is_library(model, options)
@@ -172,7 +177,7 @@ def prepare_htp(
     from qnnmem.verbs.compiler import need_compiler
 
     log_file = None if options.log_file is None else Path(options.log_file)
-    for written in filter(None, (path, epcontext, log_file)):
+    for written in filter(None, (path, epcontext, pte, log_file)):
         check_replaceable(written, force=options.force)
     wanted = _compile_options(options, log_file, trust=_is_library(model, options))
     soc = find_soc(options.soc)
@@ -191,8 +196,8 @@ def prepare_htp(
         )
         if isinstance(made, CompileFailure):
             return made
-        _place(made.compiled, Path(name), path, epcontext, options.force)
-    return HtpBinary(made, files[0], path, epcontext)
+        _place(made.compiled, Path(name), path, (epcontext, pte), options.force)
+    return HtpBinary(made, files[0], path, epcontext, pte)
 
 
 def _compile_options(
@@ -221,15 +226,16 @@ def _is_library(path: Path, options: PreparationOptions) -> bool:
     """Return whether native code composes the graphs; UsageError for a file that is not a model."""
     from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
 
-    for_onnx = options.epcontext or options.partition
+    for_onnx = options.for_onnx_runtime
     if is_library(path, trust=options.trust):
         if for_onnx:
-            raise UsageError(f"{path} is a model library; --epcontext is for ONNX models")
+            what = f"{path} is a model library; an EPContext model is made of ONNX models"
+            raise UsageError(what)
         return True
     takes = ("onnx", "dlc")
     check_kind(path, "prepare", takes=takes, said="qnnmem prepare --backend htp")
     if for_onnx and kind_of_file(path).name == "dlc":
-        raise UsageError(f"{path} is a DLC; --epcontext is for ONNX models")
+        raise UsageError(f"{path} is a DLC; an EPContext model is made of ONNX models")
     return False
 
 
@@ -239,13 +245,21 @@ def epcontext_path(binary: Path) -> Path:
 
 
 def _place(
-    result: Compiled, scratch: Path, target: Path, epcontext: Path | None, force: bool
+    result: Compiled,
+    scratch: Path,
+    target: Path,
+    deployed: tuple[Path | None, Path | None],
+    force: bool,
 ) -> None:
-    """Give the binary and the model beside it their names, both or none."""
+    """Give the binary and what is deployed beside it their names, all or none."""
     from qnnmem.atomic_file import put_together, write_whole
+    from qnnmem.htp.carriers.pte_file import write_pte
     from qnnmem.htp.compile.compiled import rename_binary
 
-    new = {target: scratch / target.name}
+    new, (epcontext, pte) = {target: scratch / target.name}, deployed
+    if pte is not None:
+        new[pte] = scratch / pte.name
+        write_pte(new[target], result.context, new[pte])
     if epcontext is not None and result.epcontext is not None:
         new[epcontext] = scratch / epcontext.name
         named = rename_binary(result.epcontext, result.binary_name, target.name)

@@ -317,8 +317,12 @@ def _model_option(options: GeneratorOptions) -> tuple[str, str]:
 
 
 def _is_native(options: GeneratorOptions) -> bool:
-    """Return whether the models are libraries: naming them on the command line is consent."""
-    return options.trust or any(_LIBRARY.search(name) for name in (options.model or "").split(","))
+    """Return whether the models are libraries: naming them on the command line is consent.
+
+    The library named beside a DLC is the vendor's reader of DLC files, not a model.
+    """
+    named = [] if options.dlc_path else (options.model or "").split(",")
+    return options.trust or any(_LIBRARY.search(name) for name in named)
 
 
 def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
@@ -366,7 +370,7 @@ def _make_htp(
 
     model, given = models[0], options.config_file
     config = HtpToolConfig() if given is None else read_htp_config(Path(given))
-    wanted = htp_target(config, model.stem)
+    wanted = htp_target(config, _graph_name(model, options) if config.graphs else model.stem)
     for note in wanted.notes:
         console.warn(note)
     compiled = _compile_options(options, wanted)
@@ -382,6 +386,15 @@ def _make_htp(
         return _failed(made, console, call, logged=bool(options.log_level))
     _done(made, model, target, console)
     return 0
+
+
+def _graph_name(model: Path, options: GeneratorOptions) -> str:
+    """Return what config files call the graph: a library and a DLC name it themselves."""
+    from qnnmem.loader.dlc import compose, compose_trusted
+
+    if options.dlc_path:
+        return compose(model)[0].name
+    return compose_trusted(model)[0].name if _is_native(options) else model.stem
 
 
 def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOptions:
@@ -432,8 +445,9 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
 
     for note in made.notes:
         console.note(f"note: {note}")
-    (graph,) = made.context.graphs[:1]
-    console.note(f"note: graph {quote(model.stem)} is called {quote(graph.name)} in the binary")
+    if model.suffix == ".onnx":  # others keep the name that they give their graph
+        name = made.context.graphs[0].name
+        console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
     console.note(f"Wrote {shown(target)}")
 
 

@@ -177,6 +177,8 @@ def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
         return {"plan": _BUFFERS}
     if kind == "dlc":
         return {"plan": _PLAN, **_OF_DLC}
+    if kind == "tflite":
+        return {"plan": _PLAN, "fix": _TASKS["fix"]}
     if kind in _MODELS:
         return {"plan": _PLAN}
     if kind in _BINARIES:

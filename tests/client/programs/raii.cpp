@@ -124,6 +124,7 @@ class Model {
     std::mutex turn_;
     void lose_buffer();
     void use_stack();
+    void overlap();
 
     // The order of members is the order of life.
     Library lpai_, system_library_;
@@ -240,6 +241,21 @@ void Model::use_stack() {
     one.over.get_future().wait();
 }
 
+// Something that an execution needs is taken away before its end.
+void Model::overlap() {
+    Io in(info_->v1.inputs, info_->v1.numInputs, need_), out(info_->v1.outputs, info_->v1.numOutputs, need_);
+    Io next(info_->v1.inputs, info_->v1.numInputs, need_);
+    Pending first, second;
+    must(qnn->graphExecuteAsync(graph_, in.tensors.data(), 1, out.tensors.data(), 1, nullptr, nullptr, finished, &first), "graphExecuteAsync");  // at: flight
+    if (is("scratch-replaced")) give(1, *scratch_);
+    if (is("freed-in-flight")) context_.reset();
+    if (is("one-output")) {
+        must(qnn->graphExecuteAsync(graph_, next.tensors.data(), 1, out.tensors.data(), 1, nullptr, nullptr, finished, &second), "graphExecuteAsync");  // at: second
+        second.over.get_future().wait();
+    }
+    first.over.get_future().wait();
+}
+
 void Model::run() {
     Io in(info_->v1.inputs, info_->v1.numInputs, need_), out(info_->v1.outputs, info_->v1.numOutputs, need_);
     execute(in, out);
@@ -248,6 +264,7 @@ void Model::run() {
     if (is("state-written")) std::thread([this] { persistent_->data()[1] ^= 4; }).join();
     if (is("buffer-out-of-scope")) return lose_buffer();
     if (is("async-stack")) return use_stack();
+    if (is("scratch-replaced") || is("freed-in-flight") || is("one-output")) return overlap();
     if (is("context-twice")) qnn->contextFree(context_.get(), nullptr);  // at: firstFree
     if (is("context-twice")) return;
     if (is("context-released")) context_.release();

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -209,6 +210,18 @@ static void wait_for_both(void) {
     while (*workers < 2) usleep(1000);
 }
 
+static void leave(int number) {
+    signal(number, SIG_DFL);
+    if (IS("fault-again")) raise(number);
+    if (IS("fault-exit")) exit(3);
+}
+
+/* It has a handler of its own, as programs have that log their crashes. */
+static void fault(void) {
+    signal(SIGSEGV, leave);
+    *(volatile int *)8 = 1; /* at: fault */
+}
+
 int main(int argc, char **argv) {
     int i, status = 0;
     again = dlopen("libQnnLpai.so", RTLD_NOW);
@@ -221,6 +234,7 @@ int main(int argc, char **argv) {
     TRY(q->graphFinalize(g[1], NULL, NULL));
     for (i = 0; i < 10; i++) execute(i % 2);
     forks();
+    if (strncmp(mistake, "fault-", 6) == 0) fault();
     if (IS("child-comes-back")) come_back();
     if (IS("output-lost")) lose_output();
     change_pages();

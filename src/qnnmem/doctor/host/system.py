@@ -22,8 +22,12 @@ _DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa",
 
 def chip(seen: Survey) -> Soc | None:
     """The SoC, where it is known here by one of the names that the machine gives."""
+    return _soc_in(" ".join(seen.chip_names))
+
+
+def _soc_in(text: str) -> Soc | None:
     by_name = {soc.name.casefold(): soc for soc in socs()}
-    for word in re.split(r"[,\s_-]+", " ".join(seen.chip_names).casefold()):
+    for word in re.split(r"[,\s/_-]+", text.casefold()):
         plain = re.match(r"[a-z]{2,4}\d{4,5}", word)  # SM8750P is a faster SM8750
         for name in (word, plain[0] if plain else ""):
             if name in by_name:
@@ -55,7 +59,7 @@ def judge_chip(seen: Survey) -> Outcome:
 
 
 def judge_driver(seen: Survey) -> Outcome:
-    """Versions, which say nothing alone: those of a machine that works are good."""
+    """Versions, and whether the firmware of a DSP is that of another SoC."""
     words = [] if isinstance(seen.kernel, Unseen) else [f"kernel {shorten(seen.kernel.strip())}"]
     if seen.properties.get(_BUILD):
         words.append(f"build {shorten(seen.properties[_BUILD], 100)}")
@@ -63,11 +67,27 @@ def judge_driver(seen: Survey) -> Outcome:
         if not isinstance(one.firmware, Unseen) and one.firmware:
             words.append(f"{shorten(one.name, 30)} firmware {shorten(one.firmware, 60)}")
     found = ", ".join(words) or "no version can be read"
+    if odd := _foreign_firmware(seen):
+        action = "install the DSP firmware of this SoC's image, then restart the board"
+        return Outcome(f"{odd}: {found}", PROBLEM, action, Origin.REPORTED)
     action = (
         "compare with a device that works: there is no public table of which firmware and driver "
         "go with which release"
     )
     return Outcome(found, NOT_KNOWN, action, Origin.REPORTED)
+
+
+def _foreign_firmware(seen: Survey) -> str:
+    """Return a clause about firmware for a SoC of another Hexagon version, or nothing."""
+    soc = chip(seen)
+    if soc is None or soc.arch is None:
+        return ""
+    for one in seen.dsps:
+        made_for = None if isinstance(one.firmware, Unseen) else _soc_in(one.firmware)
+        if made_for is not None and made_for.arch not in (None, soc.arch):
+            of = f"{made_for.name} (Hexagon v{made_for.arch})"
+            return f"the firmware of {shorten(one.name, 30)} is for {of}, the SoC is {soc.name}"
+    return ""
 
 
 def judge_selinux(seen: Survey) -> Outcome:

@@ -18,6 +18,7 @@ from functools import lru_cache
 import msgspec
 
 from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.fold import fold
 from qnnmem.doctor.kb.sections import section, typical_lines
 
 _K1, _B = 1.5, 0.75  # as bm25s has them
@@ -75,8 +76,12 @@ def _place(asked: str, entry: Entry) -> int:
         return 0
     if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
         return _NOWHERE
-    parts = (entry.title, section(entry, "Root Cause"))
-    return next((at for at, text in enumerate(parts, 1) if asked in text.lower()), _NOWHERE)
+    cause = section(entry, "Root Cause")
+    if asked in entry.title.lower():
+        return 1
+    if asked in cause.lower() or (fold(asked) or asked) in fold(f"{entry.title}\n{cause}"):
+        return 2
+    return _NOWHERE
 
 
 def rank(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import UNSET
 
@@ -30,6 +30,7 @@ from qnnmem.results.context import (
 
 Version = tuple[int, int, int]
 HTP_BACKEND: Final = 6  # readers refuse others
+LPAI_BACKEND: Final = 12  # of which only the description is public
 _MIB = 1 << 20
 
 
@@ -100,6 +101,7 @@ class HtpContext(ContainerFacts):
     graphs: tuple[HtpGraph, ...]
     context_tensors: tuple[TensorInfo, ...]
     soc_version: str = ""
+    backend_id: Literal[6, 12] = HTP_BACKEND
 
 
 # --- The same as qnn-context-binary-utility describes it ------------------------------------------
@@ -109,7 +111,7 @@ def describe_context(context: HtpContext) -> ContextDocument:
     """Everything about a context except compiled code and weights."""
     arch = context.dsp_arch
     info = VendorBinaryInfo(
-        backend_id=HTP_BACKEND,
+        backend_id=context.backend_id,
         build_id=context.build_id,
         core_api_version=_dots(context.core_api),
         backend_api_version=_dots(context.backend_api),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import Damaged, LoadError, NotCompiled, NotHtp
 from qnnmem.htp.binary.container import BinarySource, Container, open_container
-from qnnmem.htp.binary.context import HTP_BACKEND, HtpContext, HtpGraph, Version
+from qnnmem.htp.binary.context import HTP_BACKEND, LPAI_BACKEND, HtpContext, HtpGraph, Version
 from qnnmem.htp.binary.epcontext import FileRange, find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.loader.file_kind import kind_of_file, wrong_kind
@@ -29,6 +29,7 @@ MAX_RECORD = 1 << 16
 _CHUNK = 1 << 20
 
 _BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "LPAI"}
+_LPAI_REST = "; `qnnmem inspect` shows its inputs and outputs, the rest has no public format"
 _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
 _SCALE_OFFSET = 1  # kind of quantization, as the union numbers it
@@ -46,6 +47,11 @@ def read_context(path: Path | str) -> HtpContext:
     An ONNX model with an EPContext node stands for the context binary it embeds or points to.
     """
     return _read_part(*binary_at(Path(path)))
+
+
+def describe_binary(path: Path | str) -> HtpContext:
+    """The same, also of a binary for LPAI, of whose graphs the description alone is public."""
+    return _read_part(*binary_at(Path(path)), backends=(HTP_BACKEND, LPAI_BACKEND))
 
 
 def content_digest(path: Path) -> str:
@@ -87,10 +93,12 @@ def _epcontext(path: Path, size: int) -> FileRange | Path:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
 
 
-def _read_part(path: Path, piece: FileRange) -> HtpContext:
+def _read_part(
+    path: Path, piece: FileRange, backends: tuple[int, ...] = (HTP_BACKEND,)
+) -> HtpContext:
     try:
         with path.open("rb") as file:
-            return _read(BinarySource(file, piece.size, piece.start), path)
+            return _read(BinarySource(file, piece.size, piece.start), path, backends)
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
 
@@ -105,9 +113,11 @@ def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:
     return _read(BinarySource(BytesIO(data), len(data)), Path(name))
 
 
-def _read(source: BinarySource, path: Path) -> HtpContext:
+def _read(
+    source: BinarySource, path: Path, backends: tuple[int, ...] = (HTP_BACKEND,)
+) -> HtpContext:
     try:
-        context = _ContextReader(open_container(source, path)).context()
+        context = _ContextReader(open_container(source, path), backends).context()
         _check_content(context)
         return context
     except Damaged as exc:
@@ -128,8 +138,8 @@ def _check_content(context: HtpContext) -> None:
 class _ContextReader:
     """Reads one container; counts tensors, so that their number is bounded for the whole file."""
 
-    def __init__(self, container: Container) -> None:
-        self._container = container
+    def __init__(self, container: Container, backends: tuple[int, ...]) -> None:
+        self._container, self._backends = container, backends
         self._tensors_left = MAX_TENSORS
 
     def context(self) -> HtpContext:
@@ -139,13 +149,15 @@ class _ContextReader:
         version = _version_of(outer, known=(1, 3))
         info = _needed(outer.table(2, "value"), "info.value")
         backend = info.u32(0, "backendId")
-        if backend != HTP_BACKEND:
+        if backend not in self._backends:
             name = _BACKENDS.get(backend, "unknown")
-            raise NotHtp(f"is a context binary of backend {backend} ({name}), not of HTP")
-        return self._context(info, version)
+            more = _LPAI_REST if backend == LPAI_BACKEND else ""
+            raise NotHtp(f"is a context binary of backend {backend} ({name}), not of HTP{more}")
+        return self._context(info, version, backend)
 
-    def _context(self, info: Table, version: int) -> HtpContext:
+    def _context(self, info: Table, version: int, backend: int) -> HtpContext:
         container, first = self._container, version == 1
+        is_htp = backend == HTP_BACKEND
         soc_model = 0 if first else info.u32(16, "socModel")
         return HtpContext(
             format_version=container.format_version,
@@ -154,18 +166,19 @@ class _ContextReader:
             core_api=_triple(info, 2, "coreApiVersion"),
             backend_api=_triple(info, 3, "backendApiVersion"),
             soc_model=soc_model or None,
-            dsp_arch=None if first else _dsp_arch(info),
-            blob_version=self._blob_version(info, 6 if first else 5),
+            dsp_arch=None if first or not is_htp else _dsp_arch(info),
+            blob_version=self._blob_version(info, 6 if first else 5, is_htp=is_htp),
             blob_bytes=self._blob_bytes(info, 14 if first else 11),
-            graphs=self._graphs(info, 12 if first else 9, first),
+            graphs=self._graphs(info, 12 if first else 9, first, is_htp=is_htp),
             context_tensors=self._tensors(info, 11 if first else 8, "contextTensors"),
             file_bytes=container.file_bytes,
             soc_version=info.text(4, "socVersion"),
+            backend_id=HTP_BACKEND if is_htp else LPAI_BACKEND,
         )
 
-    def _blob_version(self, info: Table, slot: int) -> Version:
+    def _blob_version(self, info: Table, slot: int, *, is_htp: bool) -> Version:
         stated, actual = _triple(info, slot, "contextBlobVersion"), self._container.blob_version
-        if stated != actual:
+        if is_htp and stated != actual:  # only HTP is known to begin its blob with the version
             raise Damaged(f"the blob has version {_dots(actual)}, the metadata say {_dots(stated)}")
         return stated
 
@@ -175,13 +188,14 @@ class _ContextReader:
             raise Damaged(f"the blob has {actual:,} bytes, the metadata say {stated:,}")
         return stated
 
-    def _graphs(self, info: Table, slot: int, first: bool) -> tuple[HtpGraph, ...]:
+    def _graphs(self, info: Table, slot: int, first: bool, *, is_htp: bool) -> tuple[HtpGraph, ...]:
         tables = info.tables(slot + 1, "graphs", MAX_GRAPHS)
         _agree(info.u32(slot, "numGraphs"), len(tables), "graphs")
-        hardware = read_hardware(info.octets(8, "hwInfoBlob", MAX_RECORD) or b"") if first else {}
-        return tuple(self._graph(t, hardware.get(n)) for n, t in enumerate(tables))
+        blob = info.octets(8, "hwInfoBlob", MAX_RECORD) if first and is_htp else None
+        hardware = read_hardware(blob or b"")
+        return tuple(self._graph(t, hardware.get(n), is_htp=is_htp) for n, t in enumerate(tables))
 
-    def _graph(self, outer: Table, spill_fill: int | None) -> HtpGraph:
+    def _graph(self, outer: Table, spill_fill: int | None, *, is_htp: bool) -> HtpGraph:
         version = _version_of(outer, known=(1, 2, 3))
         inner = _needed(outer.table(2, "value"), f"{outer.where}.value")
         if version == 1:
@@ -191,7 +205,8 @@ class _ContextReader:
         record = inner.octets(2, "graphBlobInfo", MAX_RECORD) or b""
         where = f"{outer.where}.graphBlobInfo"
         _agree(inner.u32(1, "graphBlobInfoSize"), len(record), where)
-        return self._plain_graph(_first(_first(inner)), read_record(record, where))
+        fields = read_record(record, where) if is_htp else {}
+        return self._plain_graph(_first(_first(inner)), fields)
 
     def _plain_graph(self, table: Table, fields: Mapping[str, Any]) -> HtpGraph:
         inputs = self._tensors(table, 2, "graphInputs")

@@ -1,5 +1,6 @@
 """Files that people deploy: where the context binaries are in them, and what they say.
 
+pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place
 carrier    what every reader hands over
 pte        ExecuTorch programs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,12 +134,18 @@ def common_soc(contexts: Sequence[HtpContext]) -> int | None:
 
 
 def carried_bill(
-    read: ReadCarrier, soc: Soc | None = None, logs: Sequence[CompileLog] = ()
+    read: ReadCarrier,
+    soc: Soc | None = None,
+    logs: Sequence[CompileLog] = (),
+    kept: Callable[[CarriedContext], CompileLog | None] = lambda _: None,
 ) -> Bill:
-    """The bill of a carrier; `logs` is what the library said of each file of `binaries_of`."""
+    """The bill of a carrier.
+
+    `logs` is what the library said of each file of `binaries_of`, `kept` what it said earlier.
+    """
     need_contexts(read)
     file = str(read.carrier.path)
-    bills = [bill_of(one.context, soc, file=file) for one in read.contexts]
+    bills = [bill_of(one.context, soc, kept(one), file=file) for one in read.contexts]
     chosen = _chosen_group(read, bills, None if logs else soc)
     for number, log in zip(chosen, logs, strict=False):
         bills[number] = bill_of(read.contexts[number].context, soc, log, file=file)

@@ -33,7 +33,7 @@ _PADDINGS = (256, _WRAPPER.size)  # of ExecuTorch 1.2 and later, and before
 _DLC = b"PK\x03\x04"
 _BACKENDS = {1: "GPU", 3: "DSP", 4: "LPAI"}
 _HTP = 2
-_INT, _TENSOR = 1, 5  # of the union of values
+_INT = 2  # of the union of values
 _MIB = 1 << 20
 
 
@@ -203,11 +203,11 @@ class _Program:
         """Constants and other data, in segments or inline."""
         used: set[int] = set()
         constants = self._root.table(5, "constant_segment")
-        if constants is not None and constants.extent(1, "offsets"):
+        # The first offset stands for "no constant", whatever segment is named beside it.
+        if constants is not None and (constants.extent(1, "offsets") or (0, 0))[1] > 1:
             index = constants.u32(0, "segment_index")
             used.add(index)
-            if self._segments:  # a program without constants may name a segment all the same
-                self._host("constants", self._segment(index, "the constants").size)
+            self._host("constants", self._segment(index, "the constants").size)
         inline = self._root.tables(2, "constant_buffer", _SEGMENTS_MOST)
         self._host("constants", sum((row.extent(0, "storage") or (0, 0))[1] for row in inline))
         for name, rows, slot in (

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from qnnmem.errors import LoadError, Setting
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import read_context
@@ -14,8 +19,10 @@ from qnnmem.htp.carriers import is_carrier
 from qnnmem.htp.carriers.judged import facts_of, read_carrier
 from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
+from qnnmem.htp.llm.config import known_models
 from qnnmem.htp.llm.plan import LlmCase
-from qnnmem.htp.llm.rule import LayerSpan
+from qnnmem.htp.llm.recipe import find_recipe
+from qnnmem.htp.llm.rule import LayerSpan, LlmGraph
 from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.footprint import Bill
 from qnnmem.results.llm import LlmActual, LlmModel
@@ -23,6 +30,7 @@ from qnnmem.results.place import DOMAINS
 from qnnmem.targets.socs import pd_budget
 
 _CACHE = re.compile(r"past|cache|(?:^|[_.])[kv]_in|key|value", re.IGNORECASE)
+_RANK = 3  # of a KV cache, at least: heads, tokens, and the head dimension
 _NEAR = 0.1  # part of a size by which the recipes of one exporter differ
 
 
@@ -54,6 +62,39 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
             )
         )
     return tuple(rows)
+
+
+def exported_model(path: Path) -> LlmModel:
+    """Return the known model whose layers, KV caches and vocabulary exported files have.
+
+    Of several, that whose weights come nearest: models of a family may differ in width alone.
+    """
+    with read_carrier(path) as read:
+        contexts = [one.context for one in read.contexts]
+    fitting = [model for model in known_models().values() if _is_whole(model, contexts)]
+    if not fitting:
+        cure = ("name its config.json, and these files with ", Setting("beside"))
+        raise LoadError(path, "holds no language model that is known here", cure=cure)
+    size = sum(one.file_bytes for one in contexts)
+    model = min(fitting, key=lambda one: abs(math.log(max(size, 1) / _usual_size(one))))
+    said = f"taken for {model.name} by the layers, KV caches, vocabulary and size of the files"
+    return replace(model, notes=(*model.notes, said))
+
+
+def _is_whole(model: LlmModel, contexts: Sequence[HtpContext]) -> bool:
+    """Whether the contexts hold all layers of a model, and its head."""
+    spans = list(_spans(model, contexts))
+    known = [span for span in spans if span is not None]
+    return (
+        len(known) == len(spans)
+        and sum(span.layers for span in known) == model.layers
+        and any(span.head for span in known)
+    )
+
+
+def _usual_size(model: LlmModel) -> int:
+    whole = LayerSpan(0, model.layers, embedding=True, head=True)
+    return rule.weights(model, find_recipe("genie-w4a16", model), whole, rule.LayerRatios())
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]]:
@@ -89,12 +130,22 @@ def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpa
 
 def _layers(model: LlmModel, graph: HtpGraph) -> int:
     """How many layers have a KV cache among the inputs, whole or head by head."""
-    caches = sum(
-        _CACHE.search(one.name) is not None and model.head_dim in one.dimensions
+    heads = 0
+    for cache in _caches(model, graph):
+        others = list(cache.dimensions)
+        others.remove(model.head_dim)
+        heads += prod(others) // max(1, *others)
+    return heads // (2 * model.kv_heads)
+
+
+def _caches(model: LlmModel, graph: HtpGraph) -> list[TensorInfo]:
+    """The inputs that are KV cache: by name, or where no name tells, by shape."""
+    shaped = [
+        one
         for one in graph.inputs
-    )
-    each = 2 * model.kv_heads
-    return caches // each if caches > 2 * model.layers else caches // 2
+        if len(one.dimensions) >= _RANK and model.head_dim in one.dimensions
+    ]
+    return [one for one in shaped if _CACHE.search(one.name)] or shaped
 
 
 def _last(tensor: TensorInfo) -> int:
@@ -104,7 +155,10 @@ def _last(tensor: TensorInfo) -> int:
 def _expected(case: LlmCase, span: LayerSpan, context: HtpContext) -> int:
     """The file of such a shard, with as many graphs as are there."""
     graphs = (case.ar * len(context.graphs))[: len(context.graphs)]
-    extra = (rule.file_extra(case.model, span, ar, case.context, case.measured) for ar in graphs)
+    extra = (
+        rule.file_extra(LlmGraph(case.model, case.recipe, span, ar, case.context), case.measured)
+        for ar in graphs
+    )
     return rule.weights(case.model, case.recipe, span, case.measured) + sum(extra)
 
 
@@ -120,19 +174,12 @@ def _findings(
         share = 100 * (one.context.file_bytes / expected - 1)
         yield f"{share:+.0f} % against {case.recipe.name}: another recipe, or weights kept twice"
     if span is not None and span.layers and len(graphs) > 1:
-        each = [_cache_bytes(case.model, graph) for graph in graphs]
+        each = [sum(one.nbytes for one in _caches(case.model, graph)) for graph in graphs]
         more = sum(each) - max(each)
         if more:
             yield f"{more:,} bytes of KV cache count again, once for each further graph"
     if span is None:
         yield "it could not be matched with layers of the model"
-
-
-def _cache_bytes(model: LlmModel, graph: HtpGraph) -> int:
-    named = (
-        one for one in graph.inputs if _CACHE.search(one.name) and model.head_dim in one.dimensions
-    )
-    return sum(one.nbytes for one in named)
 
 
 def _lonely(bills: Sequence[Bill]) -> set[int]:

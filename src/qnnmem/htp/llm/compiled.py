@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from qnnmem.errors import CannotTell, Setting, UsageError
+from qnnmem.errors import CannotTell, Setting, UsageError, Words
+from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.llm import rule
 from qnnmem.htp.llm.plan import LlmCase
-from qnnmem.htp.llm.rule import LayerRatios, LayerSpan
-from qnnmem.results.footprint import Bill
+from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, LlmGraph, MeasuredParts
+from qnnmem.htp.measure import measure
+from qnnmem.htp.worker import Worker
+from qnnmem.results.footprint import Bill, PartName
 from qnnmem.results.llm import LlmCheck
+from qnnmem.targets.socs import find_soc
 
 DEPTHS = (1, 2)  # layers of the models that are compiled: a slope and what comes once
 CHECKED_AT = 4
 _FLOAT = 16
+
+
+class CompiledLayers(Struct, frozen=True):
+    """The bill of a model of a few layers, or why the library refused it."""
+
+    bill: Bill | None = None
+    why: Words = ""
+
+
+def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
+    """On any worker, of a cluster or not: compile a model of layers."""
+    made = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
+    if isinstance(made, CompileFailure):
+        return CompiledLayers(why=made.why)
+    return CompiledLayers(bill=made.bill)
+
+
 Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
@@ -31,38 +54,44 @@ def plain_case(case: LlmCase) -> LlmCase:
 
 def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
     """Return what a compiled layer takes in proportion to the rule, graph by graph."""
-    plain, one = plain_case(case), LayerSpan(0, 1)
+    plain = plain_case(case)
     weights = rule.layer_weights(plain.model, plain.recipe)
     found = {ar: _slopes(bills, ar) for ar in case.ar}
     extra, ops = {}, {}
     for ar, (own, file, op_data) in found.items():
-        ruled = rule.graph_layers(plain.model, one, ar, case.context)
+        ruled = rule.graph_layers(_graph(plain, 1, ar))
         extra[ar] = max(0, file - own) / ruled
-        ops[ar] = op_data / ruled / rule.OPS_IN_FILE
+        ops[ar, case.context] = op_data / ruled / rule.OPS_IN_FILE
     return LayerRatios(
         weights=max(own for own, _, _ in found.values()) / weights,
         file=extra,
         op_data=ops,
-        spill_fill={ar: max(_part(bills[ar, n], "spill/fill") for n in DEPTHS) for ar in case.ar},
+        compiled={(*key, case.context): _compiled(bill) for key, bill in bills.items()},
+        shares=len(case.ar) > 1,
         origin="computed from 2 compiled layers",
     )
 
 
+def _graph(plain: LlmCase, layers: int, ar: int) -> LlmGraph:
+    return LlmGraph(plain.model, plain.recipe, LayerSpan(0, layers), ar, plain.context)
+
+
+def _compiled(bill: Bill) -> MeasuredParts:
+    names: tuple[PartName, ...] = ("op data", "DDR tensors", "spill/fill")
+    return MeasuredParts(*(_part(bill, name) for name in names))
+
+
 def checks(case: LlmCase, bills: Bills, depth: int) -> Iterator[LlmCheck]:
-    """Compare the bill of more layers with what the compiled ones led to expect."""
-    measured = ratios(case, bills)
-    plain, part = plain_case(case), LayerSpan(0, depth)
+    """Compare the bill of more layers with what two compiled ones led to expect."""
+    measured, plain = ratios(case, bills), plain_case(case)
     for ar in case.ar:
-        bill = bills[ar, depth]
-        weights = rule.weights(plain.model, plain.recipe, part, measured)
-        extra = rule.file_extra(plain.model, part, ar, case.context, measured)
-        io = rule.io_bytes(plain.model, plain.recipe, part, ar, case.context)
-        ops = rule.op_data(plain.model, part, ar, case.context, measured)
+        bill, graph = bills[ar, depth], _graph(plain, depth, ar)
+        weights = rule.weights(plain.model, plain.recipe, graph.part, measured)
         pairs = {
             "weights": (weights, _part(bill, "weights")),
-            "IO": (io, _part(bill, "IO")),
-            "op data": (ops, _part(bill, "op data")),
-            "file": (weights + extra, bill.file_bytes),
+            "IO": (rule.io_bytes(graph), _part(bill, "IO")),
+            "op data": (rule.op_data(graph, measured), _part(bill, "op data")),
+            "file": (weights + rule.file_extra(graph, measured), bill.file_bytes),
         }
         for what, (expected, found) in pairs.items():
             yield LlmCheck(what=what, ar=ar, layers=depth, expected=expected, measured=found)
@@ -78,8 +107,8 @@ def _slopes(bills: Bills, ar: int) -> tuple[int, int, int]:
     )
 
 
-def _part(bill: Bill, name: str) -> int:
-    found = dict(bill.named_parts).get(name)  # type: ignore[call-overload]  # one of the names
+def _part(bill: Bill, name: PartName) -> int:
+    found = dict(bill.named_parts).get(name)
     if found is None:
         raise CannotTell(f"the compiled layers do not state their {name}")
     return int(found.value)

@@ -42,7 +42,8 @@ _NAMES = {
     "inter": ("intermediate_size", "n_inner", "ffn_dim"),
     "vocab": ("vocab_size",),
 }
-_FAMILIES = (
+FAMILIES = (  # whose layers are those that were compiled
+    *("baichuan", "cohere", "hunyuan_v1_dense", "minicpm", "olmo", "stablelm"),
     *("llama", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "mistral"),
     *("mixtral", "qwen2_moe", "qwen3_moe", "granite", "smollm3", "olmo2", "internlm2", "exaone"),
 )
@@ -55,7 +56,14 @@ _REFUSED = {
     "linear_num_value_heads": "layers of linear attention",
     "hidden_size_per_layer_input": "embeddings of their own in each layer",
     "is_encoder_decoder": "an encoder beside the decoder",
+    "interleave_moe_layer_step": "layers of different kinds",
+    "first_k_dense_replace": "layers of different kinds",
 }
+# Families whose MLP has no gate.
+_UNGATED = (
+    *("bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt"),
+    *("nemotron", "opt", "phi", "phi2", "starcoder2"),
+)
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -135,11 +143,17 @@ def _refuse(path: Path, values: Mapping[str, Any]) -> None:
 def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -> LlmModel:
     family = values.get("model_type")
     family = printable(family[:40]) if isinstance(family, str) else "not stated"
+    if family in _UNGATED:
+        raise LoadError(path, f"is a {family}, whose MLP has no gate, which is not planned here")
     sizes = {key: _first(path, values, names) for key, names in _NAMES.items()}
     experts = next((key for key in _EXPERTS if values.get(key)), "")
+    more = 0
     if experts:
         sizes["inter"] = _first(path, values, ("moe_intermediate_size", *_NAMES["inter"]))
         notes.append("experts were never compiled here: all of them are counted as resident")
+        shared = _first(path, values, ("shared_expert_intermediate_size",))
+        count = _first(path, values, ("n_shared_experts",)) or 0
+        more = count + -(-(shared or 0) // max(1, sizes["inter"] or 1))
     if sizes["kv_heads"] is None:
         sizes["kv_heads"] = sizes["heads"]
     if sizes["head_dim"] is None and sizes["hidden"] and sizes["heads"]:
@@ -153,7 +167,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
     longest = _number(path, "max_position_embeddings", values.get("max_position_embeddings"))
     if values.get("sliding_window") and values.get("use_sliding_window", True):
         notes.append("sliding windows are counted as full KV caches, which is the most they take")
-    if family not in _FAMILIES:
+    if family not in FAMILIES:
         notes.append(f"the family {family} is not known: it is planned like Llama")
     # Tied is what Transformers takes a missing field for.
     tied = values.get("tie_word_embeddings", True) is not False
@@ -163,7 +177,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
         name=printable(name[-_MAX_NAME:]),
         family=family,
         tied=tied,
-        experts=_number(path, experts, values.get(experts)) or 0 if experts else 0,
+        experts=more + (_number(path, experts, values[experts]) or 0) if experts else 0,
         max_context=longest or 0,
         source="config.json",
         notes=tuple(notes),
@@ -237,7 +251,7 @@ class _Header:
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Return a number or a text; of an array how many it has."""
+        """Return a number or a text; of an array its length, as a range of so many."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
@@ -245,10 +259,10 @@ class _Header:
         kind, count = self.number("I"), self.number("Q")
         if kind != _STRING:
             self._skip(count * struct.calcsize(f"<{_FIXED[kind]}"))
-            return count
+            return range(count)
         for _ in range(count):
             self._skip(self.number("Q"))
-        return count
+        return range(count)
 
     def _skip(self, length: int) -> None:
         self._at += length
@@ -284,7 +298,9 @@ def _gguf_model(path: Path, found: Mapping[str, Any], names: set[str]) -> LlmMod
         if any(word in key for key in found):
             raise LoadError(path, f"is a {quote(family)}, whose layers are not planned here")
     values = {_NAMES[key][0]: found.get(f"{family}.{name}") for key, name in _GGUF.items()}
-    values["vocab_size"] = values["vocab_size"] or found.get("tokenizer.ggml.tokens")
+    tokens = found.get("tokenizer.ggml.tokens")
+    if values["vocab_size"] is None and isinstance(tokens, range):
+        values["vocab_size"] = len(tokens)
     experts = found.get(f"{family}.expert_count")
     inter = found.get(f"{family}.expert_feed_forward_length")
     values |= {

@@ -12,9 +12,9 @@ from qnnmem.errors import UsageError
 from qnnmem.htp.bill import COMPILE_FORMULA, PD_FORMULA, graph_pd
 from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
-from qnnmem.htp.llm.config import read_model
+from qnnmem.htp.llm.config import FAMILIES, read_model
 from qnnmem.htp.llm.recipe import find_recipe, usual_range, with_parts
-from qnnmem.htp.llm.rule import LayerRatios, LayerSpan
+from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, LlmGraph
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import answer_name
 from qnnmem.results.footprint import SizeRange
@@ -31,6 +31,8 @@ _SECONDS = ((0.05, 0.2), (0.2, 0.6))  # of compiling a megabyte: one token, or m
 _OLD_ARCH = 75
 _AR = (128, 1)
 _FLOAT = 16  # bits of weights that are not quantized
+_KV_EVERYWHERE = 8  # bits of a KV cache that every HTP takes
+_USUAL_VTCM = 8 * MIB
 _MOST_GRAPHS = 16
 _MOST_TRIES = 32
 
@@ -66,12 +68,19 @@ def llm(
     shards = (shards,) if isinstance(shards, int) else tuple(shards)
     ar = tuple(ar)
     return plan_llm(
-        llm_case(*(model, soc), context=context, ar=ar, recipe=recipe, bits=parts, shards=shards)
+        llm_case(
+            *(read_model(str(model)), soc),
+            context=context,
+            ar=ar,
+            recipe=recipe,
+            bits=parts,
+            shards=shards,
+        )
     )
 
 
 def llm_case(
-    model: str,
+    model: LlmModel,
     soc: str,
     *,
     context: int,
@@ -81,19 +90,20 @@ def llm_case(
     shards: tuple[int, ...],
 ) -> LlmCase:
     """Return what is planned; UsageError where settings contradict the model or each other."""
-    found = read_model(str(model))
-    parts = find_recipe(recipe, found, bits)
-    case = LlmCase(
-        model=found, recipe=parts, soc=find_soc(soc), context=context, ar=ar, shards=shards
+    parts = find_recipe(recipe, model, bits)
+    return _checked(
+        LlmCase(model=model, recipe=parts, soc=find_soc(soc), context=context, ar=ar, shards=shards)
     )
-    return _checked(case)
 
 
 def changed(case: LlmCase, setting: Mapping[str, str | int]) -> LlmCase:
-    """Return the case with another SoC, context, largest graph, number of shards or bits."""
+    """Return the case with another SoC, context, largest graph, number of shards or bits.
+
+    Compiled layers say nothing about another SoC or other bits: those are planned by rule.
+    """
     for name, value in setting.items():
         if name == "soc":
-            case = replace(case, soc=find_soc(str(value)))
+            case = replace(case, soc=find_soc(str(value)), measured=LayerRatios())
         elif name == "context":
             case = replace(case, context=int(value))
         elif name == "ar":
@@ -102,7 +112,8 @@ def changed(case: LlmCase, setting: Mapping[str, str | int]) -> LlmCase:
             case = replace(case, shards=(int(value),))
         else:
             parts = ((name, int(value)),)
-            case = replace(case, recipe=with_parts(case.recipe, parts))
+            recipe = with_parts(case.recipe, parts)
+            case = replace(case, recipe=recipe, measured=LayerRatios())
     return _checked(case)
 
 
@@ -163,9 +174,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
         kv_bytes=_computed(token * case.context, "per token, times the context"),
         longest_context=longest_context(case, best),
         spill_fill=_range(sum(s.low.value for s in spills), sum(s.high.value for s in spills)),
-        spill_fill_shared=SizeRange(
-            _computed(0, each), _computed(max(_most_spilled(case, best.shards)), each)
-        ),
+        spill_fill_shared=_range(*_largest_spill(case, best.shards), each),
         host_ram=SizeRange(_computed(ram[0], about_ram), _computed(ram[1], about_ram)),
         compile_seconds=_seconds(case, shards),
         origin=case.measured.origin,
@@ -256,15 +265,17 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
     limits = [("process domain", "process_domain", budget)]
     limits += [("compile limit", "compile_need", limit.value)] if limit else []
     if case.recipe.bits == _FLOAT and case.soc.fp16 is False:
-        why = f"{case.soc.name} compiles no floats"
+        why = f"floats: {case.soc.name} compiles none"
         return _Judged(shards, placement, False, why)
     over = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).low.value > of]
     may = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).high.value > of]
     if over or not low.fits:
-        return _Judged(shards, placement, False, _why_not(case, over, low))
-    if may or not placement.fits or limit is None:
-        why = _why_not(case, may, placement) if may or not placement.fits else ""
-        why = why or f"the compile limit of {case.soc.name} is not known"
+        return _Judged(shards, placement, False, _why_not(over, low))
+    if may or not placement.fits:
+        return _Judged(shards, placement, None, _why_not(may, placement))
+    why = _untried(case, parts)
+    if why or limit is None:
+        why = why or f"compile limit: that of {case.soc.name} is not known"
         return _Judged(shards, placement, None, why)
     needs = [(n, s, getattr(s, key).high.value, of) for n, key, of in limits for s in shards]
     tight = max(needs, key=lambda need: need[2] / need[3])
@@ -274,44 +285,46 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
 def _why(name: str, shard: LlmShard, need: int, limit: int) -> str:
     share = 100 * (limit - need) // limit
     return (
-        f"the {name} decides: {shard.name} needs at most {format_size(need)} of "
-        f"{format_size(limit)}, {share} % is left"
+        f"{name}: {shard.name} needs at most {format_size(need)} of {format_size(limit)}, "
+        f"{share} % is left"
     )
 
 
-def _why_not(case: LlmCase, over: Sequence[tuple[str, LlmShard, int]], where: Placement) -> str:
+def _why_not(over: Sequence[tuple[str, LlmShard, int]], where: Placement) -> str:
     if not over:
         domains = counted(len(where.domains), "process domain")
-        return f"the shards need {domains}, and a process has {DOMAINS.value}"
+        return f"process domains: the shards need {domains}, and a process has {DOMAINS.value}"
     name, shard, limit = over[0]
     need = shard.process_domain if name == "process domain" else shard.compile_need
     return (
-        f"the {name} decides: {shard.name} needs {format_size(need.low.value)} to "
+        f"{name}: {shard.name} needs {format_size(need.low.value)} to "
         f"{format_size(need.high.value)} of {format_size(limit)}"
     )
 
 
 def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
     """The needs of one context: shared weights once, everything else for each graph."""
-    model, recipe, context, measured = case.model, case.recipe, case.context, case.measured
-    weights = rule.weights(model, recipe, part, measured)
-    extra = io = low = high = spills = 0
-    need_low = need_high = 0
+    how, graphs = case.measured, _graphs(case, part)
+    weights = rule.weights(case.model, case.recipe, part, how)
+    io, spills = (
+        [rule.io_bytes(one) for one in graphs],
+        [rule.spill_range(one, how) for one in graphs],
+    )
+    compile_low, compile_high, low, high = [], [], 0, 0
     # A graph of a shared context has a few KiB of weights of its own, which take a whole unit.
-    own, shared = (1, weights) if len(case.ar) > 1 else (weights, 0)
-    for ar in case.ar:
-        one_io = rule.io_bytes(model, recipe, part, ar, context)
-        spill = rule.spill_fill(model, part, ar, context, measured)
-        ddr = rule.ddr_tensors(model, part, ar, context)
-        ops = rule.op_data(model, part, ar, context, measured)
-        least, most = _domain(case, own, one_io, ops, ddr, spill)
-        extra += rule.file_extra(model, part, ar, context, measured)
-        io, low, high, spills = io + one_io, low + least, high + most, spills + spill
-        need_low = max(need_low, weights + one_io)
-        need_high = max(need_high, weights + one_io + spill + ddr)
-    unit = htp_constant("process_domain", "weights_unit").value
-    shared = round_up(shared, unit)
-    origin = case.measured.origin
+    own, shared = (1, weights) if len(graphs) > 1 else (weights, 0)
+    for graph, inputs, spill in zip(graphs, io, spills, strict=True):
+        ddr, ops = rule.ddr_range(graph, how), rule.op_range(graph, how)
+        bounds = [
+            _domain(graph, own, inputs, *parts) for parts in zip(ops, ddr, spill, strict=True)
+        ]
+        low, high = low + bounds[0][0], high + bounds[1][1]
+        compile_low.append(weights + inputs + spill[0] + ddr[0])
+        compile_high.append(weights + inputs + spill[1] + ddr[1])
+    shared = round_up(shared, htp_constant("process_domain", "weights_unit").value)
+    copies = 1 if shares_weights(case) else len(graphs)
+    extra = sum(rule.file_extra(graph, how) for graph in graphs)
+    origin = how.origin
     return LlmShard(
         name=part.name,
         first=part.first,
@@ -320,30 +333,67 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
         head=part.head,
         file_bytes=_computed(weights + extra, origin),
         weights=_computed(weights, origin),
-        io=_computed(io, "each input and output rounded up to 8,192 bytes"),
-        spill_fill=_range(0, spills),
-        compile_need=_range(need_low, need_high, COMPILE_FORMULA),
-        process_domain=_range(shared + low, shared + high, f"{PD_FORMULA}; of each graph"),
+        io=_computed(sum(io), "each input and output rounded up to 8,192 bytes"),
+        spill_fill=_range(sum(least for least, _ in spills), sum(most for _, most in spills)),
+        compile_need=_range(max(compile_low), max(compile_high), COMPILE_FORMULA),
+        process_domain=_range(shared + low, copies * shared + high, f"{PD_FORMULA}; of each graph"),
     )
 
 
-def _domain(case: LlmCase, own: int, io: int, ops: int, ddr: int, spill: int) -> tuple[int, int]:
+def _graphs(case: LlmCase, part: LayerSpan) -> list[LlmGraph]:
+    vtcm = case.soc.vtcm_bytes
+    size = _USUAL_VTCM if vtcm is None else vtcm.value
+    return [LlmGraph(case.model, case.recipe, part, ar, case.context, size) for ar in case.ar]
+
+
+def _domain(graph: LlmGraph, own: int, io: int, ops: int, ddr: int, spill: int) -> tuple[int, int]:
     """The least and the most that one graph takes of the process domain, shared weights apart."""
-    vtcm = case.soc.vtcm_bytes or _computed(8 * MIB, "usual")
-    fixed = (_computed(own, ""), _computed(io, ""), _computed(ops, ""))
-    found = [
-        graph_pd(*fixed, _computed(a, ""), _computed(b, ""), vtcm, vtcm)
-        for a, b in ((0, 0), (ddr, spill))
-    ]
-    bounds = [one for one in found if one is not None]  # none of the parts is missing
-    return bounds[0].low.value, bounds[-1].high.value
+    parts = (_computed(size, "") for size in (own, io, ops, ddr, spill, graph.vtcm, graph.vtcm))
+    need = graph_pd(*parts)
+    if need is None:
+        raise AssertionError("no part is missing")
+    return need.low.value, need.high.value
 
 
-def _most_spilled(case: LlmCase, shards: Sequence[LlmShard]) -> Iterator[int]:
-    for one in shards:
-        part = LayerSpan(one.first, one.layers, one.embedding, one.head)
-        for ar in case.ar:
-            yield rule.spill_fill(case.model, part, ar, case.context, case.measured)
+def shares_weights(case: LlmCase) -> bool:
+    """Return whether graphs of a context are documented to share their weights."""
+    return len(case.ar) == 1 or _reaches(case.soc, "weight_sharing")
+
+
+def _reaches(soc: Soc, feature: str) -> bool:
+    """Whether a SoC has the Hexagon from which on a feature is documented."""
+    return (soc.arch or 0) >= htp_constant(feature, "arch").value
+
+
+def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
+    """Why sizes alone cannot tell: layers and features that nobody tried; empty if none."""
+    model, recipe, soc = case.model, case.recipe, case.soc
+    if model.experts:
+        return "experts: a mixture of them was never compiled here"
+    if model.family not in FAMILIES:
+        return f"layers: those of the family {model.family} are not known here"
+    if recipe.kv > _KV_EVERYWHERE and not _reaches(soc, "kv_16"):
+        return f"KV cache: {recipe.kv} bits are documented from v{_first('kv_16')} on"
+    if recipe.block and not _reaches(soc, "block_scales"):
+        return f"recipe: scales of blocks are documented from v{_first('block_scales')} on"
+    graph = _graphs(case, parts[-1])[0]
+    if graph.head_keys >= graph.vtcm:
+        return (
+            f"VTCM: the keys of one head take {format_size(graph.head_keys)}, and {soc.name} has "
+            f"{format_size(graph.vtcm)}"
+        )
+    return ""
+
+
+def _first(feature: str) -> int:
+    return htp_constant(feature, "arch").value
+
+
+def _largest_spill(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
+    """The largest buffer of all graphs, at least and at most."""
+    parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in shards]
+    found = [rule.spill_range(g, case.measured) for part in parts for g in _graphs(case, part)]
+    return max(least for least, _ in found), max(most for _, most in found)
 
 
 def _recipe_range(case: LlmCase) -> SizeRange | None:
@@ -367,6 +417,11 @@ def _seconds(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
 def _notes(case: LlmCase, best: _Judged) -> Iterator[str]:
     yield from case.model.notes
     yield "RAM of the device is not judged: these are limits of the compiler and the DSP"
+    if not shares_weights(case):
+        yield (
+            f"graphs are documented to share weights from v{_first('weight_sharing')} on: upper "
+            f"ends count them {len(case.ar)} times, and files may hold them as often"
+        )
     if (case.soc.arch or 0) < _OLD_ARCH:
         yield f"phones before v{_OLD_ARCH} were reported to refuse contexts near 2 GiB"
     if len(best.placement.domains) > 1:

@@ -62,6 +62,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
     """Return the recipe with one part in so many bits."""
     name = f"{recipe.name.removesuffix(_CHANGED)}{_CHANGED}"
     recipe = replace(recipe, name=name, is_stated=False)
+    part = part.removesuffix("_proj")
     if part in _MATRICES:
         if bits not in (recipe.bits, 8):
             what = f"{part} can have the {recipe.bits} bits of its layer or 8, not {bits}"

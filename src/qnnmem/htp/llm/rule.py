@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from qnnmem.results.llm import LlmModel, LlmRecipe
-from qnnmem.targets.socs import htp_constant
+from qnnmem.targets.socs import MIB, htp_constant
 from qnnmem.units import round_up
 
 ACTIVATION = 2  # bytes of an element
@@ -23,8 +23,16 @@ OPS_IN_FILE = 1.9  # bytes of op data for each byte of ops in the file
 _OPS_ONCE = 16 * 1024
 _TABLE = 40_960  # bytes beside the values of an embedding
 _LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in sizes of its output
-_SCORES_IN_DDR = 2  # copies of the scores of all heads, where those are larger than VTCM
-_SCORE_COPIES = 3  # of the attention scores that may spill: with the mask, and after softmax
+# The most that was seen in 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
+_SCORES_IN_DDR = 3  # copies of the scores of all heads, where those are larger than VTCM
+_SCORE_COPIES = 4  # of the attention scores that may spill: with the mask, and after softmax
+_KEY_COPIES = 4  # of the keys of a layer that may spill, with its values
+_MLP_COPIES = 3  # of the gated activations that may spill
+_KEYS_IN_DDR = 3  # copies of the keys of one layer, and one of every layer, if larger than VTCM
+_DDR_ROUNDING = 64 * 1024
+_OP_TILES = 2.6  # times the op data by rule that graphs with other widths took
+_OP_OF_WEIGHTS = 0.012  # op data of the tiles of matrices, in proportion to their bytes
+_OP_MEASURED = 1.1  # times what compiled layers lead to expect
 
 
 class LayerSpan(NamedTuple):
@@ -44,13 +52,58 @@ class LayerSpan(NamedTuple):
         return " + ".join(parts)
 
 
+class LlmGraph(NamedTuple):
+    """A graph that takes `ar` tokens at a time through a stretch of layers."""
+
+    model: LlmModel
+    recipe: LlmRecipe
+    part: LayerSpan
+    ar: int
+    context: int
+    vtcm: int = 8 * MIB
+
+    @property
+    def scores(self) -> int:
+        """Bytes of the attention scores of all heads of a layer."""
+        return self.model.heads * self.ar * self.context * ACTIVATION * bool(self.part.layers)
+
+    @property
+    def logits(self) -> int:
+        """Bytes of the output of the head."""
+        return self.ar * self.model.vocab * ACTIVATION * self.part.head
+
+    @property
+    def head_keys(self) -> int:
+        """Bytes of the keys of one KV head of a layer."""
+        token = self.model.head_dim * self.recipe.kv // 8
+        return token * self.context * bool(self.part.layers)
+
+    @property
+    def keys(self) -> int:
+        """Bytes of the keys of a layer, and of its values."""
+        return self.model.kv_heads * self.head_keys
+
+
+class MeasuredParts(NamedTuple):
+    """Parts of a graph that was compiled whole, which are exact then."""
+
+    op_data: int
+    ddr_tensors: int
+    spill_fill: int
+
+
 class LayerRatios(Struct, frozen=True):
-    """What compiled layers need in proportion to the rule; as it is: the rule alone."""
+    """What compiled layers need in proportion to the rule; as it is: the rule alone.
+
+    `compiled` is by tokens at a time, layers and context: for others it says nothing. Graphs that
+    share weights are tiled anew, so there it only widens the ranges.
+    """
 
     weights: float = 1.0
     file: Mapping[int, float] = field(default_factory=dict)  # beside the weights, by graph
-    op_data: Mapping[int, float] = field(default_factory=dict)
-    spill_fill: Mapping[int, int] = field(default_factory=dict)  # the most that was seen
+    op_data: Mapping[tuple[int, int], float] = field(default_factory=dict)  # and by context
+    compiled: Mapping[tuple[int, int, int], MeasuredParts] = field(default_factory=dict)
+    shares: bool = False
     origin: str = "by rule"
 
 
@@ -100,21 +153,20 @@ def weights(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, measured: Layer
     return total
 
 
-def io_bytes(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, ar: int, context: int) -> int:
-    """Inputs and outputs of one graph, each rounded up as the library does."""
+def io_bytes(graph: LlmGraph) -> int:
+    """Inputs and outputs, each rounded up as the library does."""
     unit = htp_constant("io", "unit").value
-    return sum(round_up(size, unit) * n for size, n in _io(model, recipe, part, ar, context))
+    return sum(round_up(size, unit) * count for size, count in _io(graph))
 
 
-def _io(
-    model: LlmModel, recipe: LlmRecipe, part: LayerSpan, ar: int, context: int
-) -> Iterator[tuple[int, int]]:
+def _io(graph: LlmGraph) -> Iterator[tuple[int, int]]:
     """Size and count of each kind of input and output."""
+    model, part, ar, context = graph.model, graph.part, graph.ar, graph.context
     row = ar * model.hidden * ACTIVATION
     yield (ar * 4 if part.embedding else row), 1
-    yield (ar * model.vocab * ACTIVATION if part.head else row), 1
+    yield (graph.logits or row), 1
     if part.layers:
-        token = model.kv_heads * model.head_dim * recipe.kv // 8
+        token = model.kv_heads * model.head_dim * graph.recipe.kv // 8
         yield ar * context * ACTIVATION, 1  # mask
         yield ar * model.head_dim // 2 * ACTIVATION, 2  # cosine and sine
         yield token * (context - ar), 2 * part.layers
@@ -126,35 +178,71 @@ def kv_per_token(model: LlmModel, recipe: LlmRecipe) -> int:
     return 2 * model.layers * model.kv_heads * model.head_dim * recipe.kv // 8
 
 
-def graph_layers(model: LlmModel, part: LayerSpan, ar: int, context: int) -> float:
-    """Bytes of the layers of a graph in the file beside the weights: by heads, tiles by context."""
+def graph_layers(graph: LlmGraph) -> float:
+    """Bytes of the layers in the file beside the weights: by heads, tiles by context."""
+    ar, context = graph.ar, graph.context
     per_head = 2_600 + 1.34 * context if ar == 1 else 3_100 + 2.34 * context * max(1, ar / 128)
-    return part.layers * model.heads * per_head
+    return graph.part.layers * graph.model.heads * per_head
 
 
-def file_extra(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerRatios) -> int:
+def file_extra(graph: LlmGraph, how: LayerRatios) -> int:
     """Bytes of a graph in the file beside the weights."""
-    return round(graph_layers(model, part, ar, context) * how.file.get(ar, 1.0)) + _ONCE
+    return round(graph_layers(graph) * how.file.get(graph.ar, 1.0)) + _ONCE
 
 
-def op_data(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerRatios) -> int:
+def op_data(graph: LlmGraph, how: LayerRatios) -> int:
     """Op data of a graph: about twice what the file holds of it."""
-    layers = graph_layers(model, part, ar, context) * how.op_data.get(ar, 1.0)
+    layers = graph_layers(graph) * how.op_data.get((graph.ar, graph.context), 1.0)
     return round(OPS_IN_FILE * layers) + _OPS_ONCE
 
 
-def spill_fill(model: LlmModel, part: LayerSpan, ar: int, context: int, how: LayerRatios) -> int:
-    """The most that may spill: how the compiler tiles is not predictable, and none is the least."""
-    scores = _SCORE_COPIES * model.heads * ar * context * ACTIVATION
-    layers = max(scores, how.spill_fill.get(ar, 0)) if part.layers else 0
-    logits = ar * model.vocab * ACTIVATION if part.head and ar > 1 else 0
-    return layers + logits
+def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
+    """The least and the most op data: less VTCM means more tiles, and so do wide matrices."""
+    compiled = _compiled(graph, how)
+    if compiled is not None and not how.shares:
+        return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)
+    usual = op_data(graph, how)
+    if (graph.ar, graph.context) in how.op_data:
+        most = round(_OP_MEASURED * usual)
+        return round(usual / _OP_MEASURED), most + _tiles(graph, how, layers=0)
+    attention = round(_OP_TILES * max(1, 8 * MIB / graph.vtcm) * usual)
+    return usual // 2, attention + _tiles(graph, how, layers=graph.part.layers)
 
 
-def ddr_tensors(model: LlmModel, part: LayerSpan, ar: int, context: int) -> int:
-    """The most that stays in DDR: scores of many heads, logits of many rows."""
-    if ar == 1:
-        return 0
-    scores = _SCORES_IN_DDR * model.heads * ar * context * ACTIVATION if part.layers else 0
-    logits = round(_LOGIT_COPIES * ar * model.vocab * ACTIVATION) if part.head else 0
-    return scores + logits
+def _tiles(graph: LlmGraph, how: LayerRatios, *, layers: int) -> int:
+    """The most op data of the matrices of layers and head; an embedding has none."""
+    part = graph.part._replace(layers=layers, embedding=False)
+    return round(_OP_OF_WEIGHTS * weights(graph.model, graph.recipe, part, how))
+
+
+def _compiled(graph: LlmGraph, how: LayerRatios) -> MeasuredParts | None:
+    return how.compiled.get((graph.ar, graph.part.layers, graph.context))
+
+
+def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
+    """The least and the most that spills: how the compiler tiles is not predictable."""
+    logits = graph.logits if graph.ar > 1 else 0
+    gated = _MLP_COPIES * graph.ar * graph.model.inter * ACTIVATION * bool(graph.part.layers)
+    most = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys + gated
+    compiled = _compiled(graph, how)
+    least, most = _bounds(most, None if compiled is None else compiled.spill_fill, how)
+    return least, most + logits
+
+
+def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
+    """The least and the most in DDR: scores of many heads, logits of many rows, long KV caches."""
+    many = graph.ar > 1
+    logits = round(_LOGIT_COPIES * graph.logits) if many else 0
+    copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0
+    most = copies * graph.keys + (_SCORES_IN_DDR * graph.scores if many else 0)
+    compiled = _compiled(graph, how)
+    found = None if compiled is None else compiled.ddr_tensors
+    least, most = _bounds(most + _DDR_ROUNDING * bool(most), found, how)
+    return least, most + logits
+
+
+def _bounds(most: int, compiled: int | None, how: LayerRatios) -> tuple[int, int]:
+    """A range by rule, or what was compiled: exact for a graph that shares nothing."""
+    if compiled is None:
+        return 0, most
+    return (0, max(most, compiled)) if how.shares else (compiled, compiled)

@@ -91,6 +91,7 @@ class HtpBackend:
 
     def __init__(self, compute: Compute | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
         self.compute, self.time_limit_s = compute, time_limit_s
+        self.memory_limit: int | None = None  # of the child process; None: the usual one
         self.registries: list[MemRegistry] = []
         self.is_freed = False
         self._own = FindingLog()
@@ -254,6 +255,8 @@ class HtpClientGraph:
         if len(set(names)) < len(names):
             what = f"graph {quote(described.name)} has two inputs or outputs of one name"
             raise UsageError(f"{what}, which cannot be told apart here")
+        self.calls_per_load = 1  # more than one times later calls apart from the first
+        self.seconds: list[float] = []  # of each QnnGraph_execute on the latest load
         self._layer = IoLayer(described, self._compute(), context.registry)
         self._mixed: dict[IoMode, str] = {}
 
@@ -308,9 +311,17 @@ class HtpClientGraph:
         def run(inputs: Any, outputs: Any) -> None:
             if context.soc_id is None:
                 raise CannotTell("the binary does not say for which SoC it is", cure="name one")
-            LibraryGraph(
-                context.path, self.described, context.soc_id, backend.worker, backend.time_limit_s
-            )(inputs, outputs)
+            library = LibraryGraph(
+                context.path,
+                self.described,
+                context.soc_id,
+                backend.worker,
+                backend.time_limit_s,
+                times=self.calls_per_load,
+                memory_limit=backend.memory_limit,
+            )
+            library(inputs, outputs)
+            self.seconds = library.seconds
 
         return run
 

@@ -234,6 +234,7 @@ class LibraryGraph:
         time_limit_s: float = TIME_LIMIT_S,
         deadline: Deadline | None = None,
         times: int = 1,
+        memory_limit: int | None = None,
     ) -> None:
         """`time_limit_s` is for one run, unless a `deadline` is for all.
 
@@ -242,6 +243,7 @@ class LibraryGraph:
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
         self._worker, self._time, self._ends = worker, time_limit_s, deadline
         self._times, self.seconds = times, list[float]()
+        self._memory_limit = memory_limit
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
         """Run; the outputs are in their places then."""
@@ -256,7 +258,9 @@ class LibraryGraph:
         call = ExecuteCall(self._graph.name, tensors)
         request = CallsRequest([self._binary], self._soc, [call] * self._times)
         ends = self._ends or Deadline.after(self._time)
-        outcome = self._worker.ask(request, places=shared, time_limit_s=ends.left_s)
+        outcome = self._worker.ask(
+            request, places=shared, time_limit_s=ends.left_s, memory_limit=self._memory_limit
+        )
         what = f"the library did not execute graph {quote(self._graph.name)}"
         if outcome.kind == "timeout" and self._ends is not None:
             raise not_in_time(self._binary, f"{what} within {ends.limit_s:g} s")

@@ -39,18 +39,23 @@ def read(
 
 
 def read_with_graph(
-    path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int] | None = None
+    path: Path,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int] | None = None,
+    reals: bool = False,
 ) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
     """Return the result of `read`, nodes that compute it, and its states as pairs.
 
-    Where an operator has no nodes, the model says so in a note.
+    Where an operator has no nodes, the model says so in a note. With `reals` the nodes compute with
+    real numbers between DequantizeLinear and QuantizeLinear, which other tools know how to change.
     """
     from qnnmem.loader.tflite.operators import translate
 
     content = read_bytes(path, _MAX_EXECUTABLE)
     file, model = _read(path, _decode(path, content, whole=True), shapes, dims)
     try:
-        return translate(file, model)
+        return translate(file, model, reals=reals)
     except Damaged as exc:
         raise LoadError(path, str(exc), cure=model.assumed) from exc
     except NotTranslated as exc:

@@ -7,7 +7,7 @@ Values are handed on as TFLite stores them. `read` gives the real numbers that i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class TfliteDraft(NodeDraft):
     names: tuple[str, ...] = ()  # of its tensors
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # those that the model has
     made: set[int] = field(default_factory=set)  # tensors that depend on inputs or variables
+    reals: bool = False  # compute with real numbers between DequantizeLinear and QuantizeLinear
     _values: dict[int, Any] = field(default_factory=dict)
     _left: int = _MOST_COMPUTED
 
@@ -160,8 +161,9 @@ class TfliteStep(NodeWriter):
 
     @property
     def is_integer(self) -> bool:
-        """Whether TFLite computes this operator in integers that stand for real numbers."""
-        return self.is_quantized(self.tensor()) and self.is_quantized(self.result())
+        """Whether the nodes compute in integers that stand for real numbers, as TFLite does."""
+        ends = self.tensor(), self.result()
+        return not self._draft.reals and all(map(self.is_quantized, ends))
 
     def encoding(self, raw: RawTensor) -> tuple[float, int]:
         """Return the one scale and zero point of a tensor, the scale as 32 bits hold it."""
@@ -207,10 +209,14 @@ class TfliteStep(NodeWriter):
             raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is not known")
         return self._draft.names[index]
 
-    def read(self, place: int = 0) -> str:
-        """Return an input as real numbers, or as it is where it holds whole numbers."""
+    def read(self, place: int = 0, perm: Sequence[int] = ()) -> str:
+        """Return an input as real numbers, or as it is where it holds whole numbers.
+
+        `perm` transposes it first, when its elements are still as small as they are stored.
+        """
         tensor = self.tensor(place)
         name = self.raw(place)
+        name = self.one("Transpose", name, perm=perm) if perm else name
         if self.is_quantized(tensor):
             scale, zero = self.encoding(tensor)
             kind = self.dtype(tensor).value
@@ -219,8 +225,41 @@ class TfliteStep(NodeWriter):
             )
         return self.one("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
 
-    def write(self, value: str, place: int = 0) -> None:
-        """Give real numbers to an output, with the operator's fused activation."""
+    def weights(self, order: Sequence[int]) -> str:
+        """Return constant weights with their axes in an order, as real numbers."""
+        tensor, value = self.tensor(1), self.known(1)
+        name = self.constant(value.transpose(order))
+        if not self.is_quantized(tensor):
+            return name
+        zeros = tensor.zeros or (0,) * len(tensor.scales)
+        return self._real(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
+
+    def bias(self) -> list[str]:
+        """Return the bias as real numbers, if there is one."""
+        if not self.has(2):
+            return []
+        value = self.value(2)
+        if value is None or value.dtype.kind == "f":
+            return [self.read(2)]
+        scale, _ = self.encoding(self.tensor(0))
+        scales = [scale * factor for factor in self.tensor(1).scales]
+        if value.dtype.itemsize > 4:  # DequantizeLinear reads integers of 32 bits at most
+            return [self.constant(value * scales, "f4")]
+        return [self._real(self.constant(value), scales, [0] * len(scales), 0, value.dtype)]
+
+    def _real(
+        self, name: str, scales: Sequence[float], zeros: Sequence[int], axis: int, dtype: Any
+    ) -> str:
+        """Return what the integers of a constant stand for, channel by channel."""
+        import numpy
+
+        one = len(scales) == 1
+        ends = (numpy.asarray(scales, "f4"), numpy.asarray(zeros, dtype))
+        given = [self.constant(end.reshape(()) if one else end) for end in ends]
+        return self.one("DequantizeLinear", name, *given, **({} if one else {"axis": axis}))
+
+    def write(self, value: str, place: int = 0, perm: Sequence[int] = ()) -> None:
+        """Give real numbers to an output, with the operator's fused activation, transposed last."""
         tensor = self.result(place)
         if self.is_quantized(tensor):
             value = self.rounded(value, tensor)
@@ -230,7 +269,7 @@ class TfliteStep(NodeWriter):
             value = self.activated(value)
         elif self.option("FusedActivationFunction"):
             raise self.refuse("has an activation on whole numbers")
-        self.write_raw(value, place)
+        self.write_raw(self.one("Transpose", value, perm=perm) if perm else value, place)
 
     def activated(self, value: str) -> str:
         """Apply the fused activation to real numbers."""
@@ -249,6 +288,16 @@ class TfliteStep(NodeWriter):
 
         scale, zero = self.encoding(tensor)
         low, high = self.limits(tensor)
+        if self._draft.reals:
+            kind = numpy.iinfo(self.dtype(tensor).value)
+            ends = self.constant(scale, "f4"), self.constant(zero, kind.dtype.str)
+            if kind.bits > 8:  # onnxruntime clips integers of 8 bits only
+                return self.one("QuantizeLinear", self.activated(value), *ends)
+            found = self.one("QuantizeLinear", value, *ends)
+            if (low, high) == (kind.min, kind.max):
+                return found
+            limits = (self.constant(limit, kind.dtype.str) for limit in (low, high))
+            return self.one("Clip", found, *limits)
         steps = self.one("Cast", self.one("Div", value, self.constant(scale, "f4")), to=11)
         half = self.one("Add", self.one("Abs", steps), self.constant(0.5, "f8"))
         whole = self.one("Mul", self.one("Sign", steps), self.one("Floor", half))

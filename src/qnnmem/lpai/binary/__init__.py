@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.atomic_file import write_pieces
-from qnnmem.bounded_file import regular_size
+from qnnmem.bounded_file import read_bytes, regular_size
 from qnnmem.contract.rules import finding
 from qnnmem.errors import Damaged, LoadError, QnnError, UsageError, WrongVersion
 from qnnmem.loader.file_kind import kind_of_bytes
@@ -36,6 +36,7 @@ ALIGN = 256  # of every section in the file, and so of every constant
 META, PROGRAM, CONSTANTS = 1, 2, 3
 _HEADER = struct.Struct("<8sHHIQII32x")
 _SECTION = struct.Struct("<IIQQII")
+_LARGEST = 16 << 30  # bytes of a binary that is read as a whole
 _CRC_AT = 28  # the header's own checksum is computed with zeros here
 _KINDS = {META: "description", PROGRAM: "program", CONSTANTS: "constants"}
 HEADER_SIZE, SECTION_SIZE = _HEADER.size, _SECTION.size
@@ -223,6 +224,18 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
         sentence = f"the context binary was made by {quote(found.producer)}, not by qnnmem"
         raise _refusal(BINARY_VERSION, "R19", sentence)
     return CompiledContext(found.graphs, found.hw_version, found.producer, sections.constants)
+
+
+def read_binary(path: Path) -> tuple[CompiledContext, int]:
+    """Return the context of a file and its size; LoadError for one that is not whole.
+
+    The file is read, not mapped: one that shrinks meanwhile must end in a sentence.
+    """
+    data = read_bytes(path, _LARGEST)
+    try:
+        return unpack(data, MALFORMED_BINARY), len(data)
+    except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
+        raise LoadError(path, str(exc)) from exc
 
 
 def map_file(path: Path | str) -> memoryview:

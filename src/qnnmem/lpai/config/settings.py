@@ -19,7 +19,7 @@ from qnnmem.lpai.config.check import check_value, classify, is_htp_library, loca
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, read_strictly
 from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key, tcm_works_on
 from qnnmem.options.config import ExecuteSettings
-from qnnmem.text import quote
+from qnnmem.text import plain_or_quoted, quote
 
 EXTENSION = "libQnnLpaiNetRunExtensions.so"
 
@@ -80,6 +80,7 @@ class RunConfig:
     graphs: tuple[GraphSettings, ...] = ()
     shared_library: str | None = None
     file: Path | None = None
+    note: str = ""  # which file was read in place of the one that is named
 
 
 def read_run_config(path: Path) -> RunConfig:
@@ -97,12 +98,14 @@ def read_run_config(path: Path) -> RunConfig:
     library = _read(document, "backend_extensions.shared_library_path")
     if library is not None and is_htp_library(str(library)):
         raise LoadError(path, f"is a tool file for the HTP: it loads {quote(library)}")
+    lpai, note = _pointed(document)
     return RunConfig(
-        _pointed(document),
+        lpai,
         _settings(document, "context_configs", ContextSettings),
         _graphs(document),
         None if library is None else str(library),
         path,
+        note,
     )
 
 
@@ -123,11 +126,11 @@ def _what(kind: FileKind) -> str:
     return "it has none of the known sections, such as backend_extensions or lpai_graph"
 
 
-def _pointed(tool: Document) -> LpaiConfig:
-    """The LPAI file of a tool file; all defaults if none is named."""
+def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
+    """The LPAI file of a tool file, with a note if it lies elsewhere; all defaults without one."""
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
-        return LpaiConfig()
+        return LpaiConfig(), ""
     try:
         found = locate(str(named), tool.path)
     except Damaged as exc:
@@ -143,7 +146,9 @@ def _pointed(tool: Document) -> LpaiConfig:
     kind = classify(document.root)
     if kind is not FileKind.LPAI and document.root.members:
         raise LoadError(found.path, "is not an LPAI file, though the tool file names it as one")
-    return _lpai(document)
+    place = f"{plain_or_quoted(str(found.path))} is read in its place"
+    note = f"{quote(named)} is not on this machine: {place}" if found.in_place_of else ""
+    return _lpai(document), note
 
 
 def _lpai(document: Document) -> LpaiConfig:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from qnnmem.atomic_file import folder_for_output
 from qnnmem.bounded_file import regular_size
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 Files = Mapping[str, Path]
 Clock = Callable[[], float]
+Inputs = TypeVar("Inputs")  # what one inference gets
 
 Progress = Callable[[str], None]
 LARGEST_BINARY = 16 << 30
@@ -160,11 +161,11 @@ class Tally:
 
 
 def schedule(
-    lines: Sequence[Files],
+    lines: Sequence[Inputs],
     num_inferences: int | None,
     duration_s: float | None,
     clock: Clock = monotonic,
-) -> Iterator[tuple[int, Files]]:
+) -> Iterator[tuple[int, Inputs]]:
     """Inferences by number: the list once, or again and again until the number or time is reached.
 
     At least one inference runs, however short the time.
@@ -291,6 +292,8 @@ class _Run:
         check_backend(options.backend)
         file = options.config_file
         self._config: RunConfig | None = None if file is None else read_run_config(file)
+        if self._config is not None and self._config.note:
+            console.note(f"note: {self._config.note}")
         self._platform = platform(options, self._config, console.warn)
         self._mem_type = "ddr" if self._config is None else self._config.lpai.execute.mem_type
         if options.shared is not None and self._mem_type == "tcm":

@@ -49,6 +49,8 @@ class Console:
 
     def backend_log(self, level: LogLevel, text: str) -> None:
         """A line of the backend's log: an error shows its code, the reason is explained later."""
+        if level is LogLevel.INFO and self.level < LogLevel.DEBUG:
+            return  # the documentation ties the lines of the TCM pool to --log_level debug
         match = _CODE_AND_REASON.match(text) if level is LogLevel.ERROR else None
         self.log(level, match[1] if match else text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
@@ -12,6 +12,7 @@ from qnnmem.programs.check.calls_context import CheckedContext
 from qnnmem.programs.check.calls_graph import CheckedGraph
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.findings import CALLED, client_finding, other_place
+from qnnmem.programs.functions import name_of as function_name
 from qnnmem.programs.stacks import Trace
 
 _NULL = 4096  # below it lie members of NULL
@@ -89,8 +90,10 @@ def report(
     )
 
 
-def note_crash(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
-    """Report C7 for a signal that ends the program: its line and what lies at the address."""
+def crash_report(
+    session: ClientSession, process: ClientProcess, words: tuple[int, ...]
+) -> Callable[[], None]:
+    """Return what reports C7 for a signal: its line and what lies at the address by now."""
     number, address, is_write = words[:3]
     trace = session.symbols.trace(process.memory, words[3:])
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -101,10 +104,24 @@ def note_crash(session: ClientSession, process: ClientProcess, words: tuple[int,
         sentence += f": it {_WRITES.get(is_write, 'accessed')} {said}"
         second = (label, freed)
     after = f"; the last call was {session.last}" if session.last else "; it had not called QNN yet"
-    process.crashed = True
     cure = "correct the line; see also what was handed to QNN around it"
     found = finding("C7", sentence + after, session.last, address=address, cure=cure, line="")
-    report(session, process, found, trace, second, "crashed at")
+
+    def tell() -> None:
+        process.crashed, process.caught = True, None
+        report(session, process, found, trace, second, "crashed at")
+
+    return tell
+
+
+def note_reentered(
+    session: ClientSession, process: ClientProcess, function: int, outer: int, caller: int
+) -> None:
+    """Report C9 for a call that came while its own thread was inside of another."""
+    call, interrupted = function_name(function), function_name(outer)
+    sentence = f"a signal handler called {call} while its thread was in {interrupted}"
+    trace = session.symbols.trace(process.memory, [caller])
+    report(session, process, finding("C9", sentence, call, line=""), trace)
 
 
 def note_write(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:

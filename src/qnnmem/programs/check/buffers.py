@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 30  # of all copies
 _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
-_LARGEST_ALIGNMENT = 4096
+_LARGEST_ALIGNMENT = _PAGE = 4096
 _UNMAPPED, PROTECTED = 2, 4
 HOW = {
     0: "freed",
@@ -89,6 +89,7 @@ class ClientBuffers:
         self._guarded: dict[int, ForeignMemory] = {}  # by the end of the block
         self._overrun: list[tuple[int, ForeignMemory]] = []  # when they were handed over
         self.stacks = {stack_range}  # of all threads: from, to
+        self._traced: set[Extent] = set()  # pages that are read-only because we trace writes
 
     @property
     def changes(self) -> int:
@@ -136,7 +137,7 @@ class ClientBuffers:
         made = ForeignMemory(
             address,
             _aligned(array, room),
-            readonly=not writable,
+            readonly=not (writable or self._is_traced(address, size)),
             space=self._memory,  # exec replaces it, so it outlives no program
         )
         if block is not None:
@@ -158,6 +159,15 @@ class ClientBuffers:
             self._overrun.append((block.end, made))
             self._memory.write(GUARD, block.end)
         self._guarded[block.end] = made
+
+    def trace(self, buffer: ForeignMemory) -> None:
+        """Note that the pages of a buffer are read-only from now on, to trace writes."""
+        low = buffer.address // _PAGE * _PAGE
+        self._traced.add(Extent(low, -(-buffer.end // _PAGE) * _PAGE, self._memory))
+
+    def _is_traced(self, address: int, size: int) -> bool:
+        wanted = Extent(address, address + size, self._memory)
+        return any(one.overlap(wanted) for one in self._traced)
 
     def guarded(self, end: int) -> ForeignMemory | None:
         """Return the buffer in the block that ends there; write the pattern behind it anew."""
@@ -200,7 +210,8 @@ class ClientBuffers:
             for buffer in self._sharing(start, size):
                 if not buffer.freed or self._is_closed(buffer):
                     room, writable = self._memory.extent(buffer.address, buffer.size)
-                    buffer.freed, buffer.readonly = room < buffer.size, not writable
+                    is_traced = self._is_traced(buffer.address, buffer.size)
+                    buffer.freed, buffer.readonly = room < buffer.size, not (writable or is_traced)
                     buffer.loss = HOW[PROTECTED]
                     self._freed[id(buffer)] = Freeing(HOW[PROTECTED], trace)
             self._watch()

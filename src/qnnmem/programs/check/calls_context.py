@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qnnmem.contract.regions import ForeignMemory
@@ -27,6 +27,7 @@ from qnnmem.qnn.shared_memory import tensor_bytes
 _MOST_BINARY = 2 << 30
 _MOST_DESCRIPTORS = 1024
 _INVALID = 5000
+STILL_EXECUTES = "still executes at"
 _NUMBERS = {  # how the value of an option lies in its union
     ContextOption.PRIORITY: "<I",
     ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH: "<I",
@@ -111,8 +112,6 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
 
 
 def _at(found: Finding, buffer: ForeignMemory) -> Finding:
-    from dataclasses import replace
-
     return replace(found, buffer="binary", address=buffer.address)
 
 
@@ -142,6 +141,12 @@ def _config(call: ClientCall, address: int) -> Config:
 def free(call: ClientCall) -> int:
     """`QnnContext_free`."""
     one: CheckedContext = call.handle(0, "context", 5002)
+    flight = call.session.flights.using(one, call.connection)
+    if flight is not None:
+        name = flight.graph.graph.name[:80]
+        found = finding("R16", f"the context is freed while graph {name!r} executes", call.name)
+        cure = "wait for the end of every execution before the context is freed"
+        call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     if one.binary is not None:
         call.process.buffers.refresh(one.binary)
     one.context.free()

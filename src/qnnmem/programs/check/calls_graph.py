@@ -16,7 +16,7 @@ from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import questions
-from qnnmem.programs.check.calls_context import CheckedContext, note_stack
+from qnnmem.programs.check.calls_context import STILL_EXECUTES, CheckedContext, note_stack
 from qnnmem.programs.check.client_session import (
     EARLY_TERMINATION,
     ClientCall,
@@ -37,7 +37,6 @@ _KINDS = ("input", "output")
 _INVALID_TENSOR = 6004
 _ARGUMENT = 1004
 _PAUSE, _RESUME = 401, 501
-_HEAD_BYTES = 4096  # of the binary that are compared at every execution
 _POOLS = {
     GraphOption.SET_CFG_SCRATCH_MEM: "scratch",
     GraphOption.SET_CFG_PERSISTENT_MEM: "persistent",
@@ -127,6 +126,12 @@ def set_config(call: ClientCall) -> int:
         if isinstance(config.value, Mem) and config.value.addr is not None:
             pools[_POOLS[GraphOption(inner)]] = config.value.addr
         configs.append(custom(inner, config.value))
+    flight = call.session.flights.using(one, call.connection) if "scratch" in pools else None
+    if flight is not None:
+        sentence = f"scratch is replaced while graph {one.graph.name[:80]!r} executes"
+        found = finding("R7", sentence, call.name, buffer="scratch", line="")
+        cure = "wait for the end of the execution before the new buffer is handed over"
+        call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     with _kept(call, one, *pools):
         if one.owner.binary is not None and one.owner.binary.freed:
             one.owner.context.check_binary(call.name)  # its bytes may be the new pool's by now
@@ -211,6 +216,10 @@ def execute(call: ClientCall) -> int:
             call.process.traced.clear()
         _trace_state(call, one)
     call.session.unheeded.pop(call.process.pid, None)
+    is_first = call.process.pid not in call.session.early
+    is_early = is_first and code == EARLY_TERMINATION
+    early = Failure(call.name, code, call.trace) if is_early else None
+    call.session.early[call.process.pid] = early
     return code
 
 
@@ -230,10 +239,12 @@ def _begin(
     is_held = flights.may_hold(one, call.connection)
     trace = call.trace if is_held or is_async else ()
     flight = Flight(one, call.connection, is_async, reads, writes, trace, is_held=is_held)
+    if is_async:
+        flight.is_answered = lambda: call.is_answered
     met = flights.begin(flight)
     if met is not None:
         found, other = met
-        call.note(found, other.trace, "still executes at")
+        call.note(found, other.trace, STILL_EXECUTES)
     return flight
 
 
@@ -249,6 +260,7 @@ def _trace_state(call: ClientCall, one: CheckedGraph) -> None:
     """Have the client report the next write to persistent memory, with `--trace-state`."""
     state = one.pools.get("persistent") if call.session.trace_state else None
     if state is not None and not state.freed:
+        call.process.buffers.trace(state)
         call.demand(Action.PROTECT, state.address, state.size)
 
 
@@ -293,7 +305,7 @@ def _check_places(call: ClientCall, one: CheckedGraph) -> None:
     """Report R9 if the graph reads inputs from scratch that the client has not written there."""
     if not one.has_marks:
         return
-    if any(isinstance(t.client_buf, ForeignMemory) for t in one.last_inputs or ()):
+    if not all(map(_is_missing, one.last_inputs or ())):
         return
     one.has_marks = False
     places = one.graph.input_places()
@@ -504,7 +516,7 @@ def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
     """Read the client's pools and the head of its binary."""
     buffers = one.process.buffers
     if one.owner.binary is not None:
-        buffers.refresh(one.owner.binary, _HEAD_BYTES)
+        buffers.refresh(one.owner.binary, one.owner.context.compared_bytes)
     for what, buffer in one.pools.items():
         if what != "scratch" or scratch:
             buffers.refresh(buffer)

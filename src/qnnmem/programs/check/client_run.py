@@ -80,14 +80,14 @@ def check_client(
             server.close()
         server.sockets.check()
         ended_by = launch.signal_name(code)
+        _note_caught(session, pid, code)
         if over is _Over.EXECUTION:
             _note_late(session, options.limits.time_s)
         elif code >= 0:
             _excuse(session, _gave_up(session, pid, code) | _unheard(session, missed))
             for found in filter(can_be_freed, made.left()):
                 _note_at_end(session, found)
-            if code == 0:
-                _note_codes(session, pid)
+            (_note_early if code else _note_codes)(session, pid)
         elif over is _Over.PROGRAM or not _has_crashed(session, pid):
             _note_crash(session, ended_by, over is _Over.PROGRAM)
     everything, profile = session.findings.all(), options.profile
@@ -184,12 +184,16 @@ def _run(
 
 def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
     """Return processes that need not clean up: after a refused call, or a signal."""
-    own = session.refused & {pid} if code else set()
+    has_refused = pid in session.refused or session.early.get(pid) is not None
+    own = {pid} if code and has_refused else set()
     return (session.failed - {pid}) | own | set(_crashed(session))
 
 
 def _has_crashed(session: ClientSession, pid: int) -> bool:
-    return any(one.pid == pid and one.crashed for one in session.processes.now())
+    """Return whether the crash was reported: of the program, or of what a wrapper has started."""
+    known = session.processes.now()
+    is_wrapper = all(one.pid != pid for one in known)
+    return any(one.crashed and (is_wrapper or one.pid == pid) for one in known)
 
 
 def _crashed(session: ClientSession) -> Iterator[int]:
@@ -203,6 +207,14 @@ def _crashed(session: ClientSession) -> Iterator[int]:
             yield process.pid
         elif process.crashed:
             yield process.pid
+
+
+def _note_caught(session: ClientSession, pid: int, code: int) -> None:
+    """Report C7 where the program's own handler of a signal did not go on with it."""
+    for process in session.processes.now():
+        has_failed = code != 0 if process.pid == pid else not process.has_ended
+        if process.caught is not None and has_failed:
+            process.caught()
 
 
 def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
@@ -245,6 +257,15 @@ def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
     """Return processes with unchecked calls, which may have freed anything."""
     found = {one.process for one in missed if one.calls}
     return {one.pid for one in session.processes.now()} if 0 in found else found
+
+
+def _note_early(session: ClientSession, pid: int) -> None:
+    """Report C10: the program failed because an execution asked for more input."""
+    early = session.early.get(pid)
+    if early is not None:
+        sentence = f"the last {early.call} answered 6038 (more input), and the program gave up"
+        found = finding("C10", sentence, "exit", line="")
+        _note_at_end(session, replace(found, trace=early.trace), "answered at")
 
 
 def _note_codes(session: ClientSession, pid: int) -> None:

@@ -12,7 +12,13 @@ from qnnmem.errors import QnnError, QnnMemError
 from qnnmem.programs.check import calls_backend as backend
 from qnnmem.programs.check import calls_context as context
 from qnnmem.programs.check import calls_graph as graph
-from qnnmem.programs.check.addresses import note_crash, note_overrun, note_overruns, note_write
+from qnnmem.programs.check.addresses import (
+    crash_report,
+    note_overrun,
+    note_overruns,
+    note_reentered,
+    note_write,
+)
 from qnnmem.programs.check.buffers import PROTECTED, TooMuchMemory
 from qnnmem.programs.check.client_session import (
     EARLY_TERMINATION,
@@ -147,9 +153,16 @@ class ClientServer:
             thread.serve(connection.receive())
 
     def _note_signal(self, process: ClientProcess, message: Message) -> None:
-        if len(message.words) > 3:
-            note = note_write if message.kind == Kind.WROTE else note_crash
-            note(self.session, process, message.words)
+        if len(message.words) <= 3:
+            return
+        if message.kind == Kind.WROTE:
+            note_write(self.session, process, message.words)
+            return
+        is_raised = not message.words[1]  # by a handler, after the fault
+        if process.caught is None or not is_raised:
+            process.caught = crash_report(self.session, process, message.words)
+        if message.kind == Kind.CRASHED:
+            process.caught()
 
 
 class _ClientThread:
@@ -170,14 +183,17 @@ class _ClientThread:
             raise Hangup("callbacks call too deep")
         self._depth += 1
         try:
-            code = self._answer(message)
+            call = ClientCall(self._session, self._process, self._connection, message, self.serve)
+            code = self._answer(call)
         finally:
             self._depth -= 1
         self._connection.send(Action.ANSWER, code)
+        call.is_answered = True
 
-    def _answer(self, message: Message) -> int:
+    def _answer(self, call: ClientCall) -> int:
+        message = call.message
         if message.kind == Kind.CALL:
-            call = ClientCall(self._session, self._process, self._connection, message, self.serve)
+            self._process.caught = None
             code = answer(call)
             self._count()
             return code
@@ -198,6 +214,10 @@ class _ClientThread:
             if overrun is not None:
                 note_overrun(self._session, self._process, overrun, end, (), previous, "exit")
             return 0
+        if message.kind == Kind.REENTERED and len(message.words) == 2:
+            function, caller = message.words
+            note_reentered(self._session, self._process, function, message.function, caller)
+            return 0
         if message.kind == Kind.CLOSED and message.words:
             self._close_library(message)
             return 0
@@ -215,7 +235,7 @@ class _ClientThread:
         stack = symbols.stack(symbols.trace(self._process.memory, message.words[1:]))
         living = f"a {' and a '.join(alive)} made with it {'are' if alive[1:] else 'is'} not freed"
         sentence = f"{library} was closed while {living}"
-        found = finding("C2", sentence, "dlclose")
+        found = finding("C2", sentence, "dlclose", buffer=library)
         program, pid = self._process.memory.program, self._process.pid
         self._session.findings.add(client_finding(found, 0, stack, program=program, process=pid))
 
@@ -233,7 +253,7 @@ def answer(call: ClientCall) -> int:
     if call.is_closed:
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
-        call.note(finding("C2", sentence, call.name))
+        call.note(finding("C2", sentence, call.name, buffer=library))
     code = call.serve(lambda one: _translated(handler, one))
     if call.name in _CHANGES:
         session.note_moment(number, call.name)

@@ -46,6 +46,7 @@ _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
 TIME_LIMIT_S = 600.0  # of one execution, as in net-run
 # Rules that a device does not check: the call would have gone on, into other memory.
+_ALLOCATED = frozenset({"R1", "R3", "R4"})  # rules that the line of the allocation may break
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
 
 
@@ -161,6 +162,8 @@ class ClientProcess:
         self.is_calling_back = False
         self.threads = 0  # that called QNN, ended ones too
         self.crashed = self.has_ended = False  # by a signal; by itself
+        # Reports a signal that the program has a handler for, if it makes no more calls.
+        self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
         self.traced: set[int] = set()  # addresses whose write was reported
         self.texts: dict[str, int] = {}  # strings that were put into it, by their text
@@ -219,6 +222,8 @@ class ClientSession:
         self.processes = KnownProcesses[ClientProcess]()
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
         self.unheeded: dict[int, Failure] = {}  # of the last execution, by process
+        # The only execution so far, if it asked for more input, by process.
+        self.early: dict[int, Failure | None] = {}
         self.counts: dict[str, int] = {}
         self.codes: dict[str, int] = {}  # calls that failed, by name
         self.last = ""  # call
@@ -318,6 +323,7 @@ class ClientCall:
     message: Message
     nested: Callable[[Message], None]  # what else may come while a demand is served
     found: list[Finding] = field(default_factory=list)
+    is_answered: bool = False
     _trace: Trace | None = None
     _second: tuple[str, Trace] = ("", ())  # another place that the failure is about
     _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
@@ -410,7 +416,10 @@ class ClientCall:
         if gone is not None and gone[0] == kind:
             self._second = ("freed at", gone[1])
             self.fail(code, finding("R16", f"the {kind} was freed already", call=self.name))
-        self._note_ignored(kind)
+        failure = self.session.failures.get((kind, 0))
+        if failure is not None and not self.session.lenient:
+            self._second = ("failed at", failure.trace)
+            self.fail(code, self._ignored(failure))
         if found is not None:
             sentence = f"{number:#x} is the handle of a {found.kind}, not of a {kind}"
         elif number:
@@ -419,21 +428,17 @@ class ClientCall:
             sentence = f"the {kind} is NULL"
         self.fail(code, finding("C6", sentence, self.name))
 
-    def _note_ignored(self, kind: str) -> None:
-        """Report C3 if the call that should have made the handle failed."""
-        failure = self.session.failures.get((kind, 0))
-        if failure is not None:
-            self.note_ignored(failure)
-
     def note_ignored(self, failure: Failure) -> None:
         """Report C3: the client goes on after a failed call."""
-        if self.session.lenient:  # the failed call may have answered 0
-            return
+        if not self.session.lenient:  # the failed call may have answered 0
+            self._add(self._ignored(failure), 0, "failed at", failure.trace)
+
+    def _ignored(self, failure: Failure) -> Finding:
         sentence = (
             f"{failure.call} at {self.session.place(failure.trace)} failed with {failure.code}, "
             f"and the program went on to {self.name}"
         )
-        self._add(finding("C3", sentence, self.name), 0, "failed at", failure.trace)
+        return finding("C3", sentence, self.name)
 
     def free_handle(self, at: int) -> None:
         """Free a handle."""
@@ -472,6 +477,8 @@ class ClientCall:
             label, trace = self._second if is_error else self._places.get(id(found), ("", ()))
             if not trace:
                 label, trace = self._freeing(found)
+            if not trace and found.rule in _ALLOCATED:
+                label, trace = self._allocation(found)
             self._add(found, error.code if is_error and error is not None else 0, label, trace)
 
     def _add(self, found: Finding, code: int, label: str, trace: Trace) -> None:
@@ -497,6 +504,13 @@ class ClientCall:
             caller = self.process.buffers.freed_before(buffer)
             trace = self.session.symbols.trace(self.memory, [caller] if caller else [])
         return f"{freeing.how} at", trace
+
+    def _allocation(self, found: Finding) -> tuple[str, Trace]:
+        address = self.process.buffers.translate(found.address)
+        block = self.memory.block_at(address) if address else None
+        if block is None or not block.caller:
+            return "", ()
+        return "allocated at", self.session.symbols.trace(self.memory, [block.caller])
 
 
 def can_be_freed(found: Finding) -> bool:

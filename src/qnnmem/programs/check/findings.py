@@ -28,6 +28,7 @@ from qnnmem.text import quote
 
 MOST = 1000  # of different ones
 _ALSO = 16  # further places of one cause
+_MISSED = frozenset({"R7", "R8", "R9", "R10", "C4"})
 _GONE = frozenset({"freed at", "reallocated at", "unmapped at"})
 CALLED, MADE = "called at", "made at"  # what a stack is of
 _MOST_BYTES = 1 << 20  # of a file of known findings
@@ -85,7 +86,12 @@ def _key(one: ClientFinding) -> FindingKey:
         return one.rule, "", "", "", ""
     if one.rule == "R3":  # one way to allocate
         return one.rule, one.call, one.place, "", ""
+    if one.rule == "C2":  # one library that was closed too early
+        return one.rule, one.buffer, "", "", ""
     if one.other is not None and one.other.what in _GONE and one.other.stack:
+        if one.rule in _MISSED:  # all that one function frees too early, and one call misses
+            functions = ",".join(frame.function for frame in one.other.stack)
+            return "", one.other.what, functions, one.call, one.place
         return one.rule, one.other.what, one.other.place, one.buffer, ""
     # One call may leave several handles behind.
     made = one.other.place if one.other is not None and one.other.what == MADE else ""

@@ -3,17 +3,20 @@
 An execution here takes less time than on a device, so a mistake of another thread would be seen by
 luck only. The first executions of each thread are therefore held back for a moment before they
 end: whoever does not wait for them is met every time. Nothing is concluded from a hold itself: an
-overlap is a call that came, or bytes that changed, while the execution was in flight.
+overlap is a call that came, or bytes that changed, while the execution was in flight. On a busy
+machine a moment is longer: each thread that could run has had its share of the processor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Condition
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Protocol
 
 from qnnmem.contract.regions import ForeignMemory
@@ -22,6 +25,7 @@ from qnnmem.finding import Finding
 from qnnmem.programs.stacks import Trace
 
 HOLD_S = 0.05
+_LONGEST_HOLD_S, _LOOK_S = 3.0, 0.01
 _HOLDS = 3  # executions of each thread and graph that are held back
 _LOOKS = 64  # executions of each before which the threads of the process are counted
 _LARGEST = 16 << 20  # bytes of a buffer that are compared
@@ -49,6 +53,7 @@ class Flight:
     trace: Trace
     before: dict[int, bytes] = field(default_factory=dict)  # what its buffers held, by identity
     is_held: bool = False  # it may be held back before it ends
+    is_answered: Callable[[], bool] = lambda: True  # whether the program goes on beside it
     is_met: bool = False  # by another execution
 
     def keep(self) -> None:
@@ -125,6 +130,17 @@ class Flights:
             if flight in self._now:
                 self._now.remove(flight)
 
+    def using(self, owner: object, thread: Hashable) -> Flight | None:
+        """Return an execution in flight of a graph or of a context, by another thread or queued."""
+        with self._changed:
+            for one in self._now:
+                is_callback = one.thread == thread and not one.is_async
+                if owner in (one.graph, one.graph.owner) and not is_callback:
+                    one.is_met = True
+                    self._changed.notify_all()
+                    return one
+        return None
+
     def note_results(self, flight: Flight) -> None:
         """Forget what others compare of the outputs of an execution: it writes them now."""
         with self._changed:
@@ -136,11 +152,34 @@ class Flights:
 
     def hold(self, flight: Flight) -> None:
         """Wait a moment, or until another execution has met this one."""
-        end = monotonic() + HOLD_S
+        last = monotonic() + _LONGEST_HOLD_S
+        while not flight.is_answered() and monotonic() < last:
+            sleep(_LOOK_S)
+        end, pid = monotonic() + HOLD_S, flight.graph.process.pid
+        before = {task: used for task, used, _ in _tasks(pid)}
         with self._changed:
             self._held[id(flight.graph), flight.thread] += 1
-            while not flight.is_met and (left := end - monotonic()) > 0:
-                self._changed.wait(left)
+            while not flight.is_met and (now := monotonic()) < last:
+                if now >= end and not _has_waiting(pid, before):
+                    return
+                self._changed.wait(max(end - now, _LOOK_S))
+
+
+def _has_waiting(pid: int, before: dict[str, float]) -> bool:
+    """Return whether a thread of a process can run and has not run for a moment yet."""
+    return any(
+        is_runnable and used - before.get(task, 0.0) < HOLD_S
+        for task, used, is_runnable in _tasks(pid)
+    )
+
+
+def _tasks(pid: int) -> Iterator[tuple[str, float, bool]]:
+    """Yield threads of a process: number, seconds of processor time, whether it can run."""
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+            used = int((task / "schedstat").read_text("ascii").split()[0]) / 1e9
+            state = (task / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+            yield task.name, used, state in "RD"
 
 
 def has_threads(graph: FlyingGraph) -> bool:
@@ -159,11 +198,13 @@ def _is_beside(one: Flight, new: Flight) -> bool:
 
 
 def _conflict(new: Flight, old: Flight) -> Finding | None:
-    """Return what two executions share; those of one queue run one after the other."""
+    """Return what two executions share that only one of them may have."""
     call = "QnnGraph_executeAsync" if new.is_async else "QnnGraph_execute"
-    are_queued = (new.is_async or old.is_async) and new.graph.owner is old.graph.owner
-    if are_queued:
-        return None
+    # Executions of one queue run one after the other, but may end in any order.
+    if (new.is_async or old.is_async) and new.graph.owner is old.graph.owner:
+        if [buffer.address for _, buffer in new.reads] == [b.address for _, b in old.reads]:
+            return None  # the same results once more, as a measurement of time has it
+        return _shared_buffer(call, ((new.writes, old.writes, "writes"),))
     if new.graph is old.graph:
         name = new.graph.graph.name[:80]
         sentence = f"two threads execute graph {name!r} at the same time, with one scratch"
@@ -175,11 +216,19 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
             sentence = f"graphs {names} execute at the same time and share bytes of {what}"
             cure = "execute one after the other, or give each graph its own"
             return finding("X8", sentence, call, buffer=what, cure=cure, line="")
-    for mine, theirs, done in (
+    pairs = (
         (new.writes, old.writes, "writes"),
         (new.writes, old.reads, "reads"),
         (new.reads, old.writes, "writes"),
-    ):
+    )
+    return _shared_buffer(call, pairs)
+
+
+def _shared_buffer(
+    call: str, pairs: Iterable[tuple[Sequence[Part], Sequence[Part], str]]
+) -> Finding | None:
+    """Return R9 for the first two buffers that share bytes."""
+    for mine, theirs, done in pairs:
         for name, buffer in mine:
             for other_name, taken in theirs:
                 if buffer.extent.overlap(taken.extent):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from zlib import crc32
 
 from qnnmem.report.page.charts import Bar, bars, limit_bars, line, share_words
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import Cell, Html, answer, badge, details, lines, table, tag
+from qnnmem.report.page.markup import Cell, Html, answer, badge, details, lines, table, tag, text
 from qnnmem.report.page.memory_map import memory_map
-from qnnmem.results.check import CheckResult, ModelCheck
+from qnnmem.results.check import AcceptedState, CheckResult, ModelCheck
 from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange
 from qnnmem.results.plan import PlanMap
 from qnnmem.text import counted
+from qnnmem.units import format_size
 
 _OPEN = 12  # tensors that are shown without being asked for
 _MOST = 200
@@ -35,11 +37,10 @@ def check_section(found: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) ->
     listed = list(enumerate(found.models))
     worst = sorted(listed, key=lambda pair: (-_margin(pair[1])[0], pair[0]))
     body = [
-        answer(fits, found.verdict.removeprefix("fits: ")),
-        *(tag("p", reason) for _, one in worst[:_FIRST] for reason in one.reasons[:1]),
+        answer(fits, found.verdict.removeprefix("fits: ").removeprefix("does not fit: ")),
+        *(tag("p", f"{one.name}: {why}") for _, one in worst[:_FIRST] for why in one.reasons[:1]),
         _matrix(found, listed),
         *(_model(one, _anchor(found, at), found, maps.get(one.name)) for at, one in worst[:_MOST]),
-        tag("p", ", ".join(filter(None, (found.config, found.tool))), class_="faint wraps"),
     ]
     return PageSection("Models against their budgets", lines(body), has_map=bool(maps))
 
@@ -49,8 +50,8 @@ def _anchor(found: CheckResult, number: int) -> str:
     return f"model-{crc32(found.config.encode('utf-8', 'replace')):08x}-{number}"
 
 
-def _margin(one: ModelCheck) -> tuple[float, str, str]:
-    """Return the part of the tightest limit that is used, the kind of cell, and its words."""
+def _tightest(one: ModelCheck) -> tuple[float, str]:
+    """Return the part of the tightest limit that is used, and its pool."""
     shares = [
         (check.need_bytes / max(check.have_bytes, 1), check.pool)
         for check in one.checks
@@ -59,8 +60,13 @@ def _margin(one: ModelCheck) -> tuple[float, str, str]:
         # A graph takes all the VTCM it is given: a limit that is just reached tells nothing.
         and not (check.pool == "vtcm" and not check.budget and check.need_bytes == check.have_bytes)
     ]
-    share, pool = max(shares, default=(0.0, ""))
-    words = f"{pool} {share_words(share)}" if shares else one.answer or "no budget"
+    return max(shares, default=(0.0, ""))
+
+
+def _margin(one: ModelCheck) -> tuple[float, str, str]:
+    """Return the part of the tightest limit that is used, the kind of cell, and its words."""
+    share, pool = _tightest(one)
+    words = f"{pool} {share_words(share)}" if pool else one.answer or "no budget"
     if one.fits is False or one.exit_code in (1, 2):
         return max(share, 1.0) + 1, "over", words if one.fits is False else one.answer
     if one.fits is None:
@@ -75,7 +81,8 @@ def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Htm
         _, kind, words = _margin(one)
         name = one.name if one.file and one.name != f"{one.file} ({one.target})" else words
         link = tag("a", words, href=f"#{_anchor(found, at)}", class_=f"margin {kind}", title=name)
-        cells.setdefault((one.file or one.name, one.target), []).append(link)
+        cell = tag("div", link, *_change(one, found))
+        cells.setdefault((one.file or one.name, one.target), []).append(cell)
     files = list(dict.fromkeys(file for file, _ in cells))
     targets = sorted({target for _, target in cells})
     rows = [(file, *(lines(cells.get((file, target), [])) for target in targets)) for file in files]
@@ -91,6 +98,43 @@ def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Htm
     head = ("model", *(target or "target" for target in targets))
     legend = tag("div", "tightest limit: ", *keys, class_="tools faint")
     return lines([table(head, rows), legend])
+
+
+def _accepted(one: ModelCheck, found: CheckResult, pool: str) -> list[tuple[AcceptedState, int]]:
+    """Return what was accepted of a pool, the oldest first."""
+    states = ((state, state.models.get(one.name, {}).get(pool)) for state in found.history)
+    return [(state, size) for state, size in states if size is not None]
+
+
+def _change(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
+    """The tightest pool through the history of what was accepted, and what is new since then."""
+    _, pool = _tightest(one)
+    accepted, now = _accepted(one, found, pool), one.pools.get(pool)
+    if not accepted or now is None:
+        return
+    state, last = accepted[-1]
+    sizes = [size for _, size in accepted] + [now]
+    if len(set(sizes)) > 1:
+        yield _sparkline(sizes, pool)
+    if now != last:
+        part = f" ({(now - last) / last:+.0%})" if last else ""
+        sign = "+" if now > last else "-"
+        words = f"{sign}{format_size(abs(now - last))}{part} since {state.time[:10]}"
+        yield tag("div", words, class_="bad" if now > last else "good")
+
+
+def _sparkline(sizes: Sequence[int], pool: str) -> Html:
+    top, wide = max(*sizes, 1), 76 / max(len(sizes) - 1, 1)
+    points = " ".join(
+        f"{2 + at * wide:.1f},{22 - 20 * one / top:.1f}" for at, one in enumerate(sizes)
+    )
+    words = (
+        f"{pool}, accepted: {', '.join(map(format_size, sizes[:-1]))}; now {format_size(sizes[-1])}"
+    )
+    return Html(
+        f'<svg class="spark" width="80" height="24" role="img" aria-label="{text(words)}">'
+        f'<title>{text(words)}</title><polyline points="{points}" class="line"/></svg>'
+    )
 
 
 def _model(one: ModelCheck, anchor: str, found: CheckResult, plan: PlanMap | None) -> Html:
@@ -110,7 +154,7 @@ def _model(one: ModelCheck, anchor: str, found: CheckResult, plan: PlanMap | Non
             memory_map(plan, budget=_have(one, "scratch")) if plan is not None else Html(""),
         ]
     )
-    return details(one.name, body, is_open=one.fits is False or len(trend) > 1, name=anchor)
+    return details(one.name, body, is_open=len(found.models) == 1, name=anchor)
 
 
 def _have(one: ModelCheck, pool: str) -> int | None:
@@ -120,16 +164,17 @@ def _have(one: ModelCheck, pool: str) -> int | None:
 def _trend(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
     """Accepted numbers by commit, and the one of today, for pools that changed."""
     states = [state for state in found.history if one.name in state.models]
+    judged = {check.pool for check in one.checks}
     for pool, now in one.pools.items():
-        accepted = [(at, state.models[one.name].get(pool)) for at, state in enumerate(states)]
-        points = [(float(at), size) for at, size in accepted if size is not None]
-        points.append((float(len(states)), now))
-        if len({size for _, size in points}) > 1:
+        accepted = _accepted(one, found, pool)
+        points = [*((float(at), size) for at, (_, size) in enumerate(accepted))]
+        points.append((float(len(accepted)), now))
+        if pool in judged and len({size for _, size in points}) > 1:
             have = _have(one, pool)
             limits = [] if have is None or have > 4 * now else [("budget", have)]
-            days = " to ".join(dict.fromkeys((states[0].time[:10], states[-1].time[:10])))
-            yield tag("h4", f"{pool}, accepted {days}, and now")
-            yield line(points, f"{pool} of {one.name}", limits, unit="commit of the baseline")
+            days = [*(state.time[:10] for state, _ in accepted), "now"]
+            yield tag("h4", f"{pool}, as accepted, and now")
+            yield line(points, f"{pool} of {one.name}", limits, names=days)
     if len(states) > 1:
         rows = [(s.commit[:12], s.time[:10], *_pools(s.models[one.name], one)) for s in states]
         head = ("commit", "accepted", *one.pools)
@@ -142,43 +187,45 @@ def _pools(sizes: Mapping[str, int], one: ModelCheck) -> Iterator[int | None]:
 
 def diff_section(found: DiffResult) -> PageSection:
     """Pools before and after, verdicts that turned, tensors that changed."""
-    body = lines([*diff_parts(found), tag("p", found.tool, class_="faint")])
-    return PageSection("Before and after", body)
+    return PageSection("Before and after", lines(diff_parts(found)))
 
 
 def diff_parts(found: DiffResult) -> Iterator[Html]:
     """The answer, then every file before and after."""
     differs = "" if found.changed else "nothing differs; "
-    yield answer(not found.worse, differs, found.verdict, words=("not worse", "worse", ""))
+    words = found.verdict.removeprefix("worse: ")
+    yield answer(not found.worse, differs, words, words=("not worse", "worse", ""))
     yield from (part for one in found.subjects for part in _subject(one))
     yield from (tag("p", f"only after: {name}") for name in found.appeared)
     yield from (tag("p", f"only before: {name}") for name in found.vanished)
 
 
 def _subject(one: SubjectChange) -> Iterator[Html]:
-    yield tag("h3", one.before if one.before == one.after else f"{one.before} to {one.after}")
+    before, after = (PurePath(name).name or name for name in (one.before, one.after))
+    yield tag("h3", before if before == after else f"{before} to {after}")
     for turned in one.verdicts:
         said = f"{turned.question}: {turned.before}, now {turned.after}"
-        yield tag("p", said, class_="bad" if turned.worse else "good")
+        kind = "bad" if turned.worse else "good" if turned.better else "open"
+        yield tag("p", said, class_=kind)
     rows = [
         Bar(f"{pool.pool}, {when}", [(pool.pool if pool.pool in _COLOURS else "other", size)])
         for pool in one.pools
         for when, size in (("before", pool.before_bytes), ("after", pool.after_bytes))
-        if size
+        if size is not None and pool.change_bytes
     ]
     if rows:
         yield bars(rows, "Pools before and after")
-    yield table(("pool", "before", "after", "change", ""), map(_pool, one.pools))
+    yield table(("pool, bytes", "before", "after", "change", ""), map(_pool, one.pools))
     yield from (tag("p", p.not_comparable) for p in one.pools if p.not_comparable)
     if one.limits:
         limits = [(limit.name, limit.before_bytes, limit.after_bytes) for limit in one.limits]
-        yield table(("budget", "before", "after"), limits)
+        yield table(("budget, bytes", "before", "after"), limits)
     if one.settings:
         settings = [(setting.name, setting.before, setting.after) for setting in one.settings]
         yield table(("setting", "before", "after"), settings)
     if one.tensors:
         title = f"{counted(len(one.tensors), 'tensor')} changed"
-        head = ("tensor", "", "before", "after", "change")
+        head = ("tensor, bytes", "", "before", "after", "change")
         listed = table(head, map(_tensor, one.tensors[:_MOST]))
         yield details(title, listed, is_open=len(one.tensors) <= _OPEN)
 

@@ -17,9 +17,8 @@ _CONTEXTS = ("context", "bytes in the file", "bill", "process domain at most", "
 def carrier_section(found: CarrierResult) -> PageSection:
     """What a file carries."""
     title = tag("p", found.facts.title, class_="answer")
-    tool = tag("p", found.tool, class_="faint")
     name = PurePath(found.file).name or found.file
-    return PageSection(f"What {name} carries", lines([title, *carrier_parts(found.facts), tool]))
+    return PageSection(f"What {name} carries", lines([title, *carrier_parts(found.facts)]))
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import log2
 
 from qnnmem.report.page.markup import Html, lines, tag, text
 from qnnmem.units import format_size
@@ -19,6 +20,8 @@ _FAR = 4  # a limit that is more than so many times the longest bar would only s
 _VISIBLE = 0.05  # part of a limit from which a bar shows it
 _COLOURS = 4  # of curves in one chart
 _NARROW = 250  # pixels of the narrowest plot, to keep labels apart
+_MARKED = 12  # points that each have a number below
+_DOUBLED = 8  # times from the least to the most that need a scale of doublings
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,15 @@ def bars(rows: Sequence[Bar], title: str) -> Html:
     return tag("div", *shown, _axis(whole), class_="bars", role="list", title=title)
 
 
-def limit_bars(rows: Sequence[Bar], title: str) -> Html:
-    """Return the tightest limit as a bar, where one shows anything, the others as a line each."""
+def limit_bars(rows: Sequence[Bar], title: str, aside: Sequence[Bar] = ()) -> Html:
+    """Return the tightest limit as a bar, where one shows anything, the others as a line each.
+
+    What is `aside` is a line, however tight: a limit that tells nothing.
+    """
     known = sorted((row for row in rows if row.limit is not None), key=lambda row: -row.share)
     drawn = known[: bool(known) and known[0].share >= _VISIBLE]
-    loose = [tag("li", f"{row.label}: ", _amount(row)) for row in known[len(drawn) :]]
+    rest = (*known[len(drawn) :], *aside)
+    loose = [tag("li", f"{row.label}: ", _amount(row)) for row in rest]
     others = [tag("ul", *loose, class_="looser")] if loose else []
     return lines([*([bars(drawn, title)] if drawn else []), *others])
 
@@ -157,6 +164,12 @@ def mark(origin: str) -> Html:
 Points = Sequence[tuple[float, int]]
 
 
+def _below(x: float, names: Sequence[str]) -> str:
+    if names:
+        return names[int(x)]
+    return f"{int(x):,}" if x == int(x) else f"{x:.4g}"
+
+
 def line(
     points: Points,
     title: str,
@@ -165,9 +178,14 @@ def line(
     unit: str = "",
     stepped: bool = False,
     shown: Callable[[int], str] = format_size,
+    names: Sequence[str] = (),
 ) -> Html:
-    """Bytes, or what `shown` writes, over something that grows, with limits as lines across."""
-    return curves([("", points)], title, limits, unit=unit, stepped=stepped, shown=shown)
+    """Bytes, or what `shown` writes, over something that grows, with limits as lines across.
+
+    `names` stand below in place of numbers from 0.
+    """
+    alone = [("", points)]
+    return curves(alone, title, limits, unit=unit, stepped=stepped, shown=shown, names=names)
 
 
 def curves(
@@ -178,30 +196,29 @@ def curves(
     unit: str = "",
     stepped: bool = False,
     shown: Callable[[int], str] = format_size,
+    names: Sequence[str] = (),
 ) -> Html:
     """Several such lines with their names; one alone is filled."""
+    if stepped:
+        series = [(name, _lasting(points)) for name, points in series]
     every = [point for _, points in series for point in points]
     if not every:
         return Html("")
     low, high = min(x for x, _ in every), max(x for x, _ in every)
+    # Numbers that double, such as batches, have the same room each.
+    scale = log2 if not stepped and low > 0 and high >= _DOUBLED * low else float
+    first, last = scale(low), scale(high)
     top = max([size for _, size in every] + [limit for _, limit in limits]) or 1
-    wide, tall = (_WIDE - 12) / ((high - low) or 1), (_TALL - _TOP) / top
+    wide, tall = (_WIDE - 12) / ((last - first) or 1), (_TALL - _TOP) / top
 
     def place(x: float, y: int) -> str:
-        return f"{6 + (x - low) * wide:.1f} {_TALL - y * tall:.1f}"
+        return f"{6 + (scale(x) - first) * wide:.1f} {_TALL - y * tall:.1f}"
 
     is_size = shown is format_size
     ticks = round_ticks(top, 4, is_size=is_size)
     shapes = [f'<path d="M0 {_TALL - tick * tall:.1f}H{_WIDE}" class="axis"/>' for tick in ticks]
     for number, (_, points) in enumerate(series):
-        path = _path(points, place, stepped)
-        if len(series) == 1:
-            ends = f"L{place(points[-1][0], 0)} L{place(points[0][0], 0)} Z"
-            shapes.append(f'<path d="{path} {ends}" class="area"/>')
-        kind = f"s{number % _COLOURS}"
-        shapes.append(f'<path d="{path}" class="line {kind}"/>')
-        if not stepped:
-            shapes += [f'<path d="M{place(x, y)}h0" class="dot {kind}"/>' for x, y in points]
+        shapes += _shapes_of(points, place, f"s{number % _COLOURS}", stepped, len(series) == 1)
     shapes += [
         f'<path d="M0 {_TALL - limit * tall:.1f}H{_WIDE}" class="limit l{at}"/>'
         for at, (_, limit) in enumerate(limits)
@@ -212,7 +229,9 @@ def curves(
         for tick in ticks
     ]
     inner = "\n".join(shapes)
-    across = _across(sorted({x for x, _ in every}), low, high, stepped)
+    known = sorted({x for x, _ in every})
+    places = _round_places(low, high) if stepped or len(known) > _MARKED else known
+    across = _across([((wide * (scale(x) - first) + 6) / 10, _below(x, names)) for x in places])
     return lines(
         [
             Html(
@@ -227,6 +246,18 @@ def curves(
             _keys(series, limits, shown, max(size for _, size in every)),
         ]
     )
+
+
+def _shapes_of(
+    points: Points, place: Callable[[float, int], str], kind: str, stepped: bool, filled: bool
+) -> Iterator[str]:
+    path = _path(points, place, stepped)
+    if filled:
+        ends = f"L{place(points[-1][0], 0)} L{place(points[0][0], 0)} Z"
+        yield f'<path d="{path} {ends}" class="area"/>'
+    yield f'<path d="{path}" class="line {kind}"/>'
+    if not stepped:
+        yield from (f'<path d="M{place(x, y)}h0" class="dot {kind}"/>' for x, y in points)
 
 
 def _keys(
@@ -261,18 +292,26 @@ def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> 
     return " ".join(path)
 
 
-def _across(places: Sequence[float], low: float, high: float, stepped: bool) -> Iterator[str]:
-    """Yield numbers below a plot: those of points where they have room, else round ones."""
-    wide = (high - low) or 1
-    if stepped or len(places) > 12:
-        step = max(round_ticks(max(int(wide), 1), 5, is_size=False)[1:2] or [1])
-        begin = -(-low // step) * step
-        places = [begin + at * step for at in range(int((high - begin) // step) + 1)] or [low]
+def _lasting(points: Points) -> Points:
+    """Points of a line in steps; its last value lasts for a moment."""
+    if not points or not points[-1][1]:
+        return points
+    (first, _), (last, value) = points[0], points[-1]
+    return [*points, (last + ((last - first) / 40 or 1), value)]
+
+
+def _round_places(low: float, high: float) -> list[float]:
+    step = max(round_ticks(max(int(high - low), 1), 5, is_size=False)[1:2] or [1])
+    begin = -(-low // step) * step
+    return [begin + at * step for at in range(int((high - begin) // step) + 1)] or [low]
+
+
+def _across(marks: Sequence[tuple[float, str]]) -> Iterator[str]:
+    """Yield words below a plot at percents of its width, those that have room."""
     free = -1.0
-    for x in places:
-        words = f"{int(x):,}" if x == int(x) else f"{x:.4g}"
-        at, half = 0.6 + 98.8 * (x - low) / wide, 50 * (7.5 * len(words) + 8) / _NARROW
-        if at - half >= free or x == places[0]:
+    for at, words in marks:
+        half = 50 * (7.5 * len(words) + 8) / _NARROW
+        if at - half >= free or at == marks[0][0]:
             end = " end" if at + half > 100 else "" if at < half else " middle"
-            yield f'<text x="{at:.2f}%" y="14" class="x{end}">{words}</text>'
+            yield f'<text x="{at:.2f}%" y="14" class="x{end}">{text(words)}</text>'
             free = at + (0 if end == " end" else half if end else 2 * half)

@@ -22,7 +22,6 @@ def dlc_section(found: DlcResult) -> PageSection:
     body = [
         *(part for graph in found.graphs[:_MOST] for part in _dlc_graph(graph)),
         *_beyond(len(found.graphs)),
-        tag("p", found.tool, class_="faint"),
     ]
     return PageSection(f"What {file_name(found.file)} holds", lines(body))
 
@@ -48,7 +47,7 @@ def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
         (one.name, one.vtcm_stored_bytes, one.io_exact_bytes, ", ".join(one.mem_types[:8]))
         for one in ours.graphs
     ]
-    facts = (f"{counted(ours.file_bytes, 'byte')}", info.build_id, ours.tool)
+    facts = (f"{counted(ours.file_bytes, 'byte')}", info.build_id)
     body = [
         table(("graph", "VTCM bytes", "bytes of IO", "memory of IO"), rows),
         *(part for one in info.graphs[:_MOST] for part in _sides(one.info)),

@@ -34,14 +34,15 @@ def doctor_section(found: DoctorResult) -> PageSection:
     shown = [_incident(one, found.why) for one in found.incidents[:_MOST]]
     left = len(found.incidents) - _MOST
     more = [tag("p", f"{left:,} more incidents are in the result.")] if left > 0 else []
-    return PageSection(title, lines([*shown, *more, *notes, _read(found)]))
+    return PageSection(title, lines([*shown, *more, *notes, *_read(found)]))
 
 
-def _read(found: DoctorResult) -> Html:
+def _read(found: DoctorResult) -> Iterator[Html]:
     numbers = (("lines", found.stats.lines), ("bytes", found.stats.bytes))
     amount = [f"{number:,} {name}" for name, number in numbers if number]
-    said = f", {', '.join(amount)}" if amount else ""
-    return tag("p", f"Read {counted(len(found.files), 'file')}{said}; {found.tool}", class_="faint")
+    rows = [(name,) for name in found.files[:_MOST]]
+    said = f"Read {counted(len(found.files), 'file')}{''.join(f', {part}' for part in amount)}"
+    yield details(said, table(("file",), rows))
 
 
 def _incident(one: Incident, why: dict[str, str]) -> Html:
@@ -53,18 +54,20 @@ def _incident(one: Incident, why: dict[str, str]) -> Html:
     where = f"stage {one.stage}, {kind}, confidence {one.confidence}{times}"
     remedies = list(_remedies(one))
     deciding = [row for row in one.evidence if row.decides] or one.evidence[:1]
+    is_alone = len({row.file for row in one.evidence}) < 2
+    shown = [_line(row, is_alone=is_alone) for row in deciding]
     return lines(
         [
-            tag("h3", one.title),
-            tag("p", f"{_capital(one.cause_meaning)} ({one.cause})", class_="answer"),
+            tag("p", tag("strong", one.title), class_="answer"),
             *_shortage(one),
+            tag("p", f"{_capital(one.cause_meaning)} ({one.cause})"),
             tag("p", where, class_="faint wraps"),
             tag(
                 "div",
                 tag(
                     "div",
                     *([tag("h4", "The line that decides")] if deciding else ()),
-                    tag("ol", *map(_line, deciding), class_="evidence"),
+                    tag("ol", *shown, class_="evidence"),
                     *([tag("p", reason)] if reason else ()),
                 ),
                 *([tag("div", *remedies)] if remedies else ()),
@@ -86,7 +89,9 @@ def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
     if len(one.evidence) > len(shown):
         yield tag("h4", "What the log says, in order")
         yield from _timeline(one.evidence)
-        yield tag("ol", *map(_line, one.evidence), class_="evidence")
+        is_alone = len({row.file for row in one.evidence}) < 2
+        rows = [_line(row, is_alone=is_alone) for row in one.evidence]
+        yield tag("ol", *rows, class_="evidence")
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
@@ -115,11 +120,13 @@ def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
     )
 
 
-def _line(shown: Evidence) -> Html:
+def _line(shown: Evidence, *, is_alone: bool) -> Html:
+    """A line of a log with its place; the only file of an incident is named by the page."""
+    place = f"line {shown.line:,}" if is_alone else f"{shown.file}:{shown.line}"
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(
         "li",
-        tag("span", f"{shown.file}:{shown.line}{times}", class_="faint wraps"),
+        tag("span", f"{place}{times}", class_="faint wraps"),
         Html(" <strong>decides</strong>" if shown.decides else ""),
         Html("<br>"),
         tag("code", text(shown.text, 2000)),
@@ -131,8 +138,9 @@ def _shortage(one: Incident) -> Iterator[Html]:
     need, limit = (_size(one.quantities.get(name)) for name in _NEED)
     if one.shortage_bytes is not None:
         short = _size(one.shortage_bytes)
-        words = f" ({format_size(short)})" if short is not None and short >= 1024 else ""
-        yield tag("p", f"Missing: {one.shortage_bytes:,} bytes{words}", class_="answer")
+        exact = f"{one.shortage_bytes:,} bytes"
+        words = f"{format_size(short)} ({exact})" if short and short >= 1024 else exact
+        yield tag("p", f"Missing: {words}", class_="answer")
     if need is not None and limit is not None:
         bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin_of, _NEED))
         yield bars([bar], "Needed against the limit")
@@ -157,11 +165,12 @@ def _remedies(one: Incident) -> Iterator[Html]:
     if one.remedies:
         yield tag("h4", "What to change")
     for remedy in one.remedies:
-        yield tag("p", _COMMAND.sub("the command below", _AT_END.sub("", remedy)) or remedy)
+        words = _COMMAND.sub("the command below", _AT_END.sub("", remedy)) or remedy
+        yield tag("p", _capital(words))
         yield from map(command, _COMMAND.findall(remedy))
     if one.collect_next:
         yield tag("h4", "What to collect next")
-        yield table(("what",), [(item,) for item in one.collect_next])
+        yield tag("ul", *(tag("li", _capital(item)) for item in one.collect_next))
 
 
 def _shown(value: int | str) -> str:

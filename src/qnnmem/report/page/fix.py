@@ -25,16 +25,14 @@ def fix_section(fix: FixedModel) -> PageSection:
             [
                 *_answer(fix),
                 *_bars(fix),
+                *([tag("p", f"In the way: {fix.obstacle}")] if fix.obstacle else []),
                 *_next(fix),
-                *_chain(fix),
+                table(head, rows, "What was tried, in order; what was kept is bold"),
                 *_deployment(fix),
                 *_maps(fix),
-                table(head, rows, "What was tried, in order; what was kept is bold"),
+                *_chain(fix),
                 *(tag("p", note) for note in fix.notes),
                 *(tag("p", f"Wrote {file}") for file in fix.files),
-                tag("p", f"{fix.input}, {fix.tool}; bytes before and after are computed by plans")
-                if fix.maps is not None
-                else tag("p", f"{fix.input}, {fix.tool}"),
             ]
         ),
         has_map=fix.maps is not None,
@@ -45,8 +43,6 @@ def _answer(fix: FixedModel) -> Iterator[Html]:
     chosen = fix.chosen
     change = f"; {chosen.change}" if fix.best else ""
     yield answer(fix.fits, _sizes(fix), change)
-    if fix.obstacle:
-        yield tag("p", f"In the way: {fix.obstacle}")
 
 
 def _sizes(fix: FixedModel) -> str:
@@ -76,10 +72,13 @@ def _deployment(fix: FixedModel) -> Iterator[Html]:
 def _bars(fix: FixedModel) -> Iterator[Html]:
     if fix.before_bytes is not None and fix.after_bytes is not None:
         first, best = fix.tried[0], fix.chosen
-        given = "given" if fix.maps is not None else ""
+        origins = ("computed", "given") if fix.maps is not None else ("", "")
         rows = [
-            Bar(f"before, {first.pool}", [("other", fix.before_bytes)], fix.limit_bytes),
-            Bar(f"after, {best.pool}", [("total", fix.after_bytes)], fix.limit_bytes, 0, "", given),
+            Bar(f"{when}, {trial.pool}", [(kind, size)], fix.limit_bytes, 0, *origins)
+            for when, trial, kind, size in (
+                ("before", first, "other", fix.before_bytes),
+                ("after", best, "total", fix.after_bytes),
+            )
         ]
         yield bars(rows, "Bytes before and after")
 

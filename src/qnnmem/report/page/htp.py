@@ -17,11 +17,11 @@ from qnnmem.results.fit import FitCheck, FitResult, SocFit
 from qnnmem.results.footprint import Bill
 from qnnmem.results.place import Placement, PlaceResult
 from qnnmem.results.qmem import QmemChoice, QmemResult, QmemRow
-from qnnmem.results.sweep import SweepResult, SweptSetting
+from qnnmem.results.sweep import LargestValue, SweepResult, SweptSetting
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
-_KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
+_KINDS = {"IO": "io", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
 _MOST_GRAPHS, _MOST_TENSORS = 24, 16  # that are drawn
 
@@ -38,8 +38,9 @@ def bill_section(bill: Bill) -> PageSection:
         *_answer(bill),
         limit_bars(list(_limits(bill)), "Need against each limit"),
         *_next(bill),
-        tag("h3", "What the memory is made of"),
-        bars(list(_waterfall(bill)), "What the memory is made of"),
+        tag("h3", "What the memory in DDR is made of"),
+        bars(list(_waterfall(bill)), "What the memory in DDR is made of"),
+        *_vtcm(bill),
         *_graphs(bill),
         *_largest(bill),
         *_traffic(bill),
@@ -53,16 +54,47 @@ def bill_section(bill: Bill) -> PageSection:
 def _answer(bill: Bill) -> Iterator[Html]:
     over = [row for row in _limits(bill) if row.share > 1]
     target = bill.soc or "a SoC that is not named"
-    total = "not known" if bill.total is None else format_size(bill.total.value)
-    part = bill.dominant and bill.parts.get(bill.dominant)
-    most = f", most of it {bill.dominant}, {format_size(part.value)}" if part else ""
-    if over:
-        worst = max(over, key=lambda row: row.share)
-        more = format_size(worst.total - (worst.limit or 0))
-        yield answer(False, f"{worst.label}: {more} over the limit of {target}")
-        yield tag("p", f"All together {total}{most}.")
-    else:
-        yield tag("p", f"Takes {total} on {target}{most}.", class_="answer")
+    if not over:
+        yield tag("p", f"Takes {_taken(bill)} on {target}.", class_="answer")
+        return
+    worst = max(over, key=lambda row: row.share)
+    more = format_size(worst.total - (worst.limit or 0))
+    yield answer(False, f"{worst.label}: {more} over the limit of {target}")
+    yield tag("p", f"Takes {_taken(bill)}.")
+
+
+def _taken(bill: Bill) -> str:
+    """Memory in DDR and VTCM on the chip, which are never one sum; VTCM is taken in turn."""
+    parts = _in_ddr(bill)
+    known = {name: part.value for name, part in parts.items() if part is not None}
+    ddr = f"{format_size(sum(known.values()))} of DDR"
+    if len(known) < len(parts):
+        ddr = f"at least {ddr}"
+    largest = max(known, key=lambda name: known[name], default="")
+    if known.get(largest):
+        ddr += f", most of it {largest}, {format_size(known[largest])}"
+    lanes = _lanes(bill)
+    if not lanes:
+        return ddr
+    turn = f", which {counted(len(lanes), 'graph')} use in turn" if len(lanes) > 1 else ""
+    return f"{ddr}, and {format_size(max(lane.total for lane in lanes))} of VTCM{turn}"
+
+
+def _in_ddr(bill: Bill) -> dict[str, Sourced | None]:
+    return {name: part for name, part in bill.named_parts if name != "VTCM"}
+
+
+def _lanes(bill: Bill) -> list[Bar]:
+    """What each graph takes of VTCM while it runs."""
+    lanes = [
+        Bar(graph.name, [("persistent", graph.vtcm.value)], origin=graph.vtcm.origin.value)
+        for graph in bill.graphs
+        if graph.vtcm is not None
+    ]
+    whole = dict(bill.named_parts).get("VTCM")
+    if len(bill.graphs) > 1 or whole is None:
+        return lanes
+    return [Bar("VTCM", [("persistent", whole.value)], origin=whole.origin.value)]
 
 
 def _next(bill: Bill) -> Iterator[Html]:
@@ -74,8 +106,15 @@ def _next(bill: Bill) -> Iterator[Html]:
         yield command(pasted)
 
 
+def _vtcm(bill: Bill) -> Iterator[Html]:
+    lanes = _lanes(bill)
+    if lanes:
+        yield tag("h3", "VTCM, which graphs use in turn" if len(lanes) > 1 else "VTCM")
+        yield bars(lanes[:_MOST_GRAPHS], "VTCM of each graph")
+
+
 def _graphs(bill: Bill) -> Iterator[Html]:
-    """The graphs of a context beside each other; VTCM apart, as they use it in turn."""
+    """The graphs of a context beside each other."""
     if len(bill.graphs) < 2:
         return
     shown = bill.graphs[:_MOST_GRAPHS]
@@ -97,29 +136,22 @@ def _graphs(bill: Bill) -> Iterator[Html]:
         )
         for graph in shown
     ]
-    yield tag("h3", "Memory of each graph, without VTCM")
+    yield tag("h3", "Memory in DDR of each graph")
     yield bars(rows, "Memory of each graph")
-    yield _kinds(
+    yield shade_keys(
         ("constants", "weights"),
         ("io", "IO"),
         ("other", "op data"),
         ("scratch", "DDR tensors"),
         ("total", "spill/fill"),
     )
-    lanes = [
-        Bar(graph.name, [("persistent", graph.vtcm.value)], origin=graph.vtcm.origin.value)
-        for graph in shown
-        if graph.vtcm is not None
-    ]
-    if lanes:
-        yield tag("h3", "VTCM, which graphs use in turn")
-        yield bars(lanes, "VTCM of each graph")
     if len(bill.graphs) > len(shown):
         yield tag("p", f"{len(bill.graphs) - len(shown):,} more graphs in the result.")
 
 
-def _kinds(*kinds: tuple[str, str]) -> Html:
-    keys = (Html(f'<span class="key"><i class="{kind}"></i>{name}</span>') for kind, name in kinds)
+def shade_keys(*kinds: tuple[str, str]) -> Html:
+    """What the colours of bars mean."""
+    keys = (tag("span", tag("i", "", class_=kind), name, class_="key") for kind, name in kinds)
     return tag("div", *keys, class_="tools")
 
 
@@ -139,6 +171,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
     if rows:
         yield tag("h3", "Traffic of one inference")
         yield bars(rows, "Bytes moved in one inference")
+    if rows or (bill.spill_fill is not None and bill.spill_fill.value):
         yield tag("p", "The library gives sums, not the op that spills.", class_="faint")
 
 
@@ -154,15 +187,16 @@ def _missing(bill: Bill) -> Iterator[Html]:
 def _waterfall(bill: Bill) -> Iterator[Bar]:
     """Each part begins where the one before it ends."""
     start = 0
-    for name, part in bill.named_parts:
-        if part is None:
-            yield Bar(name, [], start=start)
-            continue
+    parts = _in_ddr(bill)
+    for name, part in parts.items():
         kind = _KINDS.get(name, "other")
-        yield Bar(name, [(kind, part.value)], start=start, origin=part.origin.value)
-        start += part.value
-    if bill.total is not None:
-        yield Bar("all together", [("total", bill.total.value)], origin=bill.total.origin.value)
+        pieces = [] if part is None else [(kind, part.value)]
+        if part is None or part.value:
+            origin = "" if part is None else part.origin.value
+            yield Bar(name, pieces, start=start, origin=origin)
+        start += 0 if part is None else part.value
+    if None not in parts.values():
+        yield Bar("all together", [("total", start)], origin="computed")
 
 
 def _limits(bill: Bill) -> Iterator[Bar]:
@@ -219,44 +253,67 @@ def fit_section(fit: FitResult) -> PageSection:
     """Every SoC with its checks, those that do not fit first."""
     order = {False: 0, None: 1, True: 2}
     socs = sorted(fit.socs, key=lambda one: order[one.fits])
-    good = [one.soc for one in socs if one.fits]
-    named = f": {', '.join(good[:_MOST_TENSORS])}" if good else ""
-    head = [answer(fit.fits, f"fits {len(good):,} of {counted(len(socs), 'SoC')}{named}")]
-    tool = tag("p", f"{fit.file}, {fit.tool}", class_="faint")
-    return PageSection(
-        f"Does {file_name(fit.file)} fit",
-        lines([*(head if len(socs) > 1 else ()), *map(_soc, socs), *([tool] if fit.tool else ())]),
-    )
+    body = [part for one in socs for part in _soc(one, fit.file)]
+    if len(socs) > 1:
+        good = sum(one.fits is True for one in socs)
+        cells = (
+            (tag("a", one.soc, href=f"#{one.soc}"), badge(one.fits), _tightest_words(one))
+            for one in socs
+        )
+        each = (details(one.soc, lines(_soc(one, fit.file)), name=one.soc) for one in socs)
+        body = [
+            answer(fit.fits, f"fits {good:,} of {counted(len(socs), 'SoC')}"),
+            table(("SoC", "", "tightest limit"), cells),
+            details("Every limit of each SoC", lines(each)),
+        ]
+    return PageSection(f"Does {file_name(fit.file)} fit", lines(body))
 
 
-def _soc(soc: SocFit) -> Html:
+def _tightest_words(soc: SocFit) -> str:
+    """The number that decides against its limit; the reason where there is none."""
+    check = None if soc.fits is None or soc.wrong_arch else soc.tightest
+    if check is None or check.spare is None or check.limit is None or check.need_high is None:
+        return soc.why
+    name, limit = _POOLS.get(check.pool, check.pool), format_size(check.limit.value)
+    if check.spare < 0:
+        return f"{name} {format_size(-check.spare)} over the limit of {limit}"
+    need = format_size(check.need_high.value)
+    return f"{name} takes {need} of {limit}, {format_size(check.spare)} left"
+
+
+def _soc(soc: SocFit, file: str) -> Iterator[Html]:
     checks = [bar for one in soc.checks if (bar := _check(one)) is not None]
+    # A graph takes all the VTCM it is given: a limit that is just reached tells nothing.
+    aside = [
+        bar
+        for bar in checks
+        if not bar.pieces or bar.limit is None or (bar.label == "VTCM" and bar.total == bar.limit)
+    ]
+    said = _tightest_words(soc)
+    yield answer(soc.fits, f"{soc.soc}: {said}" if said else soc.soc)
+    drawn = [bar for bar in checks if bar not in aside]
+    yield limit_bars(drawn, f"Limits of {soc.soc}", aside)
+    if soc.why and soc.why != said:
+        yield tag("p", soc.why)
+    if soc.suggestions:
+        yield tag("h4", "What to change: options to add")
+    for one in soc.suggestions:
+        yield tag("p", f"{one.reason}{', compiled and fits' if one.verified else ''}:")
+        yield command(one.setting)
+    if soc.fits is False and not soc.wrong_arch and file.lower().endswith(".onnx"):
+        words = ["qnnmem", "fix", file_word(file), "--backend=htp", f"--soc={soc.soc}"]
+        pasted = command_line([*words, "-o", "fixed"])
+        if pasted:
+            yield tag("p", "Search for a change that fits:")
+            yield command(pasted)
     sources = [
         (_POOLS.get(one.pool, one.pool), f"{number.origin.value}: {number.source}")
         for one in soc.checks
         for number in (one.need_high, one.limit)
         if number is not None
     ]
-    settings = [
-        part
-        for one in soc.suggestions
-        for part in (
-            tag("p", f"{one.reason}{', compiled and fits' if one.verified else ''}:"),
-            command(one.setting),
-        )
-    ]
-    origins = details(f"Where the numbers of {soc.soc} come from", table(("what", "from"), sources))
-    unknown = [bar for bar in checks if bar.limit is None or not bar.pieces]
-    return lines(
-        [
-            tag("h3", soc.soc, Html(" "), badge(soc.fits)),
-            tag("p", soc.why) if soc.why else Html(""),
-            *([tag("h4", "What to change"), *settings] if settings else ()),
-            limit_bars([bar for bar in checks if bar not in unknown], f"Limits of {soc.soc}"),
-            bars(unknown, f"No limit is known on {soc.soc}") if unknown else Html(""),
-            origins if sources else Html(""),
-        ]
-    )
+    if sources:
+        yield details("Where the numbers come from", table(("what", "from"), sources))
 
 
 def _check(one: FitCheck) -> Bar | None:
@@ -291,11 +348,20 @@ def sweep_section(sweep: SweepResult) -> PageSection:
         for row in sweep.rows
     ]
     charts = list(_sweep_lines(sweep.rows, names))
-    measured = f", measured by {sweep.library}" if sweep.library else ""
     reasons = [tag("p", row.reason) for row in sweep.rows if row.reason][:_MOST_LINES]
-    body = [tag("p", sweep.summary, class_="answer"), *charts, table(head, rows), *reasons]
-    body += [tag("p", f"{sweep.file}, {sweep.tool}{measured}", class_="faint")]
+    best = [
+        tag("p", f"Largest {one.name} that {one.until}: {one.value}{_held(one)}.")
+        for one in sweep.largest
+        if one.value is not None
+    ]
+    said = tag("p", sweep.summary, class_="answer")
+    body = [said, *best, *charts, table(head, rows, "Sizes in bytes"), *reasons]
     return PageSection(f"Sweep of {file_name(sweep.file)}", lines(body))
+
+
+def _held(one: LargestValue) -> str:
+    held = ", ".join(f"{name} {value}" for name, value in one.setting.items() if name != one.name)
+    return f" with {held}" if held else ""
 
 
 def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
@@ -338,7 +404,6 @@ def place_section(place: PlaceResult) -> PageSection:
         if place.best == place.given
         else _domains(place, place.best),
         tag("p", f"Budget of a domain: {place.budget.origin.value}, {place.budget.source}"),
-        tag("p", place.tool, class_="faint"),
     ]
     return PageSection("Which contexts find room together", lines(body))
 
@@ -372,11 +437,14 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
         (f"domain {number}", named(domain.contexts), domain.used, domain.left)
         for number, domain in numbered
     ]
+    shades = zip(_SHADES, (file_name(one.file) for one in place.contexts), strict=False)
+    keys = [shade_keys(*shades)] if len(place.contexts) <= len(_SHADES) else []
     refused = [tag("p", f"Too large for any: {named(placing.too_large)}")]
     return lines(
         [
             bars(rows, "Process domains"),
-            table(("domain", "contexts", "used", "left"), listed),
+            *keys,
+            table(("domain", "contexts", "bytes used", "bytes left"), listed),
             *(refused if placing.too_large else []),
         ]
     )
@@ -389,12 +457,10 @@ def qmem_section(qmem: QmemResult) -> PageSection:
         *("copied in", "copied out", "shared memory", "left in the process domain"),
     )
     rows = [_way(row, qmem.recommended) for row in qmem.rows]
-    layer = f"; the IO layer is {qmem.io_layer}"
     body = [
         tag("p", qmem.advice, class_="answer"),
         table(head, rows, "Bytes of each way; the recommended one is bold"),
         *(tag("p", trap) for trap in qmem.traps),
-        tag("p", f"{qmem.file}, {qmem.soc or 'SoC not named'}, {qmem.tool}{layer}", class_="faint"),
     ]
     return PageSection(f"Raw and memhandle IO of {file_name(qmem.file)}", lines(body))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qnnmem.report.page.charts import Bar, bars, curves
 from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.htp import shade_keys
 from qnnmem.report.page.markup import Html, answer, lines, table, tag
+from qnnmem.results.fit import answer_of
 from qnnmem.results.llm import LlmResult, LlmRow, LlmShard
 from qnnmem.text import counted
+from qnnmem.units import format_size
 
 _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
@@ -20,14 +23,15 @@ def llm_section(llm: LlmResult) -> PageSection:
     body = [
         answer(llm.fits, f"{llm.context:,} tokens on {llm.soc}: {where}; {llm.why}"),
         tag("h3", "Shards"),
-        tag("p", "Most that each may need of its process domain: weights, IO, and the rest."),
+        tag("p", "Most that each may need of its process domain."),
         bars([_lane(one) for one in llm.shards], "Shards"),
+        shade_keys(("constants", "weights"), ("io", "IO"), ("scratch", "the rest")),
         tag("h3", "Process domains"),
         *_domains(llm),
         *_facts(llm),
         *_rows(llm),
         *(tag("p", note) for note in llm.notes),
-        tag("p", f"{llm.recipe.name}, {llm.origin}, {llm.tool}", class_="faint"),
+        tag("p", f"{llm.recipe.name}, {llm.origin}", class_="faint"),
     ]
     return PageSection(f"Does {llm.model.name} fit", lines(body))
 
@@ -50,6 +54,8 @@ def _domains(llm: LlmResult) -> Iterator[Html]:
         for number, one in enumerate(llm.placement.domains)
     ]
     yield bars(rows, "Process domains")
+    if len(llm.shards) <= len(_SHADES):
+        yield shade_keys(*zip(_SHADES, (one.name for one in llm.shards), strict=False))
     order = [llm.shards[at].name for at in llm.placement.order if at in sizes]
     yield tag("p", f"Load in this order: {', '.join(order)}.")
 
@@ -59,26 +65,29 @@ def _facts(llm: LlmResult) -> Iterator[Html]:
         ("KV cache of each token", llm.kv_bytes_per_token.value),
         (f"KV cache of {llm.context:,} tokens", llm.kv_bytes.value),
         ("all files", llm.file_bytes.value),
-        ("longest context that fits, in tokens", llm.longest_context),
         ("spill/fill at most, each graph its own", llm.spill_fill.high.value),
         ("spill/fill at most, shared by all", llm.spill_fill_shared.high.value),
         ("host RAM of the compiler, at least", llm.host_ram.low.value),
         ("host RAM of the compiler, at most", llm.host_ram.high.value),
     ]
     yield table(("what", "bytes"), rows)
+    longest = f"{llm.longest_context:,} tokens" if llm.longest_context else "none"
+    yield tag("p", f"Longest context that fits with these shards: {longest}.")
 
 
 def _rows(llm: LlmResult) -> Iterator[Html]:
-    """Every context that was computed as a curve against the budget; all rows as tables."""
-    points = [
-        (float(at), row.largest_domain)
+    """A slider and a curve over the contexts that were computed; all rows as tables."""
+    contexts = {
+        at: row
         for row in llm.rows
         if isinstance(at := row.setting.get("context"), int) and len(row.setting) == 1
-    ]
-    if len(points) > 1:
-        yield tag("h3", "Largest need of a domain by context")
+    }
+    if len(contexts) > 1:
+        yield tag("h3", "Contexts")
+        yield _slider(llm, sorted(contexts.items()))
+        points = [(float(at), row.largest_domain) for at, row in sorted(contexts.items())]
         yield curves(
-            [("", sorted(points))],
+            [("", points)],
             "Largest need of a domain by context",
             [("budget of a domain", llm.budget.value)],
             unit="tokens",
@@ -86,7 +95,25 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
     for title, rows in (("What to change", llm.changes), ("Other settings", llm.rows)):
         if rows:
             yield tag("h3", title)
-            yield table(_HEAD, map(_cells, rows))
+            yield table(_HEAD, map(_cells, rows), "Sizes in bytes, contexts in tokens")
+
+
+def _slider(llm: LlmResult, contexts: Sequence[tuple[int, LlmRow]]) -> Html:
+    """Each context as a step: its answer, and its largest shard against the budget."""
+    chosen = max((n for n, (at, _) in enumerate(contexts) if at <= llm.context), default=0)
+    ends = {"min": "0", "max": str(len(contexts) - 1), "step": "1", "value": str(chosen)}
+    drawn = tag("input", type="range", hidden="", aria_label="Context in tokens", **ends)
+    slider = Html(drawn.removesuffix("</input>"))  # an element that has no end
+    budget = (llm.budget.value, 0, "computed", llm.budget.origin.value)
+    steps = []
+    for at, row in contexts:
+        where = f"{counted(row.shards, 'shard')}, {counted(row.domains, 'process domain')}"
+        size = f"{format_size(row.kv_bytes)} of KV cache; {row.why}"
+        said = answer(answer_of(row.answer), f"{at:,} tokens: {where}, {size}")
+        need = Bar("largest shard", [("total", row.largest_domain)], *budget)
+        lane = bars([need], "Largest shard")
+        steps.append(tag("div", said, lane, class_="step", data_value=f"{at:,} tokens"))
+    return tag("div", slider, *steps, class_="steps")
 
 
 _HEAD = (

@@ -29,7 +29,6 @@ def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
                 *_tcm(ours),
                 *(part for graph in ours.graphs for part in _graph(graph)),
                 tag("p", f"{made}; {counted(ours.file_bytes, 'byte')}", class_="faint wraps"),
-                tag("p", f"{ours.tool}; sizes are computed, limits of TCM documented"),
             ]
         ),
         has_map=bool(ours.graphs),
@@ -80,10 +79,13 @@ _ANSWER = ("nothing is wrong", "must be changed", "cannot tell")
 
 def lint_section(lint: LintResult) -> PageSection:
     """Every finding with its place and what to write instead."""
+    short = {one.path: PurePath(one.path).name for one in lint.files}
+    if len(set(short.values())) < len(short):  # files of one name in two folders
+        short = {}
     rows = [
         (
             tag("strong", one.severity.value, class_=_SEVERITIES[one.severity]),
-            one.file if one.line is None else f"{one.file}:{one.line}",
+            f"{short.get(one.file, one.file)}{'' if one.line is None else f':{one.line}'}",
             tag("code", one.key),
             one.sentence,
             one.cure,

@@ -563,7 +563,7 @@ class MemoryMap {
     pen.fillStyle = c.faint;
     const each = roundStep(46 / sx);
     let free = 0;
-    for (let step = Math.ceil(Math.max(view.x0, data.first) / each) * each + 0; step < Math.min(view.x1, data.last); step += each) {
+    for (let step = Math.ceil(Math.max(view.x0, data.first, 0) / each) * each + 0; step < Math.min(view.x1, data.last); step += each) {
       const words = free ? number(step) : `step ${number(step)}`, long = pen.measureText(words).width;
       const x = Math.max(2, X(step + 0.5) - long / 2);
       if (x < free || x + long > width - 2 || X(step + 0.5) > right) continue;
@@ -632,6 +632,14 @@ document.addEventListener("click", (event) => {
   const byHand = () => getSelection().selectAllChildren(button.previousElementSibling);
   if (navigator.clipboard) navigator.clipboard.writeText(words).then(done, byHand); else byHand();
 });
+// A slider over results that were computed: one is shown at a time. Without a script all are.
+const showStep = (slider) => {
+  const steps = [...slider.closest(".steps").querySelectorAll(".step")];
+  steps.forEach((step, at) => { step.hidden = at !== Number(slider.value); });
+  slider.setAttribute("aria-valuetext", steps[slider.value].dataset.value);
+};
+document.querySelectorAll(".steps input").forEach((slider) => { slider.hidden = false; showStep(slider); });
+document.addEventListener("input", (event) => { if (event.target.matches(".steps input")) showStep(event.target); });
 // A link into a part that is closed opens it.
 const openTarget = () => { for (let at = location.hash.length > 1 && document.getElementById(location.hash.slice(1)); at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };
 addEventListener("hashchange", openTarget);

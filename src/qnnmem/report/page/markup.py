@@ -13,6 +13,7 @@ from qnnmem.units import format_size
 
 _LONGEST = 400  # characters of a name or a line
 _ROWS = 2000  # of a table
+_WORD = 24  # letters of a word that has room in a column of a phone
 FITS = ("fits", "does not fit", "cannot tell")
 Cell = str | int | None
 
@@ -75,7 +76,10 @@ def _cell(value: Cell) -> str:
         return '<td class="faint">-</td>'
     if isinstance(value, int) and not isinstance(value, bool):
         return f'<td class="number">{value:,}</td>'
-    return f"<td>{value if isinstance(value, Html) else text(value)}</td>"
+    if isinstance(value, Html):
+        return f"<td>{value}</td>"
+    is_long = any(len(word) > _WORD for word in str(value).split())  # such as paths
+    return f"<td{' class=long' if is_long else ''}>{text(value)}</td>"
 
 
 def details(title: str, body: Html, *, is_open: bool = False, name: str = "") -> Html:

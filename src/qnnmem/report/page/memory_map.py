@@ -13,24 +13,27 @@ from qnnmem.report.page.markup import Html, data, details, lines, tag
 from qnnmem.report.page.markup import table as table_of
 from qnnmem.results.plan import PlanBuffer, PlanMap
 from qnnmem.text import counted
+from qnnmem.units import format_size
 
 _POOLS = ("scratch", "io", "persistent")
 _HINT = (
-    "Point at a box or click it. Keys, once the map has the focus: arrows move, + and - zoom, "
-    "0 shows all, n and p go from box to box, [ and ] from step to step, / searches."
-)
-_CAPTION = (
-    "Memory map: steps go right, addresses up, every box is a tensor, with its place and its time."
+    "Steps go right, addresses up, every box is a tensor: point at one or click it. Keys, once the "
+    "map has the focus: arrows move, + and - zoom, 0 shows all, n and p go from box to box, "
+    "[ and ] from step to step, / searches."
 )
 _PEAKS = 24  # buttons for what sets the peak
+_FIRST = 3  # of them that are not folded
 _LISTED = 2000  # rows of the table; the map has all
-_TOOLS = Html(
+_FAR = 2  # a plan with so many times the steps of another has a scale of steps of its own
+_MOVES = Html(
     '<div class="tools">'
     '<input type="search" placeholder="tensor name" aria-label="Search tensors">'
     '<button type="button" data-zoom="in" aria-label="zoom in">+</button>'
     '<button type="button" data-zoom="out" aria-label="zoom out">\u2212</button>'
-    '<button type="button" data-all>show all</button>'
-    '<label>colour by <select><option value="pool">pool</option>'
+    '<button type="button" data-all>show all</button></div>'
+)
+_COLOURS = Html(
+    '<div class="tools"><label>colour by <select><option value="pool">pool</option>'
     '<option value="op">op type</option><option value="life">lifetime</option>'
     '<option value="size">size</option></select></label>'
     '<span class="legend" role="group" aria-label="Colours"></span>'
@@ -41,35 +44,36 @@ _TOOLS = Html(
 
 def memory_map(
     plan: PlanMap,
-    caption: str = _CAPTION,
+    caption: str = "",
     *,
     beside: tuple[str, PlanMap] | None = None,
     budget: int | None = None,
+    above: Html | None = None,
     below: Html | None = None,
 ) -> Html:
     """Return the whole figure; `beside` names the plan it is compared with, on the same axes.
 
-    What is `below` belongs to the map: a selection is marked there, too.
+    What is `above` stands between the peak and the map. What is `below` belongs to the map: a
+    selection is marked there, too.
     """
     boxes = drawn(plan)
     words = f"Memory map of {counted(len(boxes), 'tensor')} in {plan.scratch_bytes:,} bytes"
-    return lines(
-        [
-            Html('<figure class="map">'),
-            tag("figcaption", caption),
-            _TOOLS,
-            tag("canvas", "", tabindex=0, role="img", aria_label=f"{words} of scratch"),
-            tag(
-                "div",
-                tag("output", _HINT, class_="told", data_hint=_HINT, aria_live="polite"),
-                Html('<div class="near"></div>'),
-            ),
-            tag("div", *_peak(plan, boxes)),
-            tag("div", *([below] if below is not None else []), _table(plan, boxes)),
-            data(map_data(plan, boxes, beside, budget)),
-            Html("</figure>"),
-        ]
-    )
+    peak = tag("div", *_peak(plan, boxes), *([] if above is None else [above]))
+    hint = tag("output", _HINT, class_="told", data_hint=_HINT, aria_live="polite")
+    parts = [
+        Html('<figure class="map">'),
+        *([tag("figcaption", caption)] if caption else []),
+        *([] if beside else [peak]),
+        _MOVES,
+        tag("canvas", "", tabindex=0, role="img", aria_label=f"{words} of scratch"),
+        _COLOURS,
+        tag("div", hint, Html('<div class="near"></div>')),
+        *([peak] if beside else []),  # two maps come first
+        tag("div", *([] if below is None else [below]), _table(plan, boxes)),
+        data(map_data(plan, boxes, beside, budget)),
+        Html("</figure>"),
+    ]
+    return lines(parts)
 
 
 def map_pair(
@@ -90,7 +94,13 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
     buttons = [
         tag(
             "li",
-            tag("button", f"{one.name}: {one.bytes:,}", type="button", data_box=number[one.name]),
+            tag(
+                "button",
+                f"{one.name}: {format_size(one.bytes)}",
+                type="button",
+                data_box=number[one.name],
+                title=f"{one.bytes:,} bytes",
+            ),
         )
         for one in live[:_PEAKS]
         if one.name in number
@@ -98,10 +108,13 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
     if not buttons:
         return
     op = f" ({plan.peak.op})" if plan.peak.op else ""
-    rest = f"; the {_PEAKS} largest of {len(live)}" if len(live) > _PEAKS else ""
-    where = f"What sets the peak, {plan.peak.bytes:,} bytes at step {plan.peak.step:,}{op}{rest}:"
-    yield tag("p", where)
-    yield tag("ul", *buttons, class_="peaks")
+    size = format_size(plan.peak.bytes)
+    yield tag("p", f"What sets the peak, {size} at step {plan.peak.step:,}{op}:")
+    yield tag("ul", *buttons[:_FIRST], class_="peaks")
+    if len(live) > _FIRST:
+        which = "" if len(live) <= _PEAKS else f", the {_PEAKS - _FIRST} largest of them"
+        more = f"{counted(len(live) - _FIRST, 'tensor')} more at the peak{which}"
+        yield details(more, tag("ul", *buttons[_FIRST:], class_="peaks"))
 
 
 def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
@@ -171,8 +184,14 @@ def _steps(boxes: Sequence[PlanBuffer]) -> tuple[int, int]:
     return min(firsts, default=0), max(lasts, default=1)
 
 
-def _view(plan: PlanMap, other: PlanMap) -> tuple[int, int]:
-    """Return the steps in the window: of two plans as many on both sides of their peaks."""
+def _view(plan: PlanMap, other: PlanMap) -> tuple[float, float]:
+    """Return the steps in the window; two plans that are compared have their peaks in one place."""
     (first, last), (begin, end) = _steps(drawn(plan)), _steps(drawn(other))
     peak, second = (one.peak.step if one.peak else 0 for one in (plan, other))
-    return peak - max(peak - first, second - begin), peak + max(last - peak, end - second)
+    long, short = max(last - first, end - begin), min(last - first, end - begin)
+    if long <= _FAR * short:  # as many steps on both sides
+        return peak - max(peak - first, second - begin), peak + max(last - peak, end - second)
+    parts = (peak - first) / max(last - first, 1), (second - begin) / max(end - begin, 1)
+    left = min(max(sum(parts) / 2, 0.05), 0.95)
+    wide = max((peak - first) / left, (last - peak) / (1 - left))
+    return peak - left * wide, peak + (1 - left) * wide

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from qnnmem.report.page.charts import Bar, bars, line
@@ -28,17 +29,20 @@ _NAMED = 3  # tensors that a sentence names
 
 def plan_section(plan: PlanResult) -> PageSection:
     """Everything a plan holds, the answer first."""
-    below = lines([*_live(plan)])
     return PageSection(
         f"Plan of {PurePath(plan.input).name or plan.input}",
         lines(
             [
                 *(tag("p", line) for line in plan.holds_for),
                 _answer(plan),
-                *_deciding(plan),
-                *_changes(plan),
                 _pools(plan),
-                memory_map(plan.map, budget=plan.limits.get("scratch"), below=below),
+                *_deciding(plan),
+                memory_map(
+                    plan.map,
+                    budget=plan.limits.get("scratch"),
+                    above=lines(_changes(plan)),
+                    below=lines(_live(plan)),
+                ),
                 *_tcm(plan),
                 *(tag("p", note) for note in plan.notes),
                 provenance(plan),
@@ -54,7 +58,7 @@ def together_section(found: TogetherResult) -> PageSection:
         (model.name, model.scratch_bytes, model.scratch_offset, model.persistent_bytes)
         for model in found.models
     ]
-    titles = ("model", "scratch", "from byte", "persistent")
+    titles = ("model", "scratch, bytes", "from byte", "persistent, bytes")
     said = found.summary
     return PageSection(
         f"{len(found.models)} models together",
@@ -71,14 +75,15 @@ def together_section(found: TogetherResult) -> PageSection:
 
 
 def _answer(plan: PlanResult) -> Html:
-    scratch = f"scratch {plan.scratch_bytes:,} bytes, {plan.proof_words}"
+    need = format_size(plan.scratch_bytes)
+    scratch = f"scratch takes {need} ({plan.scratch_bytes:,} bytes), {plan.proof_words}"
     if not plan.budgets and plan.fits is not False:
         return tag("p", scratch, class_="answer")
     tcm = plan.tcm
     if not plan.budgets and tcm is not None:
         return answer(False, f"{tcm.buffers:,} allocations, TCM serves {tcm.max_buffers:,}")
     told = [_budget_words(plan, one) for one in _by_need(plan)[:1]]
-    return answer(plan.fits, *told, f"; {scratch}" if plan.lacking != ("scratch",) else "")
+    return answer(plan.fits, *told, "" if "scratch" in plan.limits else f"; {scratch}")
 
 
 def _by_need(plan: PlanResult) -> list[PlanBudget]:
@@ -109,24 +114,13 @@ def _budget_words(plan: PlanResult, one: PlanBudget) -> str:
 
 
 def _deciding(plan: PlanResult) -> Iterator[Html]:
-    """What sets the number that decides: the peak, or the largest tensors of another pool."""
+    """The largest tensors of a pool that decides and is not scratch, of which the map tells."""
     first = next(iter(_by_need(plan)), None)
-    if first is not None and first.pool != "scratch":
-        if first.blockers:
-            sizes = zip(first.blockers, first.blocker_bytes, strict=False)
-            yield tag("p", f"Largest of {_LABELS[first.pool]}: {_named(list(sizes))}.")
-        return
-    peak = plan.peak
-    if peak is not None and peak.live:
-        op = f", {peak.op}" if peak.op else ""
-        live = sorted(((one.name, one.bytes) for one in peak.live), key=lambda one: -one[1])
-        yield tag("p", f"Fullest at step {peak.step:,}{op}: {_named(live)}.")
-
-
-def _named(tensors: Sequence[tuple[str, int]]) -> str:
-    named = [f"{shorten(name)} {format_size(size)}" for name, size in tensors[:_NAMED]]
-    more = len(tensors) - len(named)
-    return ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
+    if first is not None and first.pool != "scratch" and first.blockers:
+        sizes = list(zip(first.blockers, first.blocker_bytes, strict=False))
+        named = [f"{shorten(name)} {format_size(size)}" for name, size in sizes[:_NAMED]]
+        more = f" and {len(sizes) - len(named):,} more" if len(sizes) > len(named) else ""
+        yield tag("p", f"Largest of {_LABELS[first.pool]}: {', '.join(named)}{more}.")
 
 
 def _changes(plan: PlanResult) -> Iterator[Html]:
@@ -134,20 +128,37 @@ def _changes(plan: PlanResult) -> Iterator[Html]:
     best = next((one for one in plan.remedies or () if one.fits), None)
     best = best or next(iter(plan.remedies or ()), None)
     if best is not None:
-        then = "which fits" if best.fits else "still too much"
+        then = "which fits" if best.fits else "still over the limit"
         size = format_size(best.need_bytes)
-        yield tag("p", f"With these options {_LABELS[best.pool]} is {size}, {then}:")
-        yield command(" ".join(best.options))
+        lossy = "; fewer bits change the results" if "--bits" in " ".join(best.options) else ""
+        yield tag("p", f"With these options {_LABELS[best.pool]} takes {size}, {then}{lossy}:")
+        options = [word for option in best.options for word in option.split(" ")]
+        yield command(_again(plan, "plan", options) or " ".join(options))
     is_onnx = plan.input.lower().endswith(".onnx") and not plan.seen_as and not plan.holds_for
     lacking = set(plan.lacking)
     is_met = best is not None and best.fits
     if not lacking or is_met or not is_onnx or "persistent" in lacking:
         return
-    words = [f"--budget={pool}={have}" for pool, have in plan.limits.items()]
-    pasted = command_line(["qnnmem", "fix", file_word(plan.input), *words, "-o", "fixed"])
+    pasted = _again(plan, "fix", ["-o", "fixed"])
     if pasted:
         yield tag("p", "Search for a change that fits:")
         yield command(pasted)
+
+
+def _again(plan: PlanResult, verb: str, options: Sequence[str]) -> str:
+    """A command for the same model and budgets; empty where the result does not hold its settings.
+
+    A result holds neither values of inputs nor kept state.
+    """
+    if plan.holds_for or plan.persistent_bytes:
+        return ""
+    known = {one.name: one.shape.partition(" ")[0] for one in plan.buffers}
+    shapes = {name: known.get(name, "") for name in plan.inputs}
+    words = [f"--shape={name}={shape}" for name, shape in shapes.items() if "x" in shape]
+    words += [f"--budget={pool}={have}" for pool, have in plan.limits.items()]
+    words += ["--io=outside"] if plan.io == "outside" and plan.ops else []
+    words += [] if plan.bits is None or "--bits" in options else [f"--bits={plan.bits}"]
+    return command_line(["qnnmem", verb, file_word(plan.input), *words, *options])
 
 
 def _pools(plan: PlanResult) -> Html:
@@ -156,14 +167,14 @@ def _pools(plan: PlanResult) -> Html:
         Bar(_LABELS[pool], [(pool, need)], have.get(pool), 0, _origin(plan, pool), "given")
         for pool, need in pools.items()
     ]
+    if plan.io == "inside" and plan.ops:
+        rows[0] = replace(rows[0], label="scratch, with IO")
     if sum(need > 0 for need in pools.values()) > 1:
         rows.append(Bar("all together", list(pools.items())))
     if plan.tcm is not None and _asks_tcm(plan):
         rows += _tcm_bars(plan)
     shown = [row for row in rows if row.total or row.limit]
-    inside = tag("p", "Inputs and outputs are part of scratch.", class_="faint")
-    around = inside if plan.io == "inside" and plan.ops else Html("")
-    return Html(f"{bars(shown, 'Bytes of each pool')}\n{around}")
+    return bars(shown, "Bytes of each pool")
 
 
 def _tcm_bars(plan: PlanResult) -> Iterator[Bar]:

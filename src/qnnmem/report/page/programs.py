@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.programs.stacks import own_stack
+from qnnmem.qnn.codes import code_name
 from qnnmem.report.check_client import numbers
 from qnnmem.report.page.charts import Points, line
 from qnnmem.report.page.document import PageSection
@@ -49,7 +50,7 @@ def client_section(found: ClientResult) -> PageSection:
             "call",
         ),
         *_client_calls(found),
-        _footer(found.command, f"exit code {found.exit_code}", where, known, found.tool),
+        _footer(found.command, f"exit code {found.exit_code}", where, known),
     ]
     return PageSection(f"Rules that {_program(found.command)} breaks", lines(body))
 
@@ -75,7 +76,7 @@ def watch_section(found: WatchResult) -> PageSection:
         ),
         *_made(found.made),
         *_watched_calls(found),
-        _footer(found.command, *libraries, lost, found.tool),
+        _footer(found.command, *libraries, lost),
     ]
     return PageSection(f"What {_program(found.command)} does with QNN", lines(body))
 
@@ -98,7 +99,7 @@ def fail_each_section(found: FailEachResult) -> PageSection:
         *_answer(found.passes, bool(found.runs), found.verdict),
         table(("call", "outcome", "where", "end", "never released", "last line"), rows),
         *_beyond(len(found.runs), "run"),
-        _footer(found.command, f"failing with {found.code}", usual, found.tool),
+        _footer(found.command, f"failing with {found.code}", usual),
     ]
     title = f"What {_program(found.command)} does when {found.function} fails"
     return PageSection(title, lines(body))
@@ -118,7 +119,9 @@ def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> 
 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:
-    return tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
+    """The command that was run, folded."""
+    said = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
+    return details("What was run", said)
 
 
 def _beyond(number: int, what: str) -> Iterator[Html]:
@@ -131,7 +134,7 @@ def _rule(one: ClientFinding) -> Html:
     if one.need is not None or one.given is not None:
         rows += zip(("expected", "given"), numbers(one.rule, one.need, one.given), strict=True)
     if one.code:
-        rows.append(("answered", str(one.code)))
+        rows.append(("answered", f"{one.code} {code_name(one.code)}"))
     if one.cure:
         rows.append(("what to do", one.cure))
     if one.count > 1:

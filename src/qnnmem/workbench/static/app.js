@@ -70,7 +70,7 @@ function openFile(file, taskName, options = {}) {
   $("welcome").hidden = true;
   $("file").hidden = false;
   $("name").textContent = file.name;
-  $("facts").textContent = `${file.kind}, ${bytes(file.size)}, sha256 ${file.digest}…`;
+  $("facts").replaceChildren(`${file.kind}, ${bytes(file.size)}`, make("span", { class: "digest" }, `, sha256 ${file.digest}…`));
   document.title = `${file.name} · qnnmem workbench`;
   drawTask();
 }
@@ -112,7 +112,7 @@ function clearShown() {
   now.scratch = null;
   problem("");
   $("told").replaceChildren();
-  $("tools").hidden = true;
+  $("tools").hidden = $("earlier").hidden = true;
   $("shown").replaceChildren();
   drawHistory();
 }
@@ -208,9 +208,14 @@ function tellChange(before, after, entry) {
     make("span", {}, `scratch ${before.toLocaleString("en-US")} → `), make("b", {}, after.toLocaleString("en-US")),
     " bytes ", make("strong", { class: `badge ${after < before ? "good" : "bad"}` }, part));
 }
+// The result before, of a file of the same name.
+const before = (entry) => state.results.filter((one) => one.id < entry.id && one.name === entry.name && one.schema === entry.schema).sort((one, other) => other.id - one.id)[0];
 function drawTools(entry) {
   $("tools").hidden = !entry;
+  const last = entry && before(entry);
+  $("earlier").hidden = !last;
   if (!entry) return;
+  if (last) $("earlier").textContent = `compare with the result before, ${ago(last.made)}`;
   $("command").textContent = entry.command;
   $("command").parentElement.hidden = !entry.command;
   $("command").nextElementSibling.textContent = "copy";
@@ -273,6 +278,20 @@ function drawHistory() {
 }
 const settings = (entry) => Object.entries(entry.options).map(([name, value]) => value === true ? name : Array.isArray(value) ? value.join(" ") : `${name} ${value}`).join(", ");
 
+async function compare(before, after) {
+  asked += 1;
+  try {
+    const html = await (await call(`/api/compare?before=${before}&after=${after}`)).text();
+    now.file = now.job = null;
+    clearShown();
+    running(null);
+    $("file").hidden = $("welcome").hidden = true;
+    put(html);
+    drawHistory();
+    $("main").focus({ preventScroll: true });
+    toMain();
+  } catch (error) { problem(error.message); }
+}
 function drawJobs() {
   const open = state.jobs.filter((job) => (job.state === "running" || job.state === "queued"));
   $("work").hidden = open.length === 0;
@@ -372,21 +391,8 @@ function start() {
   $("forget").addEventListener("click", async () => {
     try { await call(`/api/files/${now.file.id}`, { method: "DELETE" }); $("home").click(); await refresh(); } catch (error) { problem(error.message); }
   });
-  $("compare").addEventListener("click", async () => {
-    const [before, after] = [...picked].sort((a, b) => a - b);
-    asked += 1;
-    try {
-      const html = await (await call(`/api/compare?before=${before}&after=${after}`)).text();
-      now.file = now.job = null;
-      clearShown();
-      running(null);
-      $("file").hidden = $("welcome").hidden = true;
-      put(html);
-      drawHistory();
-      $("main").focus({ preventScroll: true });
-      toMain();
-    } catch (error) { problem(error.message); }
-  });
+  $("compare").addEventListener("click", () => compare(...[...picked].sort((one, other) => one - other)));
+  $("earlier").addEventListener("click", () => { const entry = state.results.find((one) => one.id === now.result); compare(before(entry).id, entry.id); });
   setInterval(() => { if (!$("running").hidden) tick(); }, 1000);
   refresh().then(listen, (error) => problem(error.message));
 }

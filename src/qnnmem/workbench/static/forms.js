@@ -32,12 +32,16 @@ function shownField(control, value, socs) {
     return make("fieldset", { class: "field" }, make("legend", {}, control.label), make("div", { class: "words" }, ...boxes), ...small);
   }
   const sizes = control.kind === "list" && Array.isArray(value) ? value.filter((one) => /^[^=]+=/.test(one)) : [];
-  if (sizes.length) { // a field for each size, and one for more
+  if (sizes.length) { // a field for each size, of a shape for each of its dimensions, and one for more
     const each = sizes.map((one, at) => {
-      const cut = one.lastIndexOf("="), name = one.slice(0, cut);
-      const box = make("input", { type: "text", id: `${id}-${at}`, name: control.name, "data-size": name, spellcheck: "false", size: 8 });
-      box.value = one.slice(cut + 1);
-      return make("label", { for: `${id}-${at}`, class: "size" }, make("span", {}, name), box);
+      const cut = one.lastIndexOf("="), name = one.slice(0, cut), given = one.slice(cut + 1), parts = /^\d+(x\d+)+$/.test(given) ? given.split("x") : [given];
+      const boxes = parts.map((part, axis) => {
+        const words = parts.length > 1 ? `${name}, dimension ${axis}` : name;
+        const box = make("input", { type: "text", id: `${id}-${at}${axis ? `-${axis}` : ""}`, name: control.name, "data-size": name, spellcheck: "false", size: Math.max(part.length, 3), "aria-label": words });
+        box.value = part;
+        return box;
+      });
+      return make("div", { class: "size" }, make("span", {}, name), ...boxes);
     });
     const more = make("input", { type: "text", id, name: control.name, spellcheck: "false", placeholder: "name=value", "aria-label": `another of ${control.label}` });
     more.value = value.filter((one) => !sizes.includes(one)).join(" ");
@@ -93,6 +97,13 @@ export function complete(form) {
   return missing.length === 0;
 }
 
+// Words of a list: `name=1x3` of the fields of one shape, and what stands in the field for more.
+function listed(boxes) {
+  const shapes = new Map(), words = boxes.filter((box) => !box.dataset.size).flatMap((box) => box.value.split(/[\s;]+/).filter(Boolean));
+  for (const box of boxes.filter((one) => one.dataset.size)) shapes.set(box.dataset.size, [...(shapes.get(box.dataset.size) || []), box.value.trim()]);
+  return [...[...shapes].filter(([, parts]) => parts.every(Boolean)).map(([name, parts]) => `${name}=${parts.join("x")}`), ...words];
+}
+
 export function read(form, task) {
   const options = {};
   for (const control of task.controls) {
@@ -101,7 +112,7 @@ export function read(form, task) {
     let value;
     if (control.kind === "switch") value = found.checked;
     else if (control.many) value = [...form.querySelectorAll(`[name="${control.name}"]:checked`)].map((box) => box.value);
-    else if (control.kind === "list") value = [...form.querySelectorAll(`[name="${control.name}"]`)].flatMap((box) => { const words = box.value.trim() ? box.value.trim().split(/[\s;]+/) : []; return box.dataset.size ? words.slice(0, 1).map((word) => `${box.dataset.size}=${word}`) : words; });
+    else if (control.kind === "list") value = listed([...form.querySelectorAll(`[name="${control.name}"]`)]);
     else if (control.kind === "number") value = found.value === "" ? null : Number(found.value);
     else value = found.value;
     if (value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length)) options[control.name] = value;

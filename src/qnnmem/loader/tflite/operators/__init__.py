@@ -43,16 +43,17 @@ _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeEr
 
 
 def translate(
-    file: TfliteFile, model: Model
+    file: TfliteFile, model: Model, *, reals: bool = False
 ) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
     """Return a model whose ops point at nodes, these nodes, and its states as pairs.
 
     A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated says
-    which operator has no nodes; Damaged which one contradicts the shapes in the file.
+    which operator has no nodes; Damaged which one contradicts the shapes in the file. With `reals`
+    quantized operators compute with real numbers, as ONNX has them.
     """
     names, graph = file.names[0], file.graphs[0]
     kept = {op.sources[0]: op for op in model.ops}
-    draft = TfliteDraft(graph=graph, names=names, tensors=model.tensors)
+    draft = TfliteDraft(graph=graph, names=names, tensors=model.tensors, reals=reals)
     draft.made = {*graph.inputs}
     variables = _Variables(file, model)
     ops: list[Op] = []

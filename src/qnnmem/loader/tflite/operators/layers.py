@@ -66,10 +66,8 @@ def _convolution(step: TfliteStep) -> None:
     attributes |= {"group": group, "kernel_shape": filters[1:3]}
     order = _FILTERS[step.op.type]
     if not step.is_integer:
-        bias = [step.read(2)] if step.has(2) else []
-        weights = step.constant(step.known(1).transpose(order))
-        image_read = _channels_second(step, step.read(0))
-        step.write(_back(step, step.one("Conv", image_read, weights, *bias, **attributes)))
+        ends = (step.read(0, NCHW), step.weights(order), *step.bias())
+        step.write(step.one("Conv", *ends, **attributes), perm=NHWC)
         return
     total = _sums(step, "ConvInteger", order, _channels_second, **attributes)
     _write_sums(step, total, (-1, 1, 1))
@@ -142,16 +140,12 @@ def _connected(step: TfliteStep) -> None:
     rows = step.constant([-1, step.shape(1)[1]], "i8")
     if not step.is_integer:
         value = step.one("Reshape", step.read(0), rows)
-        weights = step.value(1)
         other = (
             step.one("Transpose", step.read(1), perm=(1, 0))
-            if weights is None
-            else step.constant(weights.T)
+            if step.value(1) is None
+            else step.weights((1, 0))
         )
-        found = step.one("MatMul", value, other)
-        if step.has(2):
-            found = step.one("Add", found, step.read(2))
-        step.write(_shaped(step, found))
+        step.write(_shaped(step, step.one("Gemm", value, other, *step.bias())))
         return
     total = _sums(step, "MatMulInteger", (1, 0), lambda _, value: step.one("Reshape", value, rows))
     _write_sums(step, total, (1, -1))
@@ -194,14 +188,14 @@ def _transposed(step: TfliteStep) -> None:
         bias = [step.constant(values, "f4")]
     found = step.one(
         "ConvTranspose",
-        _channels_second(step, step.read(2)),
+        step.read(2, NCHW),
         step.constant(kernel.transpose(3, 0, 1, 2)),
         *bias,
         strides=strides,
         pads=[*pads, *ends],
         output_padding=[max(more, 0) for more in extra],
     )
-    step.write(_back(step, found))
+    step.write(found, perm=NHWC)
 
 
 def _pool(kind: str, step: TfliteStep) -> None:
@@ -209,7 +203,7 @@ def _pool(kind: str, step: TfliteStep) -> None:
     size = (step.option("FilterHeight"), step.option("FilterWidth"))
     attributes = _window(step, image[1:3], made[1:3], size) | {"kernel_shape": size}
     if not step.is_integer:
-        step.write(_back(step, step.one(kind, _channels_second(step, step.read()), **attributes)))
+        step.write(step.one(kind, step.read(0, NCHW), **attributes), perm=NHWC)
     elif kind == "MaxPool":
         low, high = (
             step.constant(end, step.dtype(step.result()).value)

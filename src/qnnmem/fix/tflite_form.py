@@ -1,0 +1,52 @@
+"""A TFLite model as the quantized ONNX model that remedies can change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qnnmem.errors import UsageError
+from qnnmem.fix.graph.fusion import LEVELS, Reworker, keep_order
+from qnnmem.fix.proof.prove import prove
+from qnnmem.fix.remedy import read_again
+from qnnmem.loader.onnx.passes.shape import ShapedModel
+from qnnmem.text import counted
+
+
+@dataclass(frozen=True, slots=True)
+class TfliteForm:
+    """The ONNX model, its states as pairs of input and output, and how far its results are off."""
+
+    model: ShapedModel
+    states: tuple[tuple[str, str], ...]
+    note: str
+
+
+def tflite_form(
+    path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
+) -> TfliteForm:
+    """Translate a model; UsageError names an operator that has no ONNX form.
+
+    Its results are compared with those of the exact integer arithmetic on random data.
+    """
+    from qnnmem.loader.tflite import read_with_graph
+
+    described, form, states = read_with_graph(path, shapes=shapes, dims=dims, reals=True)
+    _, exact, _ = read_with_graph(path, shapes=shapes, dims=dims)
+    if form is None or exact is None:
+        raise UsageError(described.notes[-1], where=path)
+    with Reworker() as child:  # transposes between layers cancel out
+        made = child.optimised(form, LEVELS["exact"])
+    keep_order(form, made)
+    proof = prove(exact, made, lossy=True)
+    samples = counted(proof.samples, "sample")
+    what = "the ONNX form of this TFLite model"
+    note = f"{what} gives the results of TFLite's arithmetic bit by bit, on {samples}"
+    if not proof.identical:
+        largest, part = f"{proof.largest:.3g}", f"{proof.relative:.2g}"
+        note = f"{what} differs from TFLite's arithmetic by at most {largest} in an output"
+        note = f"{note}, {part} of its largest value, on {samples}"
+    model = read_again(made)
+    placed = replace(model.resolved, path=path)
+    return TfliteForm(replace(model, resolved=placed), states, note)
