@@ -179,7 +179,11 @@ def _by_model(
             "is_memory": memory,
         }
     said["candidates"] = _with_guesses(told.candidates, made.causes)
-    if "verdict" in said and not judged.judgement.stage_told and made.stage_odds >= threshold("stage"):
+    if (
+        "verdict" in said
+        and not judged.judgement.stage_told
+        and made.stage_odds >= threshold("stage")
+    ):
         said["stage"] = made.stage
     conclusion = msgspec.structs.replace(told, **said)
     reason = {"words": made.words} if said.get("verdict") == "cause" else {}

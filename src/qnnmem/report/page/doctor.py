@@ -30,7 +30,9 @@ def doctor_section(found: DoctorResult) -> PageSection:
     title = f"Diagnosis of {files}"
     notes = [tag("p", note) for note in found.notes]
     if not found.incidents:
-        return PageSection(title, lines([tag("p", _capital(found.answer or "no failure found.")), *notes]))
+        return PageSection(
+            title, lines([tag("p", _capital(found.answer or "no failure found.")), *notes])
+        )
     shown = [_incident(one, found.why) for one in found.incidents[:_MOST]]
     left = len(found.incidents) - _MOST
     more = [tag("p", f"{left:,} more incidents are in the result.")] if left > 0 else []
