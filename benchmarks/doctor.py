@@ -18,14 +18,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from doctor_kb import expression, families, write_base
 from doctor_measure import WITH_ENGINE, Bench, Spent
+from doctor_noise import noises
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "results" / "doctor.md"
@@ -35,7 +36,8 @@ NO_RIPGREP = (
     "no `rg` on the PATH, so there is nothing to measure against; ripgrep 15 comes with the npm "
     "package @vscode/ripgrep-linux-x64 (bin/rg), with `cargo install ripgrep`, or from its releases"
 )
-DENSITIES = {"0.01 %": (0.0001, 2.0), "1 %": (0.01, 1.2), "5 %": (0.05, 0.6)}
+DENSITIES = {"0.01 %": (0.0001, 1.0), "1 %": (0.01, 0.5), "5 %": (0.05, 0.25)}
+KIND_MIB = 96  # of each kind of noise
 SMALL_LOG = (
     "qnn_htp_device_create failed",
     "qnn_backend_initialize failed",
@@ -59,6 +61,7 @@ class Setting(NamedTuple):
     bench: Bench
     rg: str
     size: int  # of a log, in MiB
+    others: list[Path]  # logs to measure besides
     logs: dict[str, Path]  # by share of failure lines
 
     def base(self, templates: int) -> Path:
@@ -84,11 +87,16 @@ class Setting(NamedTuple):
         return [self.rg, *options, *fixed, patterns, log]
 
 
+Part: TypeAlias = "Callable[[Setting], Iterator[Row]]"
+
+
 def main() -> int:
     """Measures everything and writes the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--full", action="store_true", help="logs of 1 GiB")
     parser.add_argument("--quick", action="store_true", help="logs of 32 MiB, nothing written")
+    parser.add_argument("--noise", action="store_true", help="the kinds of noise alone")
+    parser.add_argument("--log", type=Path, action="append", default=[], help="one more kind")
     parser.add_argument("--folder", type=Path, help="for the logs; they are kept there")
     given = parser.parse_args()
     rg = shutil.which("rg")
@@ -99,8 +107,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         chosen = given.folder or Path(folder)
         chosen.mkdir(parents=True, exist_ok=True)
-        setting = make(Bench(chosen), rg, size)
-        text = "\n".join(page(setting, [*measure(setting)]))
+        setting = make(Bench(chosen), rg, size, given.log, kinds_alone=given.noise)
+        parts = (kinds, small) if given.noise else PARTS
+        text = "\n".join(page(setting, [*measure(setting, parts)]))
     print(text)
     if not given.quick:
         PAGE.write_text(text + "\n", encoding="utf-8")
@@ -108,9 +117,13 @@ def main() -> int:
     return 0
 
 
-def make(bench: Bench, rg: str, size: int) -> Setting:
+def make(
+    bench: Bench, rg: str, size: int, others: list[Path], *, kinds_alone: bool = False
+) -> Setting:
     """The logs that several measurements share."""
-    logs = {}
+    logs: dict[str, Path] = {}
+    if kinds_alone:
+        return Setting(bench, rg, size, others, logs)
     for name, (density, _) in DENSITIES.items():
         print(f"making a log with {name} failure lines", file=sys.stderr, flush=True)
         path = bench.folder / f"log-{size}-{density}.log"
@@ -118,16 +131,30 @@ def make(bench: Bench, rg: str, size: int) -> Setting:
             bench.log(path.name, "--size", f"{size}M", "--density", density)
         logs[name] = path
     logs["0.01 %, 64 MiB"] = bench.log("little.log", "--size", "64M")
-    return Setting(bench, rg, size, logs)
+    return Setting(bench, rg, size, others, logs)
 
 
-def measure(setting: Setting) -> Iterator[Row]:
+def measure(setting: Setting, parts: Sequence[Part]) -> Iterator[Row]:
     """One row for each bar, told as they come."""
-    parts = (densities, packed, memory, answers, jobs, small, first_byte, many_templates, engines)
     for part in parts:
         for row in part(setting):
             print(f"{row.name}: {row.measured} ({row.bar})", file=sys.stderr, flush=True)
             yield row
+
+
+def kinds(setting: Setting) -> Iterator[Row]:
+    """Noise of many kinds, the slowest first; the built-in base alone on both sides."""
+    patterns = setting.bench.folder / "built-in.patterns"
+    _write_patterns(patterns, _built_in_texts())
+    fixed = ("-i", "-j1", "-a", "--no-unicode", "--no-config", "-c", "-f", patterns)
+    rows = []
+    for name, log in noises(
+        setting.bench, min(setting.size, KIND_MIB) << 20, setting.others
+    ).items():
+        best = setting.bench.race({"rg": [setting.rg, *fixed, log], "us": [*DOCTOR, log]})
+        ours, theirs = best["us"].cpu, best["rg"].cpu
+        rows.append((theirs / ours, _times(f"noise: {name}", theirs, ours, 1.0)))
+    yield from (row for _, row in sorted(rows))
 
 
 def densities(setting: Setting) -> Iterator[Row]:
@@ -299,6 +326,12 @@ def answers(setting: Setting) -> Iterator[Row]:
         good = found["right"] == found["failures"] and not found["extra"]
         good = good and found["lines_found"] == found["lines"]
         yield Row(f"failures found, {name}", "all, none false", shown, good)
+
+
+PARTS: tuple[Part, ...] = (
+    *(kinds, densities, packed, memory, answers, jobs, small, first_byte, many_templates),
+    engines,
+)
 
 
 def _times(name: str, theirs: float, ours: float, bar: float | None = None) -> Row:

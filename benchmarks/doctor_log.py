@@ -225,10 +225,11 @@ def write_log(
     seed: int = 1,
     crlf: float = 0.0,
     long_line: int = 0,
+    style: str = "logcat",
 ) -> dict[str, Any]:
     """A log of about this size; the answer is its truth, which is also written beside it."""
     kinds = families(templates)
-    noise = Noise(seed, "logcat", kinds)
+    noise = Noise(seed, style, kinds)
     with path.open("wb") as file:
         log = Log(file, noise, crlf)
         every = len(kinds[0].texts) / density if density else float("inf")
@@ -289,6 +290,7 @@ def main() -> int:
     parser.add_argument("--density", type=float, default=0.0001, help="share of failure lines")
     parser.add_argument("--templates", type=int, default=300, help="of the knowledge base")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--style", choices=STYLES, default="logcat")
     parser.add_argument("--crlf", type=float, default=0.0, help="share of lines ending in CRLF")
     parser.add_argument("--long-line", type=bytes_of, default=0, help="one line of so many bytes")
     parser.add_argument("--pack", choices=("gz", "zst"), action="append", default=[])

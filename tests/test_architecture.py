@@ -274,6 +274,23 @@ def test_a_layer_imports_only_what_the_table_allows() -> None:
     assert not wrong
 
 
+def test_walks_name_modules_and_enter_none_twice() -> None:
+    """The five walks of the page about the layout are of modules that exist."""
+    page = SOURCE.parents[1] / "docs" / "explanation" / "code-layout.md"
+    section = page.read_text("utf-8").partition("## Walks")[2].partition("\n## ")[0]
+    walks = re.split(r"^\*\*(.+)\*\*$", section, flags=re.MULTILINE)[1:]
+    assert len(walks) == 2 * 5
+    for name, text in zip(walks[::2], walks[1::2], strict=True):
+        entered = [SOURCE / words for words in re.findall(r"`([\w/.]+)`", text)]
+        missing = [path for path in entered if not _is_module(path)]
+        assert not missing, name
+        assert len(entered) == len(set(entered)), name
+
+
+def _is_module(path: Path) -> bool:
+    return any(place.exists() for place in (path, path.with_name(f"{path.name}.py")))
+
+
 def test_nobody_imports_a_door() -> None:
     """Command line and web page are entered from outside only; `serve` opens the page."""
     inside = [path for path in MODULES if layer_of(path) not in {"cli", "__main__"}]

@@ -65,6 +65,9 @@ static tensor_t tensor(const char *name, uint32_t type) {
     made.body.quant.offset = -100;
     made.body.rank = 2;
     made.body.dimensions = dimensions;
+#ifdef MEMHANDLE
+    made.body.mem_type = 1;
+#endif
     return made;
 }
 

@@ -178,7 +178,7 @@ def test_vectorscan_tells_of_a_line_once() -> None:
         b"fault\r",
         b"timeout, FAILED and failed",
     ]
-    memory.leave_out(b"fault\r", 0, by_letters=True)
+    memory.leave_out(b"fault\r", 0, 0, by_letters=True)
     assert engine.lines(log, 0, len(log), memory) == [spans[0], spans[2]]
     assert engine.lines(b"fine\n", 0, 5, memory) == []
 

@@ -171,6 +171,9 @@ def test_sparse_constants_count_dense(tmp_path: Path, densify: bool) -> None:
         "32 in the file, 24 of them indices"
     )
     assert model.notes == (said + "; 1 DENSIFY op done while loading" * densify,)
+    run, nodes, _ = tflite.read_with_graph(tmp_path / "model.tflite", shapes={})
+    assert nodes is None
+    assert ("operator 0 ('DENSIFY')" if densify else "operator 0 ('CONV_2D')") in run.notes[-1]
 
 
 def test_constant_parts_are_folded(tmp_path: Path) -> None:

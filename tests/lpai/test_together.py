@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import exit_code, run, sentence
 
 from qnnmem import lpai
 from qnnmem.contract.leaks import separate
@@ -66,6 +67,23 @@ def test_three_models_take_turns_in_one_scratch(tmp_path: Path) -> None:
                 for tensor, value in wanted[name][turn].items():
                     assert graph.view(tensor).array.tolist() == value.tolist()
         assert [one.rule for one in backend.findings] == []
+
+
+def test_net_run_gives_all_graphs_one_scratch(tmp_path: Path) -> None:
+    """Graphs in one scratch give what they give in their own."""
+    made, names = tmp_path / "both.bin", ("--graph-name", "a", "--graph-name", "b")
+    model = str(Path(__file__).parents[2] / "examples" / "small.onnx")
+    options = ("--shape", "x=1x4x8x8", "--quantize", "int8", "-o", made)
+    assert exit_code(run("prepare", model, model, *names, *options)) == 0
+    results = []
+    for words in ((), ("--one_scratch",)):
+        folder = tmp_path / f"out{len(words)}"
+        done = run("net-run", made, "--random-inputs", "2", *words, "--output_dir", folder)
+        assert exit_code(done) == 0, sentence(done)
+        files = sorted(path for path in folder.rglob("*.raw") if "Result" in str(path))
+        results.append([(path.relative_to(folder), path.read_bytes()) for path in files])
+    assert len(results[0]) == 4
+    assert results[0] == results[1]
 
 
 def take_over(binary: bytes, scratch: int, found: Any) -> tuple[Backend, dict[str, Any]]:

@@ -419,6 +419,7 @@ def test_a_matrix_says_what_changed_since_the_accepted_numbers(
     assert box is not None
     assert box["y"] + box["height"] <= height
     assert page.locator("details[open]").count() == 0
+    assert page.evaluate(CONTRAST) == []
     page.click("td .margin.over")
     assert "as accepted, and now" in page.inner_text("details[open]")
 

@@ -5,6 +5,7 @@ A line with `# culprit` makes the session in question.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes  # noqa: TID251  # a program that is watched
 import gc
 import os
@@ -102,17 +103,17 @@ def cycle() -> None:
     keep(holder)
 
 
-def thread() -> None:
-    """A session in a thread that never ends."""
+def coroutine() -> None:
+    """A session in a task that never ends, in a thread of its own."""
     ready = threading.Event()
 
-    def work() -> None:
-        session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: thread
+    async def work() -> None:
+        session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: coroutine
         run(session)
         ready.set()
-        threading.Event().wait()
+        await asyncio.Event().wait()
 
-    threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=asyncio.run, args=(work(),), daemon=True).start()
     ready.wait()
     other()
 
@@ -162,15 +163,20 @@ def executed() -> None:
     run(kept)
 
 
-def disabled() -> None:
-    """ONNX Runtime may not fall back; the program catches the exception, and does so itself."""
-    strict = options(session__disable_cpu_ep_fallback="1")
+def damaged() -> None:
+    """The context binary of a model is cut short; the program takes the CPU."""
+    made = FOLDER / "made.onnx"
+    context = options(
+        ep__context_enable="1", ep__context_file_path=str(made), ep__context_embed_mode="0"
+    )
+    onnxruntime.InferenceSession(file("encoder"), context)
+    [binary] = FOLDER.glob("made*.bin")
+    binary.write_bytes(binary.read_bytes()[:5000])
     try:
-        session = onnxruntime.InferenceSession(file("encoder"), strict)  # culprit: disabled
+        session = onnxruntime.InferenceSession(str(made), options())  # culprit: damaged
     except Exception:
         session = onnxruntime.InferenceSession(file("encoder"), providers=["CPUExecutionProvider"])
     run(session)
-    other()
 
 
 def finalized() -> None:

@@ -15,11 +15,11 @@ from qnnmem.programs.functions import NAMES, number_of
 
 watch = verb("watch")
 PROGRAM = Path(__file__).parent / "drive_onnxruntime.py"
-LEAKS = ("global_", "exception", "cycle", "thread", "function", "twice", "restored")
+LEAKS = ("global_", "exception", "cycle", "coroutine", "function", "twice", "restored")
 GO_ON = {
     "lost": "contextCreate#2=1002",
     "executed": "graphExecute#4=1002",
-    "disabled": "contextCreate#1=1002",
+    "damaged": "",
     "finalized": "graphFinalize#2=1002",
     "unsupported": "",
 }
@@ -76,10 +76,12 @@ def test_a_session_that_goes_on_without_qnn_is_a_finding(tmp_path: Path, what: s
     """With its model, its line, the call that failed and what it costs."""
     found = _seen(tmp_path, what, GO_ON[what])
     [one] = found["lost"]
-    assert one["name"] == ("encoder" if what == "lost" else "encoder.onnx")
+    model = {"lost": "encoder", "damaged": "made.onnx"}.get(what, "encoder.onnx")
+    assert one["name"] == model
     assert one["place"].endswith(f"{PROGRAM.name}:{_line(f'culprit: {what}')}")
     rule = GO_ON[what].partition("#")[0]
-    assert one["function"] == (NAMES[number_of(rule)] if rule else "")
+    reads = "QnnSystemContext_getBinaryInfo" if what == "damaged" else ""
+    assert one["function"] == (NAMES[number_of(rule)] if rule else reads)
     assert one["executions"] == (2 if what == "executed" else 0)
     assert one["after_ns"] > 0
     assert "went on without QNN" in found["verdict"]

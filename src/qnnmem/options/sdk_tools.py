@@ -243,6 +243,14 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
             is_advanced=True,
         ),
     ] = False
+    one_scratch: Annotated[
+        bool,
+        Opt(
+            "--one_scratch",
+            "Ours: one scratch for all graphs, which run one after the other.",
+            is_advanced=True,
+        ),
+    ] = False
     time_limit: Annotated[
         float,
         shared.TIME_LIMIT.but(

@@ -88,7 +88,9 @@ _MAKERS = {
 MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
 _OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
 # What a session begins with; without one of them there is none.
-BEGINS = frozenset(name for name, kind in MAKES.items() if kind in ("backend", "device", "context"))
+# Questions about a binary, without whose answer ONNX Runtime makes no session of it.
+READS_BINARY = frozenset({"QnnSystemContext_getBinaryInfo", "QnnSystemContext_getMetadata"})
+BEGINS = READS_BINARY | {n for n, kind in MAKES.items() if kind in ("backend", "device", "context")}
 FREES = {
     "QnnBackend_free": "backend",
     "QnnDevice_free": "device",
@@ -136,7 +138,8 @@ def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
     rows = bytearray(2 * FUNCTIONS)
     chosen = set(asked)
     for number, name in NAMES.items():
-        mode = WatchMode(0) if name in _COUNTED or is_question(name) else WatchMode.TELLS
+        is_silent = name in _COUNTED or (is_question(name) and name not in READS_BINARY)
+        mode = WatchMode(0) if is_silent else WatchMode.TELLS
         if name in MAKES:
             mode |= WatchMode.TELLS | WatchMode.STACK
         if number in NAMED or number in (REGISTER, DEREGISTER):

@@ -172,6 +172,7 @@ def _run_options(binary: str | None, options: NetRunOptions) -> RunOptions:
         alignment=options.alignment,
         lenient_scratch=options.lenient_scratch,
         sanitize=not options.no_sanitize,
+        one_scratch=options.one_scratch,
         producer=f"qnnmem {__version__}",
     )
 

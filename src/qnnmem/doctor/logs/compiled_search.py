@@ -7,8 +7,9 @@ engines tell of every line with a word of failure, whoever wrote it.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,15 @@ _OBJECT = "libqnnmem_texts.so"
 TEXTS = NativePart(
     "qnnmem.doctor.logs", "texts.c", {_OBJECT: ("-O3",)}, use="searching with compiled code"
 )
-_KNOWN, _FAILING = 1, 2  # kinds of texts, as in C
+_KNOWN, _FAILING, _BOUND = 1, 2, 4  # kinds of texts, as in C
 _MOST = 4096  # lines or texts that one call tells of
 _SAMPLE = 1 << 18  # bytes of a log that tell which bytes are rare in it
 _SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # bytes of a text, and how many, as in C
 _LONGEST_MESSAGE = 1024  # bytes, as in C
-_ROW = struct.Struct("=6I")  # what C tells of a line
+_ROW = struct.Struct("=8I")  # what C tells of a line
 _FEW = 1024  # bytes in which line ends are counted faster without a call
+_FOR_LINES = ("first", "ours", "relayed")
+_PIECE = re.compile(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
 class CompiledEngine:
@@ -37,16 +40,17 @@ class CompiledEngine:
     name = "compiled"
 
     def __init__(self, knowledge: Knowledge, apart: int) -> None:
-        from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
+        from qnnmem.doctor.logs.failure_texts import BOUND, FAILING_TEXTS, RELAYED
+        from qnnmem.doctor.logs.reading import NAMES, OURS
 
         self._library, self._apart = _load(), apart
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        # Templates share texts, and what is there twice is compared twice.
-        first = dict.fromkeys((text.encode() for text in knowledge.prefilters), _KNOWN)
-        for word in FAILING:
-            first[word] = first.get(word, 0) | _FAILING
+        first = dict.fromkeys(self.anchors, _KNOWN)
+        for word in FAILING_TEXTS:
+            first[word] = first.get(word, 0) | _FAILING | (_BOUND if word in BOUND else 0)
         self._texts = {
             "first": first,
+            "relayed": dict.fromkeys(RELAYED, _KNOWN),
             "ours": dict.fromkeys(OURS, _KNOWN),
             "names": dict.fromkeys(NAMES, _KNOWN),
             "anchors": dict.fromkeys(self.anchors, _KNOWN),
@@ -55,6 +59,8 @@ class CompiledEngine:
         if min(lengths) < _SHORTEST or max(lengths) > _LONGEST or len(lengths) > _TEXTS:
             raise ImportError("there are texts that are not searched for in C")
         self._made: dict[str, FixedTexts] = {}
+        self._messages = _messages(knowledge)
+        self._looked_for: LookedFor | None = None
 
     def lines(
         self, buffer: bytes | bytearray, low: int, high: int, memory: LineMemory
@@ -62,8 +68,13 @@ class CompiledEngine:
         """Lines with a text of a message, or with one of failure and a word of ours."""
         if not isinstance(memory, CompiledMemory):
             raise TypeError("the memory of another engine")
-        first = self._of("first", buffer, low, high)
-        return first.lines(self._of("ours", buffer, low, high), memory, buffer, low, high)
+        return self._looked(buffer, low, high).lines(memory, buffer, low, high)
+
+    def _looked(self, buffer: bytes | bytearray, low: int, high: int) -> LookedFor:
+        if self._looked_for is None:
+            texts = [self._of(name, buffer, low, high) for name in _FOR_LINES]
+            self._looked_for = LookedFor(self._library, texts, self._messages)
+        return self._looked_for
 
     def memory(self) -> CompiledMemory:
         """Messages by their letters."""
@@ -92,7 +103,7 @@ class CompiledEngine:
 
 
 class CompiledMemory:
-    """Messages of logcat that were met before, in C."""
+    """Messages that were met before, in C."""
 
     def __init__(self, library: Any) -> None:
         self.full = False
@@ -105,25 +116,24 @@ class CompiledMemory:
         if made := getattr(self, "made", None):
             self._library.memory_free(made)
 
-    def leave_out(self, raw: bytes, body: int, by_letters: bool) -> None:
-        """A dull line, if logcat wrote it: other heads have numbers that are not told apart."""
-        if body:
-            self._keep(raw[body:], 0)
+    def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
+        """A dull line."""
+        self._keep(raw[body:], style, 0)
 
-    def know(self, message: bytes, number: int) -> bool:
+    def know(self, message: bytes, style: int, number: int) -> bool:
         """Have such messages told by a number."""
-        return self._keep(message, number)
+        return self._keep(message, style, number)
 
     def clear(self) -> None:
         """Forget all of it."""
         self._library.memory_clear(self.made)
         self.full = False
 
-    def _keep(self, message: bytes, number: int) -> bool:
+    def _keep(self, message: bytes, style: int, number: int) -> bool:
         text = message.rstrip(b"\r\n")
         if not 0 < len(text) <= _LONGEST_MESSAGE:
             return False
-        kept = bool(self._library.memory_keep(self.made, text, len(text), number))
+        kept = bool(self._library.memory_keep(self.made, text, len(text), style, number))
         self.full = self.full or not kept
         return kept
 
@@ -139,36 +149,13 @@ class FixedTexts:
         made = library.texts_new(joined, lengths, kinds, len(texts), sample, len(sample))
         if not made:
             raise MemoryError
-        self._made = ctypes.c_void_p(made)
-        self._most = max(_MOST, library.texts_deepest(self._made))
-        self._told = (ctypes.c_uint32 * (_ROW.size // 4 * self._most))()
+        self.made = ctypes.c_void_p(made)
+        self._most = max(_MOST, library.texts_deepest(self.made))
+        self._told = (ctypes.c_uint32 * (2 * self._most))()
 
     def __del__(self) -> None:
-        if made := getattr(self, "_made", None):
+        if made := getattr(self, "made", None):
             self._library.texts_free(made)
-
-    def lines(
-        self,
-        ours: FixedTexts,
-        memory: CompiledMemory,
-        buffer: bytes | bytearray,
-        low: int,
-        high: int,
-    ) -> list[PlaceOfLine]:
-        """Lines that hold a known text, or one of failure and one of ours, but for dull ones.
-
-        A line starts at `low`.
-        """
-        out: list[PlaceOfLine] = []
-        start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
-        data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
-        while start.value < high:
-            count = self._library.texts_lines(
-                *(self._made, ours._made, memory.made, data, high),
-                *(ctypes.byref(start), ctypes.byref(lines), told, self._most),
-            )
-            out += _ROW.iter_unpack(rows[: _ROW.size * count])
-        return out
 
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
@@ -180,7 +167,7 @@ class FixedTexts:
         last = (ctypes.c_uint32 * self._count)()
         while start.value < size:
             count = self._library.texts_hits(
-                self._made, data, size, ctypes.byref(start), last, told, self._most, apart
+                self.made, data, size, ctypes.byref(start), last, told, self._most, apart
             )
             ends = told[: 2 * count]
             out += [(low + one, two) for one, two in zip(ends[::2], ends[1::2], strict=True)]
@@ -188,7 +175,86 @@ class FixedTexts:
 
     def any_in(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
         """Whether one of the texts is there."""
-        return bool(self._library.texts_any(self._made, _address(buffer, low), high - low))
+        return bool(self._library.texts_any(self.made, _address(buffer, low), high - low))
+
+
+class LookedFor:
+    """Anchors and words of failure, the words that count beside them, and the messages."""
+
+    def __init__(self, library: Any, texts: Sequence[FixedTexts], messages: _Messages) -> None:
+        self._library, self._texts, self._messages = library, texts, messages
+        self._made = _Looked(*(one.made for one in texts), messages)
+        self._told = (ctypes.c_uint32 * (_ROW.size // 4 * _MOST))()
+
+    def lines(
+        self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int
+    ) -> list[PlaceOfLine]:
+        """Lines that may hold something known or tell of a failure; one starts at `low`."""
+        out: list[PlaceOfLine] = []
+        start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
+        data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
+        while start.value < high:
+            count = self._library.texts_lines(
+                *(ctypes.byref(self._made), memory.made, data, high),
+                *(ctypes.byref(start), ctypes.byref(lines), told, _MOST),
+            )
+            out += _ROW.iter_unpack(rows[: _ROW.size * count])
+        return out
+
+
+_Number = ctypes.c_uint32
+_Numbers = ctypes.POINTER(_Number)
+
+
+class _Messages(ctypes.Structure):
+    """As in C."""
+
+    _fields_ = (
+        *((name, _Numbers) for name in ("of_anchor", "messages", "of_message", "ends")),
+        ("bytes", ctypes.c_char_p),
+    )
+
+
+class _Looked(ctypes.Structure):
+    """As in C."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in _FOR_LINES), ("messages", _Messages))
+
+
+def _messages(knowledge: Knowledge) -> _Messages:
+    """The fixed texts of all templates, and of which templates each anchor is."""
+    of_anchor, messages, of_message, ends = [0], list[int](), [0], list[int]()
+    joined = bytearray()
+    for templates in knowledge.anchors.values():
+        messages += templates
+        of_anchor.append(len(messages))
+    for text in knowledge.texts:
+        for fixed in _fixed(text):
+            joined += fixed
+            ends.append(len(joined))
+        of_message.append(len(ends))
+    lists = (of_anchor, messages, of_message, ends)
+    return _Messages(*((_Number * len(one))(*one) for one in lists), bytes(joined))
+
+
+def _fixed(template: str) -> Iterator[bytes]:
+    """What stands between the holes of a template, choices with a NUL between their texts."""
+    run = ""
+    for escaped, choice, hole, plain in _PIECE.findall(template):
+        if not (choice or hole):
+            run += escaped[1:] or plain
+            continue
+        yield from _bare((run,))
+        yield from _bare(choice[1:-1].split("|"))
+        run = ""
+    yield from _bare((run,))
+
+
+def _bare(texts: Sequence[str]) -> Iterator[bytes]:
+    """Texts without the blanks beside them, if one of them must be there."""
+    bare = [text.strip(" \t") for text in texts]
+    if all(bare):
+        yield "\0".join(bare).encode().lower()
 
 
 def _address(buffer: bytes | bytearray, low: int) -> Any:
@@ -210,12 +276,12 @@ def _load() -> Any:
     library.texts_deepest.argtypes = (pointer,)
     library.texts_any.argtypes = (pointer, pointer, size)
     library.texts_lines.restype = library.texts_hits.restype = size
-    library.texts_lines.argtypes = (*(pointer,) * 4, size, *(pointer,) * 3, size)
+    library.texts_lines.argtypes = (*(pointer,) * 3, size, *(pointer,) * 3, size)
     library.texts_hits.argtypes = (*(pointer,) * 2, size, *(pointer,) * 3, size, size)
     library.memory_new.restype = pointer
     library.memory_clear.argtypes = library.memory_free.argtypes = (pointer,)
     library.memory_clear.restype = library.memory_free.restype = None
-    library.memory_keep.argtypes = (*(pointer,) * 2, size, ctypes.c_uint32)
+    library.memory_keep.argtypes = (*(pointer,) * 2, size, *(ctypes.c_uint32,) * 2)
     library.texts_newlines.restype = size
     library.texts_newlines.argtypes = (pointer, size)
     return library

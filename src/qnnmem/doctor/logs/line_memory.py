@@ -10,9 +10,14 @@ from typing import Protocol
 
 from qnnmem.doctor.logs.header import LOGCAT
 
-# Where a line starts and stops; how many lines end before it, -1 where an engine does not count.
-# Of a line that logcat wrote: where its message begins, the number it is known by, the process.
-PlaceOfLine = tuple[int, int, int, int, int, int]
+# Where a line starts and stops; how many lines end before it, -1 where an engine does not count;
+# where its message begins, the number it is known by, the process, the style of its head; 1 if it
+# is known that no other line goes on in it, nor it in another.
+PlaceOfLine = tuple[int, int, int, int, int, int, int, int]
+
+# Styles of heads that engines tell apart, as in C.
+NO_HEAD, BY_LOGCAT, STAMPED, BY_KERNEL, BY_TOOL = range(5)
+NO_PROCESS = 0xFFFF_FFFF
 
 _MOST = 8192  # lines that are remembered
 _LONGEST = 1024  # bytes of one that is
@@ -25,15 +30,12 @@ class LineMemory(Protocol):
 
     full: bool  # whether nothing more can be kept
 
-    def leave_out(self, raw: bytes, body: int, by_letters: bool) -> None:
-        """A dull line: so are all with other numbers but for zero, or with any `by_letters`.
-
-        `body` is where a head of logcat ends, zero where there is none.
-        """
+    def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
+        """A dull line: so are all with other numbers but for zero, or with any `by_letters`."""
         ...
 
-    def know(self, message: bytes, number: int) -> bool:
-        """Have messages of logcat that differ in digits only told by a number, if that can be."""
+    def know(self, message: bytes, style: int, number: int) -> bool:
+        """Have messages that differ in digits only told by a number, if that can be."""
         ...
 
     def clear(self) -> None:
@@ -47,19 +49,19 @@ class LettersMemory:
     def __init__(self) -> None:
         self.full = False
         self._dull: set[bytes] = set()
-        self._numbers: dict[bytes, int] = {}
+        self._numbers: dict[tuple[bytes, int], int] = {}
 
-    def leave_out(self, raw: bytes, body: int, by_letters: bool) -> None:
+    def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
         """Only by its letters."""
         if by_letters and len(self._dull) < _MOST and len(raw) <= _LONGEST:
             self._dull.add(without_digits(raw))
 
-    def know(self, message: bytes, number: int) -> bool:
+    def know(self, message: bytes, style: int, number: int) -> bool:
         """Have such messages told by a number."""
         self.full = self.full or len(self._numbers) >= _MOST
         if self.full or len(message) > _LONGEST:
             return False
-        self._numbers[digits_alike(message)] = number
+        self._numbers[digits_alike(message), style] = number
         return True
 
     def clear(self) -> None:
@@ -75,11 +77,11 @@ class LettersMemory:
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
         """A line with what is known of it."""
         head = LOGCAT.match(raw)
-        if head is None or not self._numbers:
-            return start, stop, -1, 0, 0, 0
+        if head is None:
+            return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0
         body = head.end()
-        number = self._numbers.get(digits_alike(raw[body:].rstrip(b"\r\n")), 0)
-        return start, stop, -1, body, number, int(head[3])
+        number = self._numbers.get((digits_alike(raw[body:].rstrip(b"\r\n")), BY_LOGCAT), 0)
+        return start, stop, -1, body, number, int(head[3]), BY_LOGCAT, 0
 
 
 def without_digits(line: bytes) -> bytes:

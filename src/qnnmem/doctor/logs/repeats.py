@@ -4,8 +4,8 @@ Programs print the same messages with other numbers. A template whose fixed text
 takes any digit where it takes one, so whether it matches, and where its holes begin and end, is
 known from the line with all digits alike. Only the `0` of `0x` is a digit of its own.
 
-That holds for the message alone. So it is done for logcat, whose heads hold nothing that a
-template begins with, and for templates that begin with a text; all others are matched each time.
+That holds for the message alone. So it is done for heads whose process and time are told at a
+glance, and for templates that begin with a text; all others are matched each time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ from collections.abc import Sequence
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.header import LOGCAT
+from qnnmem.doctor.logs.failure_texts import is_about_us
+from qnnmem.doctor.logs.header import process_of, second_of
 from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
-from qnnmem.doctor.logs.line_memory import LineMemory, digits_alike
+from qnnmem.doctor.logs.line_memory import (
+    BY_KERNEL,
+    BY_LOGCAT,
+    NO_PROCESS,
+    STAMPED,
+    LineMemory,
+    PlaceOfLine,
+    digits_alike,
+)
 from qnnmem.doctor.logs.reading import is_calm
 
 _LONGEST = 512  # bytes of one that is
+_MOST_ANSWERS = 4096
 _HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
@@ -53,15 +63,25 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
         return out
 
 
+class KeptMessage(msgspec.Struct, frozen=True, gc=False):
+    """What a message of its own holds, to the last digit."""
+
+    asked: Sequence[int]  # templates
+    found: list[Found]
+    matched: list[Found]  # of it what may be a call whose code stands in the next line
+    opens: bool
+
+
 class RepeatedLines:
-    """The messages that were seen, by their letters."""
+    """The messages that were seen, by their letters, and the last ones as they are."""
 
     def __init__(self, knowledge: Knowledge, memory: LineMemory) -> None:
         self._knowledge, self._memory = knowledge, memory
-        self._known: set[bytes] = set()
+        self._known: set[tuple[bytes, int]] = set()
         self._numbered: list[Repeat] = []
-        self.fresh: dict[bytes, int] = {}  # numbers that the engine did not know yet
+        self.fresh: dict[tuple[bytes, int], int] = {}  # numbers that the engine did not know yet
         self._steady: dict[int, bool] = {}
+        self._answers: dict[tuple[int, bytes], KeptMessage] = {}
 
     def numbered(self, number: int) -> Repeat:
         """What a message holds that the memory knows by a number."""
@@ -75,32 +95,32 @@ class RepeatedLines:
             self._known.clear()
             self._numbered.clear()
 
-    def lately(self, raw: bytes) -> tuple[int, int, int] | None:
-        """Where the message of a line begins, its number, the process, if it is a fresh one."""
-        head = LOGCAT.match(raw)
-        if head is None:
-            return None
-        number = self.fresh.get(digits_alike(raw[head.end() :].rstrip(b"\r\n")))
-        return (head.end(), number, int(head[3])) if number else None
+    def lately(self, raw: bytes, body: int, style: int) -> int:
+        """The number of a message if it is a fresh one, else zero."""
+        return self.fresh.get((digits_alike(raw[body:].rstrip(b"\r\n")), style), 0)
 
-    def note(self, text: bytes, asked: Sequence[int], found: Sequence[Found]) -> None:
-        """Keeps which of the templates asked for a line of logcat matches, if its letters tell."""
-        head = LOGCAT.match(text)
+    def note(
+        self, text: bytes, head: PlaceOfLine, asked: Sequence[int], found: Sequence[Found]
+    ) -> None:
+        """Keeps which of the templates asked for a line alone matches, if its letters tell."""
+        _, _, _, body, _, pid, style, _ = head
         knowledge = self._knowledge
         numbers = [index for index, _ in found]
         if (
-            head is None
+            not style
             or len(text) > _LONGEST
             or b"\x1b" in text
             or b"\0" in text
-            or all(index in knowledge.words for index in numbers)
             or all(index in knowledge.bare_calls for index in numbers)
+            or (all(index in knowledge.words for index in numbers) and is_about_us(text.lower()))
             or not all(map(self._is_steady, asked))
+            or process_in(text, body, style, pid) != process_of(text)
         ):
             return
-        low, body = text.lower(), head.end()
-        key = digits_alike(text[body:])
-        if key in self._known or not self._memory.know(text[body:], len(self._numbered) + 1):
+        low = text.lower()
+        key = digits_alike(text[body:]), style
+        number = len(self._numbered) + 1
+        if key in self._known or not self._memory.know(text[body:], style, number):
             return
         self._known.add(key)
         repeat = Repeat(
@@ -109,7 +129,26 @@ class RepeatedLines:
             any(index in knowledge.code_lines for index in numbers),
         )
         self._numbered.append(repeat)
-        self.fresh[key] = len(self._numbered)
+        self.fresh[key] = number
+
+    def answer(self, raw: bytes, body: int, style: int) -> KeptMessage | None:
+        """What was found in the same message before."""
+        return self._answers.get((style, raw[body:]))
+
+    def keep(self, raw: bytes, head: PlaceOfLine, answer: KeptMessage) -> None:
+        """Keeps what is in a message of its own, if its head has no part in that."""
+        _, _, _, body, _, pid, style, _ = head
+        if (
+            len(raw) > _LONGEST
+            or b"\x1b" in raw
+            or b"\0" in raw
+            or any(self._knowledge.texts[index][0] in _OPEN_TO_HEADS for index in answer.asked)
+            or process_in(raw, body, style, pid) != process_of(raw)
+        ):
+            return
+        if len(self._answers) >= _MOST_ANSWERS:
+            self._answers.clear()
+        self._answers[style, raw[body:]] = answer
 
     def _is_steady(self, index: int) -> bool:
         """Whether a template matches whatever the digits of a line and its head are."""
@@ -131,3 +170,18 @@ class RepeatedLines:
             (start - body, end - body, kind, 0 if kind in WORDY else SCALES.get(kind, 1))
             for (start, end), (_, kind) in zip(found[1], holes, strict=True)
         )
+
+
+def process_in(raw: bytes, body: int, style: int, pid: int) -> tuple[int | None, float | None]:
+    """Process and time of a line by its head alone, where the engine told what head it is."""
+    process = None if pid == NO_PROCESS else pid
+    if style == BY_LOGCAT:
+        return process, second_of(raw[:14]) + int(raw[15:18]) / 1000
+    if style == STAMPED:
+        year = 5 if raw[4:5] == b"-" else 0
+        part = raw[year + 15 : body]
+        return process, second_of(raw[year : year + 14]) + int(part) / float(10 ** len(part))
+    if style == BY_KERNEL:
+        second, _, part = raw[raw.index(b"[") + 1 : body - 1].partition(b".")
+        return 0, int(second) + int(part) / 1e6
+    return None, None  # of tools

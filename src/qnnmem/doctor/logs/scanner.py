@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.header import process_of, second_of
+from qnnmem.doctor.logs.failure_texts import is_failing
+from qnnmem.doctor.logs.header import process_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -29,6 +30,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
+from qnnmem.doctor.logs.line_memory import PlaceOfLine
 from qnnmem.doctor.logs.pieces import (
     LOOK,
     SHORT,
@@ -41,14 +43,14 @@ from qnnmem.doctor.logs.pieces import (
     wholes,
 )
 from qnnmem.doctor.logs.reading import failing_pieces, is_calm, names_qnn, read
-from qnnmem.doctor.logs.search import SearchEngine, is_failing
+from qnnmem.doctor.logs.repeats import KeptMessage, process_in
+from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
 from qnnmem.doctor.logs.short_log import EndWord, at_the_limit, end_words, read_short
 
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
 _NEWLINE = 10
-_SECOND = 14  # bytes that logcat writes before a point and thousandths of a second
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _BEFORE = 2  # of them that stand before one that tells of a failure
@@ -228,54 +230,50 @@ class LogScanner:
     def _lines(self, at: int, stop: int, out: list[Hit]) -> None:
         """What whole lines hold."""
         view, base, first = self._view, self._base, self._number(at)
-        repeats, shape_of, second, time = self._shapes.repeats, self._shapes.of, b"", 0.0
-        places = self._engine.lines(self._buffer, at, stop, self._shapes.memory)
-        for low, high, lines, body, known, pid in places:
+        repeats, shape_of = self._shapes.repeats, self._shapes.of
+        for line in self._engine.lines(self._buffer, at, stop, self._shapes.memory):
+            low, high, lines, body, known, pid, style, alone = line
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
             raw = bytes(view[low:high])
-            if not known and repeats.fresh and (late := repeats.lately(raw)):
-                body, known, pid = late
+            if not known and style and repeats.fresh:
+                known = repeats.lately(raw, body, style)
+            number = first + lines if lines >= 0 else 0
             if known:
                 repeat, text = repeats.numbered(known), raw.rstrip(b"\r\n")
-                number = first + lines if lines >= 0 else self._number(low)
-                found, opens = repeat.of(raw[body:]), repeat.opens
-                if raw[:_SECOND] != second:  # which most lines share with the one before
-                    second = raw[:_SECOND]
-                    time = second_of(second)
-                when = time + int(raw[_SECOND + 1 : _SECOND + 4]) / 1000
+                found, matched = repeat.of(raw[body:]), []
                 if repeat.asks_code:
-                    said = found, (pid, when), opens, True, False
-                    self._put(low, high, number, text, *said, out)
-                else:
-                    out.append(Hit(base + low, number, pid, when, text, found, opens))
-            elif shape := shape_of(raw, body, self.budget, base + low):
-                self._short(low, high, raw, shape, out)
+                    matched = [*found]
+                    found += said_beside(self._knowledge, found, text, failing=False)
+                process = process_in(raw, body, style, pid)
+                hit = Hit(
+                    base + low, number or self._number(low), *process, text, found, repeat.opens
+                )
+                self._put(hit, matched, high, out)
+            elif alone and (answer := repeats.answer(raw, body, style)):
+                if answer.found:
+                    process = process_in(raw, body, style, pid)
+                    text = raw.rstrip(b"\r\n")
+                    hit = Hit(base + low, number, *process, text, answer.found, answer.opens)
+                    self._put(hit, answer.matched, high, out)
+            else:
+                unread = self.budget.unread
+                shape = shape_of(raw, body, style, self.budget, base + low)
+                found_in = self._short(line, raw, shape, out) if shape else None
+                if found_in and alone and self.budget.unread == unread:
+                    repeats.keep(raw, line, found_in)
 
     def _put(
-        self,
-        low: int,
-        high: int,
-        number: int,
-        text: bytes,
-        found: list[tuple[int, Values]],
-        process: tuple[int | None, float | None],
-        opens: bool,
-        beside: bool,
-        failing: bool,
-        out: list[Hit],
+        self, hit: Hit, matched: Sequence[tuple[int, Values]], high: int, out: list[Hit]
     ) -> None:
-        """A line and what was found in it; `beside` asks for the code and the cause of a call."""
-        code = []
-        if beside:
-            below = line_below(self._buffer, self._fill, high)
-            code = code_below(self._knowledge, found, below) if below else []
-            found += said_beside(self._knowledge, found, text, failing)
-        out.append(Hit(self._base + low, number, *process, text, found, opens))
-        if code:
-            out.append(Hit(self._base + high + 1, number + 1, *process, below, code, opens))
+        """A line, and the one below where that is nothing but the code of a failed call in it."""
+        out.append(hit)
+        below = line_below(self._buffer, self._fill, high) if matched else b""
+        if below and (code := code_below(self._knowledge, matched, below)):
+            offset, number = self._base + high + 1, hit.number + 1
+            out.append(Hit(offset, number, hit.pid, hit.time, below, code, hit.opens))
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
         """What a long line holds, block by block, and what its beginning says in words."""
@@ -299,7 +297,11 @@ class LogScanner:
         if wanted:
             self._block(low, high, wanted, out)
 
-    def _short(self, low: int, high: int, raw: bytes, shape: LineShape, out: list[Hit]) -> None:
+    def _short(
+        self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]
+    ) -> KeptMessage | None:
+        """What a line holds; also told, for whoever meets its message again."""
+        low, high, *_ = line
         whole: Sequence[int] = shape.whole
         failing = shape.reads
         if shape.unsure or shape.numbered:
@@ -308,32 +310,35 @@ class LogScanner:
             failing = shape.tells(small)
         passed = (*whole, *shape.part)
         if not passed and not failing:
-            return
+            return None
         text = bare_line(raw)
         found: list[tuple[int, Values]]
         if shape.plain:
             found = [(index, ()) for index in whole]
         else:
             found = match(self._knowledge, text, whole)
+        if found and not shape.unsure:
+            self._shapes.repeats.note(text, line, whole, found)
         if passed and not found:  # a line that matches by itself is not part of another message
             first, found = self._across(low, high, text, passed)
             if first is not None:
                 out.append(first)
                 failing = False
-        elif found and not shape.unsure:
-            self._shapes.repeats.note(text, whole, found)
         if failing and all(index in self._knowledge.words for index, _ in found):
             found += read_failure(
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
             )
+        found.sort()
+        opens, matched = self._opens(found) and not is_calm(text), [*found]
+        if opens:
+            found += said_beside(self._knowledge, found, text, failing)
+        else:
+            matched.clear()
         if found:
-            if len(found) > 1:
-                found.sort()
-            opens = self._opens(found) and not is_calm(text)
             process = process_of(text)
-            self._put(
-                low, high, self._number(low), text, found, process, opens, opens, failing, out
-            )
+            hit = Hit(self._base + low, self._number(low), *process, text, found, opens)
+            self._put(hit, matched, high, out)
+        return KeptMessage(passed, found, matched, opens)
 
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]

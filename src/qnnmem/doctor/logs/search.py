@@ -7,20 +7,20 @@ the last one, which needs no import.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.failure_texts import BOUND, FAILING_TEXTS, is_about_us
 from qnnmem.doctor.logs.line_memory import (
     LettersMemory,
     LineMemory,
     PlaceOfLine,
     without_digits,
 )
-from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
+from qnnmem.doctor.logs.reading import NAMES
 
 LogBytes = bytes | bytearray
 
@@ -184,11 +184,11 @@ class PlainEngine(_TextsOnly):
         """Lines that hold a key, or a word of ours and one of failure."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = {span for key, _ in self._keys for span in _lines_with(text, key)}
-        for word in FAILING:
+        for word in FAILING_TEXTS:
             found.update(
                 (start, stop)
                 for start, stop in _lines_with(text, word)
-                if (start, stop) not in found and _is_about_us(text[start:stop])
+                if (start, stop) not in found and is_about_us(text[start:stop])
             )
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
@@ -249,7 +249,7 @@ class VectorscanEngine(_TextsOnly):
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         # What is looked for is made of these: making it takes longer than finding it in the cache.
-        facts = [knowledge.key, repr((FAILING, _NARROWED))]
+        facts = [knowledge.key, repr((FAILING_TEXTS, BOUND))]
         self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
@@ -306,36 +306,14 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
     return any(name in text for name in NAMES)
 
 
-# Where one of these is part of other words, it is none of failure: `default`, `no faults`, `retry`.
-_NARROWED = {
-    b"fault": (rb"(?:[^e ]|[^d]e|[^o] |[^n]o |\wno )fault", rb"^(?:e|o? )?fault"),
-    b" ret": (rb" ret(?:[uv0-9_]|\b)",),
-}
-_PLAIN_FAILING = re.compile(b"|".join(re.escape(one) for one in FAILING if one not in _NARROWED))
-
-
 def first_texts(knowledge: Knowledge) -> list[bytes]:
     """Expressions of which a line holds one if anything in it is known or tells of a failure."""
     texts = {text.encode() for text in knowledge.prefilters}
     # What holds a word of failure is found by that word, if it is one wherever it stands.
-    sure = [word for word in FAILING if word not in _NARROWED]
-    left = {text for text in texts if not any(word in text for word in sure)}
-    words = [one for word in FAILING for one in _NARROWED.get(word, (_escaped(word),))]
-    return [*map(_escaped, sorted(left)), *dict.fromkeys(words)]
-
-
-def is_failing(low: bytes) -> bool:
-    """Whether a line of small letters holds a word of failure."""
-    if _PLAIN_FAILING.search(low):
-        return True
-    return any(
-        word in low and any(re.search(one, low) for one in narrowed)
-        for word, narrowed in _NARROWED.items()
-    )
-
-
-def _is_about_us(low: bytes) -> bool:
-    return any(own in low for own in OURS) and is_failing(low)
+    words = [word for word in FAILING_TEXTS if word not in BOUND]
+    left = {text for text in texts if not any(word in text for word in words)}
+    alone = [b"(?:^|[^a-z0-9])" + _escaped(word) for word in sorted(BOUND)]
+    return [*map(_escaped, sorted({*left, *words})), *alone]
 
 
 def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:

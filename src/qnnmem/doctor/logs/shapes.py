@@ -17,11 +17,12 @@ from itertools import chain
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.failure_texts import FAILING_TEXTS, is_failing
 from qnnmem.doctor.logs.line import bare_line
-from qnnmem.doctor.logs.line_memory import without_digits
-from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
+from qnnmem.doctor.logs.line_memory import BY_TOOL, NO_HEAD, without_digits
+from qnnmem.doctor.logs.reading import OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
-from qnnmem.doctor.logs.search import SearchEngine, is_failing
+from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.text import counted
 
 _STAMP = (
@@ -30,8 +31,6 @@ _STAMP = (
 )
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*[0-9]{1,9}\.[0-9]{6}\]()"
 _HEAD = re.compile(_STAMP + b"|" + _KERNEL)
-_LOGCAT = 1  # the style of heads that logcat writes with processes
-_STYLES = 4  # of heads, counting those that are neither
 # Fixed texts that may begin in such a head.
 _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
@@ -98,7 +97,7 @@ class LineShapes:
     def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
         self._knowledge, self._engine = knowledge, engine
         self.templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
-        self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(_STYLES))
+        self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(BY_TOOL + 1))
         self._anchors: dict[int, list[bytes]] = {}  # of each template
         for anchor, templates in zip(engine.anchors, self.templates, strict=True):
             for index in templates:
@@ -106,18 +105,23 @@ class LineShapes:
         self._numbered = _NumberedTemplates(knowledge, self._anchors)
         self.memory = engine.memory()
         self.repeats = RepeatedLines(knowledge, self.memory)
-        self._words = [_alike(word) for word in FAILING if _has_digit(word)]
+        self._words = [_alike(word) for word in FAILING_TEXTS if _has_digit(word)]
 
     def of(
-        self, raw: bytes, body: int = 0, budget: ReadingBudget | None = None, offset: int = 0
+        self,
+        raw: bytes,
+        body: int = 0,
+        style: int = NO_HEAD,
+        budget: ReadingBudget | None = None,
+        offset: int = 0,
     ) -> LineShape | None:
-        """What a line may hold; None when nothing. `body` is where a head of logcat ends.
+        """What a line may hold; None when nothing. `body` is where a head of this style ends.
 
         The budget is that of the log, `offset` where the line is in it.
         """
-        style = int(body > 0)  # as of those that are looked for here
+        told = body, style
         if not body and (head := _HEAD.match(raw)):
-            body, style = head.end(), head.lastindex or 0
+            body, style = head.end(), head.lastindex or NO_HEAD
         known = self._known[style]
         key = _shape(raw[body:])
         shape = known.get(key)
@@ -133,7 +137,8 @@ class LineShapes:
                 known[key] = shape
         if shape is not _FOREIGN and shape is not _DULL:
             return shape
-        self.memory.leave_out(raw, body if style == _LOGCAT else 0, shape is _FOREIGN)
+        if style == told[1]:
+            self.memory.leave_out(raw, *told, shape is _FOREIGN)
         return None
 
     @cached_property

@@ -125,10 +125,10 @@ def _by_model(
     from qnnmem.doctor.cause_model import guess, threshold, words_of
 
     number = knowledge.reads.get("other")
-    text = _text(log)
-    if number is None or len(words_of(text)) < _FEW_WORDS:
+    whole = _text(log)
+    if number is None or len(words_of(whole)) < _FEW_WORDS:
         return None
-    if guess(text).outcomes["failing"] < threshold("failing"):
+    if guess(whole).outcomes["failing"] < threshold("failing"):
         return None
     low = 0
     for place, line in enumerate(lines, 1):

@@ -17,8 +17,12 @@
 #define LONGEST 65535
 #define MOST 65535   /* texts */
 #define NONE UINT32_MAX
+#define SHORT 4096 /* bytes of a line whose messages are looked at here */
+#define ANCHORS 32 /* that are told apart in one line */
 
-enum { KNOWN = 1, FAILING = 2 };
+/* Kinds of texts. One that is BOUND counts only where no letter or digit stands before it, and none
+   of its own kind behind it: `fault` is in `default`, and 1002 in 410021. */
+enum { KNOWN = 1, FAILING = 2, BOUND = 4 };
 
 struct window {
     uint32_t bytes; /* in which letters are alike */
@@ -282,195 +286,165 @@ static int any_in_line(const struct texts *t, const uint8_t *line, size_t length
     return 0;
 }
 
-/* Messages of logcat that were met before, by their letters: dull ones, which need not be told of
-   again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
-   which may mean that nothing failed; the others with a 1 for every digit but the 0 of 0x. */
+#include "line_heads.h"
+#include "kept_messages.h"
 
-#define SLOTS (1 << 15)
-#define REMEMBERED (SLOTS / 2)
-#define LONGEST_MESSAGE 1024
-
-struct message {
-    uint32_t length; /* 0: there is none */
-    uint32_t number; /* 0: a dull one */
-    uint64_t hash;
-    uint8_t *form;
-};
-
-struct memory {
-    uint32_t used;
-    struct message slots[SLOTS];
-};
-
-static int is_digit(uint8_t byte)
-{
-    return byte >= '0' && byte <= '9';
-}
-
-static int is_hex(uint8_t byte)
-{
-    return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f');
-}
-
-static size_t dull_form(const uint8_t *text, size_t length, uint8_t *form)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < length;) {
-        size_t stop = i, zeros = 0;
-        if (!is_digit(text[i])) {
-            form[used++] = text[i++];
-            continue;
-        }
-        for (; stop < length && is_digit(text[stop]); stop++)
-            zeros += text[stop] == '0';
-        int zero = zeros == stop - i;
-        if (zero && stop == i + 1 && stop + 1 < length && (text[stop] | 0x20) == 'x') {
-            size_t end = stop + 1;
-            int nothing = 1;
-            for (; end < length && is_hex(text[end]); end++)
-                nothing &= text[end] == '0';
-            if (!nothing) {
-                form[used++] = 1; /* an address */
-                i = end;
-                continue;
-            }
-        }
-        form[used++] = zero ? '0' : '1';
-        i = stop;
-    }
-    return used;
-}
-
-static size_t digits_alike(const uint8_t *text, size_t length, uint8_t *form)
-{
-    for (size_t i = 0; i < length; i++) {
-        int marks = text[i] == '0' && i + 1 < length && (text[i + 1] | 0x20) == 'x';
-        form[i] = marks ? '\n' : is_digit(text[i]) ? '1' : text[i];
-    }
-    return length;
-}
-
-static size_t form_of(const uint8_t *text, size_t length, int dull, uint8_t *form)
-{
-    return dull ? dull_form(text, length, form) : digits_alike(text, length, form);
-}
-
-static struct message *slot_of(struct memory *m, const uint8_t *form, size_t length, int dull)
-{
-    uint64_t hash = 0xCBF29CE484222325u + (uint64_t)dull;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ form[i]) * 0x100000001B3u;
-    struct message *slot;
-    for (uint32_t at = (uint32_t)(hash >> 40);; at++) {
-        slot = &m->slots[at % SLOTS];
-        if (!slot->length)
-            break;
-        if (slot->hash == hash && slot->length == length && (slot->number == 0) == dull &&
-            !memcmp(slot->form, form, length))
-            break;
-    }
-    slot->hash = hash; /* of an empty one: for whoever fills it */
-    return slot;
-}
-
-SHOWN struct memory *memory_new(void)
-{
-    return calloc(1, sizeof(struct memory));
-}
-
-SHOWN void memory_clear(struct memory *m)
-{
-    for (uint32_t i = 0; i < SLOTS; i++)
-        if (m->slots[i].length)
-            free(m->slots[i].form);
-    memset(m, 0, sizeof *m);
-}
-
-SHOWN void memory_free(struct memory *m)
-{
-    if (m)
-        memory_clear(m);
-    free(m);
-}
-
-/* Keeps a message; 0 when that cannot be done any more. */
-SHOWN int memory_keep(struct memory *m, const uint8_t *text, size_t length, uint32_t number)
-{
-    uint8_t form[LONGEST_MESSAGE];
-    if (!length || length > LONGEST_MESSAGE || m->used == REMEMBERED)
-        return 0;
-    size_t used = form_of(text, length, !number, form);
-    struct message *slot = slot_of(m, form, used, !number);
-    if (!slot->length) {
-        slot->form = malloc(used);
-        if (!slot->form)
-            return 0;
-        memcpy(slot->form, form, used);
-        slot->length = (uint32_t)used;
-        m->used++;
-    }
-    slot->number = number;
-    return 1;
-}
-
-static int is_kept(struct memory *m, const uint8_t *text, size_t length, int dull, uint32_t *number)
-{
-    uint8_t form[LONGEST_MESSAGE];
-    if (!length || length > LONGEST_MESSAGE || !m->used)
-        return 0;
-    size_t used = form_of(text, length, dull, form);
-    struct message *slot = slot_of(m, form, used, dull);
-    *number = slot->number;
-    return slot->length != 0;
-}
-
-/* Where the head that logcat writes ends, before the level; 0 when a line has none. */
-static size_t head_of(const uint8_t *line, size_t length, uint32_t *process)
-{
-    static const char shape[] = "11-11 11:11:11.111";
-    size_t at = sizeof shape - 1;
-    if (length < at)
-        return 0;
-    for (size_t i = 0; i < at; i++)
-        if (shape[i] == '1' ? !is_digit(line[i]) : line[i] != (uint8_t)shape[i])
-            return 0;
-    for (int number = 0; number < 2; number++) {
-        size_t blanks = at, digits;
-        while (at < length && (line[at] == ' ' || line[at] == '\t'))
-            at++;
-        digits = at;
-        uint32_t value = 0;
-        for (; at < length && is_digit(line[at]) && at - digits < 9; at++)
-            value = 10 * value + (line[at] - '0');
-        if (digits == blanks || at == digits)
-            return 0;
-        if (!number)
-            *process = value;
-    }
-    int level = at + 2 < length && line[at] == ' ' && line[at + 1] && line[at + 2] == ' ' &&
-                strchr("VDIWEFA", line[at + 1]);
-    return level ? at : 0;
-}
-
-enum { START, STOP, LINES, BODY, NUMBER, PROCESS, COLUMNS };
+enum { START, STOP, LINES, BODY, NUMBER, PROCESS, STYLE, ALONE, COLUMNS };
 
 SHOWN size_t texts_newlines(const uint8_t *data, size_t end);
 
-/* Lines with a text of a known message, or with one of failure and one of `ours`, but for dull ones;
-   each once. Of each: where it starts and stops, how many lines end before it, where its message
-   begins if logcat wrote it, the number that such a message is told with, and the process. A line starts
-   at `from`. Stops when `most` are told; then `from` is where to go on, and `lines` how many end before. */
-SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct memory *m,
-                         const uint8_t *data, size_t end, size_t *from, size_t *lines,
-                         uint32_t *told, size_t most)
+/* Whether a text stands by itself where it was found. */
+static int is_bound(const struct text *text, const uint8_t *data, size_t start, size_t end)
 {
+    size_t stop = start + text->length;
+    if (start && is_word(data[start - 1]))
+        return 0;
+    return !is_digit(text->bytes[text->length - 1]) || stop >= end || !is_digit(data[stop]);
+}
+
+/* The fixed texts of messages between their holes, in small letters and in order; those of a choice
+   with a NUL between them. What belongs to number i of a list stands from the i-th place of the other
+   one to the next. */
+struct messages {
+    const uint32_t *of_anchor; /* places in `messages` */
+    const uint32_t *messages;
+    const uint32_t *of_message; /* places in `ends` */
+    const uint32_t *ends;       /* of the texts in `bytes`; the first one begins at 0 */
+    const uint8_t *bytes;
+};
+
+/* What was found in the line at hand. */
+struct found {
+    uint32_t kinds;
+    uint32_t count; /* of anchors; more than ANCHORS when there are too many */
+    uint32_t anchors[ANCHORS];
+};
+
+/* Notes what texts are at a place. */
+static void find_at(const struct texts *t, const uint8_t *data, size_t at, size_t end,
+                    struct found *found)
+{
+    FOR_TEXTS_AT(t, data, at, end, w, {
+        const struct text *text = &t->texts[w->text];
+        size_t start = w->at < 0 ? at + 1 : at - (size_t)w->at;
+        uint32_t kinds = text->kind;
+        if ((kinds & BOUND) && !is_bound(text, data, start, end))
+            kinds &= ~(uint32_t)FAILING;
+        found->kinds |= kinds;
+        if (kinds & KNOWN) {
+            if (found->count < ANCHORS)
+                found->anchors[found->count] = w->text;
+            found->count++;
+        }
+    });
+}
+
+/* Where the first of several texts ends that stands in a line; NULL where none does. */
+static const uint8_t *first_of(const uint8_t *texts, const uint8_t *end, const uint8_t *line,
+                               size_t length)
+{
+    const uint8_t *first = NULL;
+    while (texts < end) {
+        const uint8_t *stop = memchr(texts, 0, (size_t)(end - texts));
+        size_t size = (size_t)((stop ? stop : end) - texts);
+        const uint8_t *place = memmem(line, length, texts, size);
+        if (place && (!first || place + size < first))
+            first = place + size;
+        texts += size + 1;
+    }
+    return first;
+}
+
+static int holds_message(const struct messages *m, uint32_t message, const uint8_t *low,
+                         size_t length)
+{
+    const uint8_t *at = low, *end = low + length;
+    for (uint32_t i = m->of_message[message]; at && i < m->of_message[message + 1]; i++)
+        at = first_of(m->bytes + (i ? m->ends[i - 1] : 0), m->bytes + m->ends[i], at,
+                      (size_t)(end - at));
+    return at != NULL;
+}
+
+/* Whether a line may hold a whole message, by the anchors in it. What would have to be taken out of it
+   first is not told apart here. */
+static int may_match(const struct texts *t, const struct messages *m, const struct found *found,
+                     const uint8_t *line, size_t length)
+{
+    uint8_t low[SHORT];
+    if (length > SHORT || found->count > ANCHORS || memchr(line, '\x1b', length) ||
+        memchr(line, '\0', length))
+        return 1;
+    for (size_t i = 0; i < length; i++)
+        low[i] = t->small[line[i]];
+    for (uint32_t i = 0; i < found->count; i++) {
+        uint32_t anchor = found->anchors[i];
+        for (uint32_t one = m->of_anchor[anchor]; one < m->of_anchor[anchor + 1]; one++)
+            if (holds_message(m, m->messages[one], low, length))
+                return 1;
+    }
+    return 0;
+}
+
+/* Whether a line may go on in another of the same head: loggers repeat it when they split messages. */
+static int is_same(const uint8_t *line, const struct head *head, const uint8_t *other,
+                   const struct head *others)
+{
+    if (head->style != others->style || head->process == NONE)
+        return 0;
+    size_t length = head->names - head->stamp;
+    return others->names - others->stamp == length &&
+           !memcmp(line + head->stamp, other + others->stamp, length);
+}
+
+/* Whether a line is a message of its own: the next one has a head, and neither that one nor the one
+   before is of the same thread. Where the next one is not at hand whole, it is not known. */
+static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
+                    const struct head *head)
+{
+    const uint8_t *behind = stop < end ? memchr(data + stop + 1, '\n', end - stop - 1) : NULL;
+    if (start < 2 || !behind)
+        return 0;
+    const uint8_t *next = data + stop + 1;
+    struct head other = head_of(next, (size_t)(behind - next));
+    if (other.style == NO_HEAD || is_same(data + start, head, next, &other))
+        return 0;
+    const uint8_t *before = memrchr(data, '\n', start - 1);
+    const uint8_t *last = before ? before + 1 : data;
+    other = head_of(last, (size_t)(data + start - 1 - last));
+    return !is_same(data + start, head, last, &other);
+}
+
+/* What is looked for in lines. */
+struct looked {
+    const struct texts *first;   /* anchors of known messages, and words of failure */
+    const struct texts *ours;    /* a failure counts beside one of these */
+    const struct texts *relayed; /* and in a calm line beside one of these */
+    struct messages messages;
+};
+
+/* Whether the words of failure in a line count. */
+static int is_failure(const struct looked *l, const uint8_t *line, size_t length, size_t behind,
+                      const struct head *head)
+{
+    return any_in_line(l->ours, line, length, behind) &&
+           (!is_calm(line, length, head) || any_in_line(l->relayed, line, length, behind));
+}
+
+/* Lines that may hold a known message or a piece of one, or that tell of a failure in other words, but
+   for dull ones; each once. Of each: where it starts and stops, how many lines end before it, where
+   its message begins, the number that such a message is told with, the process, the style of its
+   head, and whether it is a message of its own. A line starts at `from`. Stops when `most` are told; then `from` is where to go on, and
+   `lines` how many end before. */
+SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t *data, size_t end,
+                         size_t *from, size_t *lines, uint32_t *told, size_t most)
+{
+    const struct texts *t = l->first;
     size_t count = 0, at = *from;
     size_t counted = at;
-    size_t strange = 0; /* where a line ends that is not of ours */
     while (count < most && (at = next_place(t, data, at, end)) < end) {
-        uint32_t kinds = 0;
-        FOR_TEXTS_AT(t, data, at, end, w, kinds |= t->texts[w->text].kind;);
-        if (!(kinds & KNOWN) && (!(kinds & FAILING) || at < strange)) {
+        struct found found = {0, 0, {0}};
+        find_at(t, data, at, end, &found);
+        if (!found.kinds) {
             at += 2;
             continue;
         }
@@ -480,22 +454,25 @@ SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct
         const uint8_t *behind = memchr(data + inside, '\n', end - inside);
         size_t start = before ? (size_t)(before - data) + 1 : 0;
         size_t stop = behind ? (size_t)(behind - data) : end;
-        if (!(kinds & KNOWN) && !any_in_line(ours, data + start, stop - start, end - stop)) {
-            strange = stop;
-            at += 2;
-            continue;
-        }
+        for (at += 2; (at = next_place(t, data, at, stop)) < stop; at += 2)
+            find_at(t, data, at, stop, &found);
         at = stop;
-        uint32_t process = 0, number = 0;
-        size_t body = head_of(data + start, stop - start, &process), last = stop;
+        const uint8_t *line = data + start;
+        size_t length = stop - start, last = stop;
+        struct head head = head_of(line, length);
+        if (!((found.kinds & KNOWN) && (may_match(t, &l->messages, &found, line, length) ||
+                                        !is_alone(data, start, stop, end, &head))) &&
+            !((found.kinds & FAILING) && is_failure(l, line, length, end - stop, &head)))
+            continue;
+        uint32_t number = 0;
         while (last > start && data[last - 1] == '\r')
             last--;
-        if (body && body < last - start) {
-            const uint8_t *message = data + start + body;
-            size_t length = last - start - body;
-            if (is_kept(m, message, length, 1, &number))
+        if (head.body < last - start) {
+            const uint8_t *message = line + head.body;
+            size_t body = last - start - head.body;
+            if (is_kept(m, message, body, head.style, 1, &number))
                 continue;
-            if (!is_kept(m, message, length, 0, &number))
+            if (!is_kept(m, message, body, head.style, 0, &number))
                 number = 0;
         }
         *lines += texts_newlines(data + counted, start - counted);
@@ -504,9 +481,11 @@ SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct
         row[START] = (uint32_t)start;
         row[STOP] = (uint32_t)stop;
         row[LINES] = (uint32_t)*lines;
-        row[BODY] = (uint32_t)body;
+        row[BODY] = (uint32_t)head.body;
         row[NUMBER] = number;
-        row[PROCESS] = process;
+        row[PROCESS] = head.process;
+        row[STYLE] = head.style;
+        row[ALONE] = head.style != NO_HEAD && is_alone(data, start, stop, end, &head);
     }
     *lines += texts_newlines(data + counted, at - counted);
     *from = at;

@@ -77,7 +77,8 @@ def read_model(text: str) -> LlmModel:
         if "/" in text or path.suffix in (".json", ".gguf"):
             raise LoadError(path, "no such file")
         meant = nearest(text, known)
-        hint = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
+        families = dict.fromkeys(name.partition("-")[0] for name in known)
+        hint = f"did you mean {meant}?" if meant else f"known are models of {', '.join(families)}."
         what = f"{quote(text)} is neither a file nor a model known here"
         raise UsageError(what, cure=f"{hint} A config.json or a GGUF file works for any other")
     if path.is_dir():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
 from qnnmem.errors import UsageError
 from qnnmem.htp.bill import COMPILE_FORMULA, PD_FORMULA, graph_pd
 from qnnmem.htp.first_fit import best_order
@@ -50,31 +52,32 @@ class LlmCase(Struct, frozen=True, kw_only=True):
 
 
 def llm(
-    model: str,
+    model: str | Path,
     *,
     soc: str,
     context: int = 4096,
     ar: Sequence[int] = (128, 1),
     recipe: str = "genie-w4a16",
     bits: Mapping[str, int] | None = None,
-    shards: Sequence[int] = (),
+    shards: int | Sequence[int] = (),
 ) -> LlmResult:
     """Say whether a language model fits a SoC, and in which shards.
 
     `model` is a config.json, a GGUF file or a known name; `shards` is one number, or the layers of
     each; `bits` changes parts of the recipe, e.g. `{"head": 4, "kv": 16}`.
     """
-    parts = tuple((bits or {}).items())
-    shards = (shards,) if isinstance(shards, int) else tuple(shards)
-    ar = tuple(ar)
+    expect(model, (str, Path), "model must be a path or a known name")
+    expect(soc, str, "soc must be the name of a SoC")
+    expect(recipe, str, "recipe must be the name of a recipe")
+    layers = (shards,) if isinstance(shards, int) else shards
     return plan_llm(
         llm_case(
             *(read_model(str(model)), soc),
-            context=context,
-            ar=ar,
+            context=as_whole(context, "context must be a number of tokens"),
+            ar=expect_items(ar, int, "ar must be the lengths of the graphs, in tokens"),
             recipe=recipe,
-            bits=parts,
-            shards=shards,
+            bits=expect_mapping(bits, "bits must map parts to numbers of bits").items(),
+            shards=expect_items(layers, int, "shards must be a number, or the layers of each"),
         )
     )
 

@@ -376,6 +376,7 @@ class _Run:
             options.shared,
             options.use_mmap,
             options.sanitize,
+            options.one_scratch,
         )
 
     def _set_up(self, device: DeviceChild) -> None:

@@ -39,7 +39,7 @@ from qnnmem.lpai.runtime.descriptors import (
     ask,
 )
 from qnnmem.lpai.runtime.graph import SUCCESS, Graph
-from qnnmem.lpai.runtime.heap import Extensions
+from qnnmem.lpai.runtime.heap import Extensions, HeapBuffer
 from qnnmem.lpai.runtime.session import hand_over_pools
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.qnn.enums import (
@@ -160,6 +160,7 @@ class DeviceSettings:
     shared: MemRegisterType | None = None
     use_mmap: bool = False
     sanitize: bool = True
+    one_scratch: bool = False
 
 
 class Executed(NamedTuple):
@@ -192,6 +193,7 @@ class Device:
         self._extensions: Extensions | None = None  # holds all buffers until the run is over
         self._context: Context | None = None
         self._binary: Any = None
+        self._scratch: HeapBuffer | None = None
         self._graphs: dict[str, Graph] = {}
         self._buffers: dict[str, list[IoBuffers]] = {}
         self._codes: SimpleQueue[int] = SimpleQueue()
@@ -251,11 +253,20 @@ class Device:
         """Hand over pools and settings."""
         handle, settings = self._graphs[graph], self._settings
         if settings.platform.client_brings_pools:
-            hand_over_pools(handle, self._made()[1], self._times.timed)
+            hand_over_pools(handle, self._made()[1], self._times.timed, self._one_scratch())
         configs = graph_configs(settings.config, graph)
         if configs:
             with self._times.timed("QnnGraph_setConfig"):
                 handle.set_config([*configs, None])
+
+    def _one_scratch(self) -> HeapBuffer | None:
+        """One scratch for all graphs that run, where that is wanted."""
+        context, extensions = self._made()
+        if self._settings.one_scratch and self._scratch is None:
+            running = enabled_graphs(context.compiled, self._settings.config)
+            size = max((graph.scratch_bytes for graph in running), default=0)
+            self._scratch = extensions.allocate_pool(size, "scratch of all graphs")
+        return self._scratch
 
     def finalize(self, graph: str) -> None:
         """Finish the graph."""

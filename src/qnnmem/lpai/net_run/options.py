@@ -74,6 +74,7 @@ class RunOptions:
     alignment: str = "default"
     lenient_scratch: bool = False
     sanitize: bool = True
+    one_scratch: bool = False  # for all graphs, which run one after the other
     producer: str = "qnnmem"  # program and version that the files name
 
 

@@ -296,15 +296,25 @@ class Session:
 
 
 def hand_over_pools(
-    graph: Graph, extensions: Extensions, timed: Timed = nullcontext
+    graph: Graph,
+    extensions: Extensions,
+    timed: Timed = nullcontext,
+    scratch: HeapBuffer | None = None,
 ) -> list[HeapBuffer]:
-    """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
+    """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over.
+
+    `scratch` is one that graphs share which never execute at once.
+    """
     made = []
     for asked, option in POOLS:
         with timed("QnnGraph_getProperty"):
             size = ask(graph.get_property, asked)
         if size:
-            made.append(buffer := extensions.allocate_pool(size, option.name))
+            if scratch is not None and option is GraphOption.SET_CFG_SCRATCH_MEM:
+                buffer = scratch
+            else:
+                buffer = extensions.allocate_pool(size, option.name)
+            made.append(buffer)
             config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
             with timed("QnnGraph_setConfig"):
                 graph.set_config([config, None])

@@ -109,6 +109,8 @@ def crash_report(
 
     def tell() -> None:
         process.crashed, process.caught = True, None
+        if process.forked_from and not process.served:
+            return  # it is not about QNN, e.g. a child that is there to dump core
         report(session, process, found, trace, second, "crashed at")
 
     return tell

@@ -121,6 +121,7 @@ class ClientServer:
     def __init__(self, session: ClientSession, folder: Path) -> None:
         self.session = session
         self.sockets = SocketServer(folder, self._talk, _MOST_WORDS)
+        session.flights.begun = self.sockets.ledger.begun
 
     def close(self) -> None:
         """Close all connections and end everything that waits."""
@@ -248,6 +249,7 @@ def answer(call: ClientCall) -> int:
         session.counts[call.name] = session.counts.get(call.name, 0) + 1
         session.last = call.name
         session.calls += 1
+        call.process.served += 1
         number = session.calls
     note_overruns(call)
     if call.is_closed:

@@ -165,6 +165,7 @@ class ClientProcess:
         # Reports a signal that the program has a handler for, if it makes no more calls.
         self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
+        self.served = 0  # calls that have come here
         self.traced: set[int] = set()  # addresses whose write was reported
         self.texts: dict[str, int] = {}  # strings that were put into it, by their text
 

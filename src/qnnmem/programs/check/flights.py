@@ -97,6 +97,7 @@ class Flights:
         self._held: Counter[Hashable] = Counter()
         self._looked: Counter[Hashable] = Counter()
         self._changed = Condition()
+        self.begun: Callable[[int], int] = lambda _: 0  # calls of a process, on their way too
 
     def is_alone(self, graph: FlyingGraph, thread: Hashable) -> bool:
         """Return whether nothing else of the process can happen during an execution."""
@@ -155,12 +156,15 @@ class Flights:
         last = monotonic() + _LONGEST_HOLD_S
         while not flight.is_answered() and monotonic() < last:
             sleep(_LOOK_S)
-        end, pid = monotonic() + HOLD_S, flight.graph.process.pid
+        end, process = monotonic() + HOLD_S, flight.graph.process
+        pid, quiet = process.pid, 0
         before = {task: used for task, used, _ in _tasks(pid)}
         with self._changed:
             self._held[id(flight.graph), flight.thread] += 1
             while not flight.is_met and (now := monotonic()) < last:
-                if now >= end and not _has_waiting(pid, before):
+                is_quiet = not _has_waiting(pid, before) and self.begun(pid) <= process.served
+                quiet = quiet + 1 if now >= end and is_quiet else 0
+                if quiet == 2:  # a call that has just come is looked at by then
                     return
                 self._changed.wait(max(end - now, _LOOK_S))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from qnnmem.programs.functions import BEGINS, MAKES
+from qnnmem.programs.functions import BEGINS, MAKES, READS_BINARY
 from qnnmem.programs.stacks import is_runtime, place_of
 from qnnmem.programs.watch.trace import CallSeen, ProgramEnd
 from qnnmem.qnn.codes import code_name
@@ -103,7 +103,10 @@ class Sessions:
         }
         for one in self._all:
             stack = stacks.get(one.made.place, ())
-            is_without = not one.failed and not one.has_graph and any(map(is_runtime, stack))
+            is_of_runtime = any(map(is_runtime, stack))
+            if one.failed and one.failed.function in READS_BINARY and not is_of_runtime:
+                continue
+            is_without = not one.failed and not one.has_graph and is_of_runtime
             was_made_again = again.get(_identity(one), 0) > one.made.begin
             if (one.is_lost or is_without) and not was_made_again:
                 yield _described(one, end, stack)

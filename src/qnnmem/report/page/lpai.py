@@ -85,15 +85,15 @@ def lint_section(lint: LintResult) -> PageSection:
     rows = [
         (
             tag("strong", one.severity.value, class_=_SEVERITIES[one.severity]),
-            f"{short.get(one.file, one.file)}{'' if one.line is None else f':{one.line}'}",
-            tag("code", one.key),
             one.sentence,
             one.cure,
+            f"{short.get(one.file, one.file)}{'' if one.line is None else f':{one.line}'}",
+            tag("code", one.key),
         )
         for one in lint.findings
     ]
     body = [tag("p", badge(lint.passes, _ANSWER), Html(" "), lint.summary, class_="answer")]
     if rows:
-        body.append(table(("", "where", "key", "what is wrong", "what to write"), rows))
+        body.append(table(("", "what is wrong", "what to write", "where", "key"), rows))
     names = ", ".join(PurePath(one.path).name for one in lint.files[:3])
     return PageSection(f"Lint of {names or 'config files'}", lines(body))

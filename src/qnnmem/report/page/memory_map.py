@@ -23,6 +23,7 @@ _HINT = (
 )
 _PEAKS = 24  # buttons for what sets the peak
 _FIRST = 3  # of them that are not folded
+_NAME = 48  # letters of a name in a button
 _LISTED = 2000  # rows of the table; the map has all
 _FAR = 2  # a plan with so many times the steps of another has a scale of steps of its own
 _MOVES = Html(
@@ -96,10 +97,10 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
             "li",
             tag(
                 "button",
-                f"{one.name}: {format_size(one.bytes)}",
+                f"{_ending(one.name)}: {format_size(one.bytes)}",
                 type="button",
                 data_box=number[one.name],
-                title=f"{one.bytes:,} bytes",
+                title=f"{one.name}: {one.bytes:,} bytes",
             ),
         )
         for one in live[:_PEAKS]
@@ -115,6 +116,11 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
         which = "" if len(live) <= _PEAKS else f", the {_PEAKS - _FIRST} largest of them"
         more = f"{counted(len(live) - _FIRST, 'tensor')} more at the peak{which}"
         yield details(more, tag("ul", *buttons[_FIRST:], class_="peaks"))
+
+
+def _ending(name: str) -> str:
+    """The end of a long name, in which names of one model differ."""
+    return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
 
 
 def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:

@@ -62,7 +62,7 @@ def translate(
         if op is None:
             is_known = draft.made.isdisjoint(raw.inputs) or raw.type in SHAPE_QUERIES
             if is_known and raw.type not in NEVER_FOLDED:
-                draft.fold(raw)
+                _fold(draft, place, raw)
             variables.follow(raw)
             continue
         draft.made.update(raw.outputs)
@@ -73,6 +73,13 @@ def translate(
         draft.proto(_with_states(model, ops, variables)),
         variables.pairs,
     )
+
+
+def _fold(draft: TfliteDraft, place: int, raw: RawOp) -> None:
+    try:
+        draft.fold(raw)
+    except NotTranslated as exc:
+        raise NotTranslated(f"operator {place} ({quote(raw.type)}): {exc}") from exc
 
 
 def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _Variables) -> Op:
