@@ -11,6 +11,7 @@ import pytest
 from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
+from qnnmem.htp.library import library_there
 from qnnmem.results.schema import load_schema
 
 KEPT = ("--cache", "kept")
@@ -114,3 +115,15 @@ def test_the_doctor_names_the_fix() -> None:
     command = "qnnmem fix wide.onnx --dim batch=1 --log run.log -o fixed"
     assert command in done.stdout
     assert exit_code(run(*command.split()[1:], *KEPT)) == 0
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the HTP library is not installed")
+def test_a_model_that_failed_is_not_said_to_fit_as_it_is() -> None:
+    """The limits of the SoC hold, so another one was broken: what the device had is asked for."""
+    Path("run.log").write_text("qnn_execute_graph failed: QNN_STATUS_MEMORY_ALLOCATION_FAILED\n")
+    words = ("--dim", "batch=1", "--log", "run.log", "--soc", "SM8650", "-o", "out")
+    done = run("fix", "wide.onnx", *words)
+    assert exit_code(done) == 3
+    assert "--budget pd=SIZE" in sentence(done)
+    assert not Path("out").exists()

@@ -85,6 +85,8 @@ def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
         options=replace(task.options, budgets=tuple(known.budget)),
         chain=(*known.sentences(), *_asked(known)),
         first=wish.first,
+        # For LPAI the answer is a size, not that it fits.
+        lacks_limit=known.backend == "htp" and not known.budget,
     )
 
 
