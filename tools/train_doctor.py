@@ -358,7 +358,7 @@ OFF = 9.0  # no probability is that high: the model adds nothing
 def answering_with(made: model.CauseModel) -> Iterator[None]:
     """While it lasts, the doctor asks this model."""
     usual = model.cause_model
-    model.cause_model = lambda: made
+    model.cause_model = lambda: made  # type: ignore[assignment]
     model.guess.cache_clear()
     try:
         yield
@@ -459,11 +459,10 @@ def main() -> int:
     matrix = Matrix(texts)
     if given.evaluate:
         asked = range(given.folds)[: given.only]
-        found = evaluate(texts, matrix, given.folds, asked)
-        whole = given.only >= given.folds
-        print("\n".join(report(texts, found)))
-        if whole:
-            write_page(texts, found)
+        asked_of = evaluate(texts, matrix, given.folds, asked)
+        print("\n".join(report(texts, asked_of)))
+        if given.only >= given.folds:
+            write_page(texts, asked_of)
         return 0
     found = guesses_left_out(texts, matrix, given.folds)
     made = train(texts, matrix, found)
