@@ -57,7 +57,7 @@ def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
     """After the deciding line it is no reason for doubt."""
     _, before = said(tmp_path, STRANGE, KNOWN)
     assert before.startswith("graph stage: probably out of memory: the compiler's estimate")
-    assert "an error line that no entry knows stands before it: " in before
+    assert "an unknown error line comes before it: " in before
     assert f"dev.log:1: {STRANGE}" in before
     _, after = said(tmp_path, KNOWN, STRANGE)
     assert after.startswith("graph stage: out of memory: the compiler's estimate")

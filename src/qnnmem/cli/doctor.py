@@ -108,7 +108,7 @@ def _check(asked: _Asked) -> None:
     if asked.host is not None:
         _check_form(form)
         if options.follow:
-            raise UsageError("--follow and --host exclude each other: a look is of one moment")
+            raise UsageError("--follow and --host exclude each other: --host looks once")
     if options.group_by is not None and form not in ("text", "json"):
         raise UsageError(f"--group-by gives text or json, not {form}")
 

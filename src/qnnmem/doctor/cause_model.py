@@ -55,7 +55,7 @@ _WORD = re.compile(r"0x[0-9a-f]+|[a-z]+|\d+|[^\W\da-z_]+|[<>=!%]+")
 
 
 class Guess(msgspec.Struct, frozen=True):
-    """What the model makes of a text: probabilities, the likeliest first, and why."""
+    """The model's probabilities for a text, the likeliest first, with the reasons."""
 
     outcomes: dict[str, float]
     sides: dict[str, float]
@@ -282,5 +282,5 @@ def threshold(name: str) -> float:
 
 @lru_cache(maxsize=_REMEMBERED)
 def guess(text: str) -> Guess:
-    """What the model makes of a text."""
+    """Classify a text."""
     return cause_model().guess(text)

@@ -73,7 +73,7 @@ class Diagnosis:
             self.notes.append(f"left out: {error}")
 
     def close_log(self, name: str, ours: bool, look: str, unclear: bool) -> None:
-        """Notes a log that was read: what it is about, and whether it says how things went."""
+        """Record a log: its subject, and whether it shows an outcome."""
         self._ours += ours and not unclear
         self._foreign += not ours
         self._unclear += ours and unclear

@@ -407,7 +407,7 @@ class _QuantityNames:
         self._known: dict[tuple[int, ...], _Quantities] = {}
 
     def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
-        """Named numbers of the lines, the deciding line first; what is missing, if they tell."""
+        """Named numbers of the lines, the deciding line first; the shortage, if known."""
         key = tuple([number for number, one in order if one.values])
         known = self._known.get(key)
         if known is None:

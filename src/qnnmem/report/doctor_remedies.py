@@ -106,7 +106,7 @@ class Guide:
         return Advice(found[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
-        """The command with what is known in the place of its words; empty if it cannot be run."""
+        """The command with its placeholders filled in; empty if it cannot be run."""
         verb = command.split(" ", 2)[1]
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None

@@ -16,7 +16,7 @@ class IncidentGroup(Struct, frozen=True):
 
     key: str
     incidents: Count
-    memory: Annotated[Count, describe("Of these, how many are a shortage of memory.")]
+    memory: Annotated[Count, describe("How many of these are memory shortages.")]
     logs: Annotated[Count, describe("Logs that have such an incident.")]
     first_seen: Annotated[str, describe("Place of the first of them.")]
     shortage_min_bytes: int | None
@@ -42,7 +42,7 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     stats: Annotated[ReadAmount, describe("How much was read.")] = ReadAmount()
     noise: Annotated[
         dict[str, Count],
-        describe("Entries about lines that look like failures and are none, and how often each."),
+        describe("Entries about harmless lines that look like failures, with counts."),
     ] = field(default_factory=dict)
     answer: Annotated[
         str | UnsetType,

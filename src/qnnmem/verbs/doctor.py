@@ -1,4 +1,4 @@
-"""`doctor`: logs found, read with what is known, and diagnosed."""
+"""`doctor`: find logs, read them, and diagnose."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MOST_INCIDENTS = 1000  # whose causes are looked at
 _NO_SOC = (
-    "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
-    "what its compiler says where it is installed"
+    "--soc SOC adds the limits of this model on HTP: compile limit, VTCM and, where "
+    "installed, the compiler's answer"
 )
 
 
@@ -123,7 +123,7 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
 
 
 def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """The checks, those first that concern what was diagnosed; a note where none can be made."""
+    """The checks, those about the diagnosis first; a note if none is possible."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag

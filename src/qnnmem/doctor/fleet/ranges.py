@@ -48,7 +48,7 @@ class RangeResult(msgspec.Struct, frozen=True):
 
 
 class PackedBase(msgspec.Struct, frozen=True):
-    """A knowledge base on its way to workers, and a name for what it holds."""
+    """A knowledge base sent to workers, and the hash of its content."""
 
     key: str
     data: bytes

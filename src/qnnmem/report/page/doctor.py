@@ -160,7 +160,7 @@ def _candidates(one: Incident) -> Iterator[Html]:
     """Where the lines leave it open: causes, the likeliest first."""
     if len(one.candidates) > 1:
         rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in one.candidates]
-        yield details("Causes that it may be", table(("cause", "likely"), rows))
+        yield details("Possible causes", table(("cause", "likely"), rows))
 
 
 def _remedies(one: Incident) -> Iterator[Html]:
