@@ -96,7 +96,7 @@ class Follower:
             self._sessions.add(hit, hit.offset, 0, self._shift(hit.number))
             if over := self._sessions.closed(hit.offset):
                 self._settle(over, self._sessions.open)
-        self._settle(self._sessions.finish(), ())
+        self._settle(self._sessions.finish(scanner.short), ())
         diagnosis.lines, diagnosis.bytes = scanner.lines, scanner.bytes
         diagnosis.notes += scanner.budget.notes
         if scanner.bytes:

@@ -44,6 +44,10 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
         dict[str, Count],
         describe("Entries about harmless lines that look like failures, with counts."),
     ] = field(default_factory=dict)
+    answer: Annotated[
+        str | UnsetType,
+        describe("What the logs are, where they are no logs of QNN or say too little."),
+    ] = UNSET
     notes: Annotated[tuple[str, ...], describe("What was wrong with the logs.")] = ()
     files: Annotated[tuple[str, ...], describe("The logs.")] = ()
     groups: Annotated[
@@ -58,6 +62,6 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     def summary(self) -> str:
         """One line for a history of results."""
         if not self.incidents:
-            return "no failure found"
+            return self.answer or "no failure found"
         left = len(self.incidents) - 1
         return f"{self.incidents[0].title}{f', and {left:,} more' if left else ''}"

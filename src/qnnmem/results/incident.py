@@ -164,6 +164,14 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
         ),
     ] = None
 
+    words: Annotated[
+        tuple[str, ...],
+        describe(
+            "Words of the log that spoke most for the cause, where a learned model names it.",
+            is_omitted=True,
+        ),
+    ] = ()
+
     def origin_of(self, quantity: str) -> str:
         """Where a quantity comes from."""
         return self.origins.get(quantity, "reported: by the log")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import FoundLogs, Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.options.doctor import DoctorOptions
-    from qnnmem.report.doctor_remedies import Guide
     from qnnmem.results.host import HostResult
 
 _MOST_INCIDENTS = 1000  # whose causes are looked at
@@ -47,18 +45,6 @@ def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = F
 
     found = find_logs(paths)
     return ReadLogs(found if follow else without_other_kinds(found), with_own(kb))
-
-
-@contextmanager
-def known_causes(knowledge: Knowledge, guide: Guide) -> Iterator[None]:
-    """Give the guide the root causes of earlier runs, and store new ones."""
-    from qnnmem.doctor.kept_whys import keep_whys, load_whys
-
-    whys = load_whys(knowledge)
-    guide.whys.update(whys)
-    yield
-    if guide.whys != whys:
-        keep_whys(knowledge, guide.whys)
 
 
 def diagnose_streams(

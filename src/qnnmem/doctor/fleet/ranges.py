@@ -97,7 +97,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
         return RangeResult(broken=printable(exc.reason))
     finally:
         opened.close()
-    found = sorted(sessions.finish(), key=lambda session: session.first)
+    found = sorted(sessions.finish(scanner.short), key=lambda session: session.first)
     own = (f"{task.name}: {note}" for note in scanner.budget.notes)
     notes = tuple(note.removeprefix(task.name) for note in (*opened.notes, *own))
     return RangeResult(
