@@ -6,7 +6,7 @@
 Each model is compiled for the same SoC in turns: by a plain script in a process of its own, which
 times the creation of the session alone (interpreter and imports not counted), and by
 `compile_model` through a worker that is already up, which counts everything it does. The plain
-script logs as much as ours does: without its log the compiler says nothing about memory.
+script logs as much as ours does: without its log the compiler does not describe memory.
 """
 
 from __future__ import annotations

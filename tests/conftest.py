@@ -40,7 +40,7 @@ if sys.platform == "linux":
 # Files that take longest, some with few tests: begun first, so that no core waits for them alone.
 LONG = {
     *("test_wheel.py", "test_snippet_types.py", "test_consoles.py", "test_real_models.py"),
-    *("test_quantize.py", "test_fuzz.py", "test_robust_logs.py", "test_fresh_logs.py"),
+    *("test_quantize.py", "test_fuzz.py", "test_robust_logs.py", "test_labelled_texts.py"),
     *("test_workers.py", "test_kb_check.py", "test_fix_command.py", "test_cases.py"),
 }
 
@@ -50,7 +50,7 @@ SLOW = {
     *("cli", "client", "doctor/fleet", "fix", "judge", "models", "watch", "workbench"),
     *("contract/test_leaks.py", "doctor/test_archives.py", "doctor/test_beside.py"),
     *("doctor/test_cache.py", "doctor/test_cases.py", "doctor/test_closed_loop.py"),
-    *("doctor/test_compiled_search.py", "doctor/test_cost.py", "doctor/test_fresh_logs.py"),
+    *("doctor/test_compiled_search.py", "doctor/test_cost.py", "doctor/test_labelled_texts.py"),
     *("doctor/test_host.py", "doctor/test_kb_check.py", "doctor/test_kb_files.py"),
     *("doctor/test_log_formats.py", "doctor/test_messages.py", "doctor/test_model_facts.py"),
     *("doctor/test_own_notes.py", "doctor/test_reading.py", "doctor/test_remedies.py"),

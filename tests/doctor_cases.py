@@ -122,12 +122,17 @@ def _without_head(line: str, usual: str) -> tuple[str, str, str]:
 
 def incidents(log: bytes, knowledge: Knowledge) -> list[Incident]:
     """What the doctor finds in a log."""
+    return diagnosed(log, knowledge)[0]
+
+
+def diagnosed(log: bytes, knowledge: Knowledge) -> tuple[list[Incident], bool]:
+    """What the doctor finds in a log, and whether the log says too little for an answer."""
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         file.write(log)
         file.flush()
         diagnosis = diagnose(find_streams([file.name]), knowledge)
         try:
-            return list(diagnosis.incidents())
+            return list(diagnosis.incidents()), diagnosis.is_unclear
         finally:
             diagnosis.close()
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import fresh_logs
 from doctor_cases import ROOT, incidents, read_cases
+from labelled_texts import DATA, rows_of
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 
@@ -133,30 +133,28 @@ def varied(lines: Lines, seed: int) -> tuple[str, bytes]:
     return " and ".join(names), "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
+def _later(*, healthy: bool) -> list[NamedLog]:
+    return [
+        NamedLog(row["id"], tuple("\n".join(row["lines"]).splitlines()))
+        for row in rows_of(DATA / "fresh_logs.jsonl")
+        if not row["frozen"] and (row["decidable"] == "healthy") is healthy
+    ]
+
+
 def failing_logs() -> list[NamedLog]:
     """What is stored of failures: the cases, and the later ones that may be looked at."""
     cases = [NamedLog(one.id, one.lines) for one in read_cases() if one.decidable != "healthy"]
-    later = [
-        NamedLog(one.id, tuple(one.text.decode("utf-8").splitlines()))
-        for one in fresh_logs.read_fresh()
-        if not one.frozen and one.decidable != "healthy"
-    ]
-    return [*cases, *later]
+    return [*cases, *_later(healthy=False)]
 
 
 def healthy_logs() -> list[NamedLog]:
     """What is stored of good runs."""
     cases = [NamedLog(one.id, one.lines) for one in read_cases() if one.decidable == "healthy"]
-    later = [
-        NamedLog(one.id, tuple(one.text.decode("utf-8").splitlines()))
-        for one in fresh_logs.read_fresh()
-        if not one.frozen and one.decidable == "healthy"
-    ]
     runs = [
         NamedLog(path.stem, tuple(path.read_text("utf-8", "replace").splitlines()))
         for path in sorted(HEALTHY_RUNS.glob("*.log"))
     ]
-    return [*cases, *later, *runs]
+    return [*cases, *_later(healthy=True), *runs]
 
 
 def verdicts(log: bytes, knowledge: Knowledge) -> frozenset[tuple[str, str, object]]:
@@ -243,17 +241,3 @@ def healthy(knowledge: Knowledge, count: int, seed: int = 0) -> Iterator[Tried]:
 def good(tried: Sequence[Tried]) -> int:
     """How many are as expected."""
     return sum(one.said == one.expected for one in tried)
-
-
-def table(knowledge: Knowledge) -> Iterator[str]:
-    """The three numbers as a table, and what failed as rows."""
-    yield "| what | tried | as it should be |"
-    yield "|---|--:|--:|"
-    rows = (
-        ("failures spelt otherwise: the same verdict", spelling(knowledge, SPELLINGS)),
-        ("composed one-line messages: not healthy", composed(knowledge, MESSAGES)),
-        ("good runs and their variations: not alarmed", healthy(knowledge, HEALTHY)),
-    )
-    for name, tries in rows:
-        tried = tuple(tries)
-        yield f"| {name} | {len(tried):,} | {good(tried):,} ({good(tried) / len(tried):.1%}) |"

@@ -28,7 +28,7 @@ Damage = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
 def stream(seed: int, index: int) -> random.Random:
     """Return the random numbers of one case, independent of all others."""
-    return random.Random(f"{seed}/{index}")  # noqa: S311  wanted: the same again
+    return random.Random(f"{seed}/{index}")  # noqa: S311  wanted: repeat this
 
 
 # --- Any file ------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def carriers() -> Mapping[str, bytes]:
 
 def texts() -> Mapping[str, bytes]:
     """Configs, lists, notes, logs and words."""
-    rng = random.Random(0)  # noqa: S311  wanted: the same again
+    rng = random.Random(0)  # noqa: S311  wanted: repeat this
     log = "\n".join(fuzz_logs.line(rng) for _ in range(40)).encode("utf-8", "replace")
     healthy = b"<V> Sanitizing the value for hvx_threads\n<I> graph prepared\n"
     tool, lpai = json.dumps(_TOOL, indent=1).encode(), json.dumps(_LPAI, indent=1).encode()

@@ -139,7 +139,7 @@ def _plan(path: Path) -> None:
     from qnnmem.results.schema import encode
 
     model = qnnmem.load(path)
-    rng = random.Random(len(model.tensors))  # noqa: S311  wanted: the same again
+    rng = random.Random(len(model.tensors))  # noqa: S311  wanted: repeat this
     options = qnnmem.PoolOptions(align=rng.choice((None, Align(1), Align(64))))
     if model.format != "csv":  # a list of buffers takes no other option
         options = qnnmem.PoolOptions(

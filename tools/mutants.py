@@ -349,7 +349,7 @@ def chosen(guard: Guard, sample: int, seed: int) -> list[Fault]:
     """The faults of a module that are tried: all, or a sample that the seed fixes."""
     text = (ROOT / PACKAGE / guard.module).read_text("utf-8")
     found = [one for one in faults(guard.module, text) if one.name not in guard.equivalent]
-    rng = random.Random(f"{seed}/{guard.module}")  # noqa: S311  wanted: the same again
+    rng = random.Random(f"{seed}/{guard.module}")  # noqa: S311  wanted: repeat this
     if sample and len(found) > sample:
         found = sorted(rng.sample(found, sample), key=lambda one: one.line)
     return found

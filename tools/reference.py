@@ -30,8 +30,10 @@ from click.testing import CliRunner
 
 import qnnmem
 from qnnmem import errors
+from qnnmem.cli.help import is_shared
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
+from qnnmem.doctor.kb.entry import CAUSES
 from qnnmem.gate.keys import HTP
 from qnnmem.gate.keys import KEYS as BUDGET_KEYS
 from qnnmem.loader.file_kind import KINDS
@@ -39,7 +41,7 @@ from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import option_fields
 from qnnmem.options.plan import PlanOptions
 from qnnmem.qnn.codes import codes
-from qnnmem.results.read import document_type, result_type, result_types
+from qnnmem.results.read import document_type, result_types
 from qnnmem.results.schema import schema_file, schema_name, schema_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,12 +53,6 @@ PART = re.compile(
 )
 DEFAULT = re.compile(r"\s*\[default: (.+)\]$")
 EXIT_CODES = re.compile(r"Exit codes: (.+?)(?:\n\n|$)", re.DOTALL)
-ANSWERS = {
-    "D": "documented",
-    "P": "seen in public client code",
-    "I": "inferred from documented facts",
-    "C": "our choice, see [LPAI choices](lpai-choices.md)",
-}
 MIB = 1 << 20
 WIDE = 1000  # columns: a usage line is never wrapped
 
@@ -125,13 +121,32 @@ def _options(*words: str) -> str:
     context = click.Context(command, info_name=last, parent=parent)
     usage = " ".join(command.get_usage(context).split()).removeprefix("Usage: ")
     options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
-    rows = [_option_row(option, context) for option in options if not option.hidden]
-    lines = [f"Usage: `{usage}`", "", *_table(("option", "default", "meaning"), rows)]
+    lines = [f"Usage: `{usage}`", ""]
+    same: dict[str, list[str]] = {}
+    shared = []
+    for option in options:
+        if option.hidden:
+            continue
+        if is_shared(option):
+            schema = (option.help or "").partition(" schema is ")[2].rstrip(".")
+            shared.append(_spellings(option) + (f" ({schema})" if schema else ""))
+        else:
+            spellings, meaning = _option_row(option, context)
+            for refusal in ("Ignored here", "Refused here"):
+                if meaning.startswith(f"{refusal}: "):  # --help-all has the reasons
+                    spellings, meaning = spellings.partition(" ")[0] + "`", refusal.split()[0]
+            same.setdefault(meaning, []).append(spellings)
+    lines += [
+        f"- {', '.join(spellings)}{': ' * bool(meaning)}{meaning}{'.' * meaning.isalpha()}"
+        for meaning, spellings in same.items()
+    ]
+    lines += ["", f"[Shared options](index.md#shared-options): {', '.join(shared)}."]
     exit_codes = _exit_sentence(command)
     return "\n".join([*lines, "", f"Exit codes: {exit_codes}"] if exit_codes else lines)
 
 
-def _option_row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
+def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
+    """An option's spellings, and its meaning with choices and default."""
     help_text = " ".join((option.help or "").split())
     stated = DEFAULT.search(help_text)
     meaning = DEFAULT.sub("", help_text)
@@ -143,10 +158,17 @@ def _option_row(option: click.Option, context: click.Context) -> tuple[str, str,
     if choices:
         meaning = f"{choices}. {meaning}".strip()
     if option.multiple and "repeated" not in meaning and "several times" not in meaning:
-        meaning += " May be repeated."
-    spellings = ", ".join(f"`{spelling}{metavar}`" for spelling in option.opts)
+        meaning += " Repeatable."
     default = stated[1] if stated else _default(option, context)
-    return spellings, "required" if option.required else default, meaning
+    if option.required:
+        meaning += " Required."
+    elif default:
+        meaning += f" Default: {default}."
+    return _spellings(option, metavar), meaning.strip()
+
+
+def _spellings(option: click.Option, metavar: str = "") -> str:
+    return ", ".join(f"`{spelling}{metavar}`" for spelling in option.opts)
 
 
 def _list(words: Sequence[str]) -> str:
@@ -175,15 +197,6 @@ def _command_table() -> str:
     return "\n".join(lines)
 
 
-def _exit_codes() -> str:
-    """What every verb promises, in its own words."""
-    general = _exit_sentence(program)
-    rows = [(f"`qnnmem {name}`", _exit_sentence(command)) for name, command in commands()]
-    return "\n".join(
-        [f"All verbs: {general}", "", *_table(("command", "exit codes"), [r for r in rows if r[1]])]
-    )
-
-
 def _errors() -> str:
     """Every public error with its exit code."""
     public = {*qnnmem.__all__, *qnnmem.lpai.__all__}
@@ -205,121 +218,85 @@ def _json_of(*words: str) -> dict[str, Any]:
 
 
 def _rules(letter: str) -> str:
-    """The LPAI rules whose id starts with a letter, one section each."""
-    lines: list[str] = []
-    for rule in _json_of("lpai", "rules")["rules"]:
-        if not rule["id"].startswith(letter):
-            continue
-        answer = ", ".join(f"`{one['name']}` ({one['code']})" for one in rule["codes"])
-        lines += [f"### {rule['id']}", "", rule["title"], ""]
-        lines += [
-            f"- Said in public: {rule['consequence']}",
-            f"- Answer here: {answer or 'a finding without a QNN code'}; {ANSWERS[rule['mark']]}",
-            f"- Source: {rule['source']}",
-            f"- What to do: {rule['cure']}",
-            "",
-        ]
-    return "\n".join(lines)
+    """The LPAI rules whose id starts with a letter."""
+    rows = [
+        (rule["id"], rule["title"], ", ".join(str(code["code"]) for code in rule["codes"]))
+        for rule in _json_of("lpai", "rules")["rules"]
+        if rule["id"].startswith(letter)
+    ]
+    return "\n".join(_table(("id", "rule", "QNN code"), rows))
 
 
 def _choices() -> str:
-    """The choices of the LPAI runtime, a table for each section."""
+    """The choices of the LPAI runtime, a list for each section."""
     lines: list[str] = []
     for section, group in groupby(_json_of("lpai", "choices")["choices"], lambda c: c["section"]):
-        rows = [(f"`{c['id']}`", c["what"], c["why"], c["override"]) for c in group]
-        title = section[0].upper() + section[1:]
-        lines += [f"## {title}", "", *_table(("id", "what", "why", "change it with"), rows), ""]
+        lines += [f"## {section[0].upper()}{section[1:]}", ""]
+        lines += [f"- `{choice['id']}`: {choice['what']}" for choice in group]
+        lines.append("")
     return "\n".join(lines)
 
 
 def _file_kinds() -> str:
-    """Every kind of file: what it is, the verbs that read it, and what to do where none does."""
-    rows = [
-        (
-            kind.words,
-            ", ".join(f"[`{verb}`](commands/{verb}.md)" for verb in kind.verbs) or "none",
-            kind.cure,
-        )
-        for kind in KINDS.values()
-    ]
-    return "\n".join(_table(("kind of file", "read by", "otherwise"), rows))
+    """Every kind of file, grouped by the verbs that read it, or by what to do instead."""
+    read: dict[tuple[str, ...], list[str]] = {}
+    unread: dict[str, list[str]] = {}
+    for kind in KINDS.values():
+        if kind.verbs:
+            read.setdefault(tuple(kind.verbs), []).append(kind.words)
+        else:
+            unread.setdefault(kind.cure, []).append(kind.words)
+    rows = [("; ".join(kinds), ", ".join(f"`{v}`" for v in verbs)) for verbs, kinds in read.items()]
+    others = [("; ".join(kinds), cure) for cure, kinds in unread.items()]
+    lines = [*_table(("kind of file", "read by"), rows), ""]
+    return "\n".join([*lines, *_table(("no command reads", "do this instead"), others)])
 
 
 def _diagnoses(stage: str) -> str:
-    """The entries of the knowledge base about one stage."""
+    """The entries of the knowledge base about one stage, by cause."""
     entries = [e for e in _json_of("kb", "list")["entries"] if e["stage"] == stage]
-    rows = [
-        (f"`{e['id']}`", e["title"], f"`{e['cause']}`", e["verdict"], _known_from(e))
-        for e in sorted(entries, key=lambda e: str(e["id"]))
-    ]
-    return "\n".join(_table(("entry", "diagnosis", "cause", "decides", "known from"), rows))
+    causes: dict[str, list[str]] = {}
+    for entry in sorted(entries, key=lambda e: (str(e["cause"]), str(e["id"]))):
+        causes.setdefault(entry["cause"], []).append(f"`{entry['id']}`")
+    return "\n".join(f"- `{cause}`: {', '.join(ids)}" for cause, ids in causes.items())
 
 
-def _known_from(entry: dict[str, Any]) -> str:
-    return "documents" if entry["documented"] else "stored log"
+def _causes() -> str:
+    """Every cause with its meaning."""
+    return "\n".join(f"- `{cause}`: {meaning}" for cause, meaning in CAUSES.items())
 
 
 def _qnn_codes() -> str:
-    """QNN's error codes, a table for each component."""
+    """QNN's error codes, a list for each component."""
     lines: list[str] = []
-    ordered = sorted(codes().values(), key=lambda one: one.code)
-    for component, group in groupby(ordered, lambda one: one.component):
-        rows = [(str(one.code), _names(one.name, one.aliases), one.meaning) for one in group]
-        lines += [f"## {component}", "", *_table(("code", "name", "meaning"), rows), ""]
+    ordered = sorted(codes().values(), key=lambda code: code.code)
+    for component, group in groupby(ordered, lambda code: code.component):
+        lines += [f"## {component}", ""]
+        for code in group:
+            names = ", ".join(f"`{name}`" for name in (code.name, *code.aliases))
+            lines.append(f"- {code.code} {names}: {code.meaning}")
+        lines.append("")
     return "\n".join(lines)
 
 
-def _names(name: str, aliases: Sequence[str]) -> str:
-    others = ", ".join(f"`{alias}`" for alias in aliases)
-    return f"`{name}`" + (f"; also {others}" if others else "")
-
-
 def _socs() -> str:
-    """Every SoC with an HTP."""
-    rows = [
-        (
-            f"`{soc['name']}`",
-            soc["marketing_name"],
-            str(soc["model_id"]),
+    """Every SoC with an HTP, grouped by its limits."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for soc in _json_of("socs")["socs"]:
+        limits = (
             f"v{soc['arch']}",
             f"{soc['vtcm_bytes']['value'] // MIB}",
             f"{soc['compile_limit_bytes']['value'] // MIB:,}",
             "yes" if soc["fp16"] else "no",
         )
-        for soc in _json_of("socs")["socs"]
-    ]
-    titles = ("name", "known as", "id", "arch", "VTCM MiB", "compile limit MiB", "fp16")
-    return "\n".join(_table(titles, rows))
+        groups.setdefault(limits, []).append(f"{soc['name']}")
+    rows = [(*limits, ", ".join(names)) for limits, names in sorted(groups.items())]
+    return "\n".join(_table(("arch", "VTCM MiB", "compile limit MiB", "fp16", "SoCs"), rows))
 
 
 def _schemas() -> str:
-    """Every JSON schema that is shipped."""
-    rows = []
-    for file in sorted(SCHEMAS.glob("*.json")):
-        name, _, number = file.stem.rpartition("-")
-        rows.append((f"`qnnmem.{name}/{number}`", f"`qnnmem/results/schemas/{file.name}`"))
-    return "\n".join(_table(("schema", "file in the package"), rows))
-
-
-def _keys(name: str) -> str:
-    """The keys of a result; those of an object or of the objects in a list follow its own."""
-    schema = schema_of(result_type(name))
-    return "\n".join(_table(("key", "meaning"), list(_key_rows(schema, "", schema["$defs"]))))
-
-
-def _key_rows(
-    part: dict[str, Any], before: str, types: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
-    for key, field in part.get("properties", {}).items():
-        written = json.dumps(field)
-        kinds = [types[kind] for kind in re.findall(r"#/\$defs/(\w+)", written)]
-        values = [value for part in (field, *kinds) for value in part.get("enum", ())]
-        values += [field["const"]] if "const" in field else []
-        choices = f"{_list([f'`{value}`' for value in values])}. " if values else ""
-        yield f"`{before}{key}`", choices + field.get("description", "")
-        inner = "[]." if '"items"' in written else "."
-        for kind in kinds:
-            yield from _key_rows(kind, f"{before}{key}{inner}", types)
+    """The names of the JSON schemas that are shipped."""
+    return ", ".join(f"`{file.stem}`" for file in sorted(SCHEMAS.glob("*.json")))
 
 
 def _public_names() -> str:
@@ -333,17 +310,14 @@ def _c_functions(document: str) -> str:
 
 
 def _c_structs(document: str) -> str:
-    """Structs and their members in C and in Python."""
-    return "\n".join(_table(("C", "Python", "note"), side_by_side.struct_rows(document)))
+    """Structs in C and in Python, with the members whose names differ."""
+    titles = ("C", "Python", "members under another name")
+    return "\n".join(_table(titles, side_by_side.struct_rows(document)))
 
 
 def _c_constants() -> str:
-    """Every constant of every enum, a table for each."""
-    lines: list[str] = []
-    for title, constants in side_by_side.constants():
-        rows = [(f"`{c}`", number, side_by_side.shown(name)) for c, number, name in constants]
-        lines += [title, "", *_table(("C", "number", "Python"), rows), ""]
-    return "\n".join(lines)
+    """Every enum with its constants and their numbers."""
+    return "\n".join(f"- {line}" for line in side_by_side.constant_lines())
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -361,11 +335,11 @@ def _budget_keys() -> str:
     rows = []
     for key, (target, _read) in BUDGET_KEYS.items():
         group = FitOptions if target == HTP else PlanOptions
-        fields = [one for one in option_fields(group) if one.key == key]
+        fields = [field for field in option_fields(group) if field.key == key]
         if fields:
-            said = "LPAI, HTP" if target is None else target.upper()
-            rows.append((f"`{key}`", said, f"`{fields[0].opt.flag}`", fields[0].opt.text))
-    return "\n".join(_table(("key", "for", "option", "meaning"), rows))
+            backends = "LPAI, HTP" if target is None else target.upper()
+            rows.append((f"`{key}`", backends, f"`{fields[0].opt.flag}`"))
+    return "\n".join(_table(("key", "for", "option"), rows))
 
 
 PARTS: dict[str, Callable[..., str]] = {
@@ -373,15 +347,14 @@ PARTS: dict[str, Callable[..., str]] = {
     "options": _options,
     "budget-keys": _budget_keys,
     "commands": _command_table,
-    "exit-codes": _exit_codes,
     "errors": _errors,
     "lpai-rules": _rules,
     "lpai-choices": _choices,
+    "causes": _causes,
     "diagnoses": _diagnoses,
     "qnn-codes": _qnn_codes,
     "socs": _socs,
     "schemas": _schemas,
-    "keys": _keys,
     "public-names": _public_names,
     "c-functions": _c_functions,
     "c-structs": _c_structs,

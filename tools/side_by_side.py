@@ -6,6 +6,7 @@ Functions and structs come from `c_and_python.toml`, constants from the enums th
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -119,9 +120,26 @@ def function_rows(document: str) -> Sequence[tuple[str, str, str]]:
 
 
 def struct_rows(document: str) -> Sequence[tuple[str, str, str]]:
-    """Rows of the table of structs: each struct, then its members."""
-    rows = []
-    for struct, members in structs(document):
-        rows.append(struct.cells)
-        rows += [(f"· `{one.c}`", *one.cells[1:]) for one in members]
-    return rows
+    """Rows of the table of structs: each with the members that snake case does not name."""
+    return [
+        (*struct.cells[:2], "; ".join(_otherwise(one) for one in members if _differs(one)))
+        for struct, members in structs(document)
+    ]
+
+
+def _differs(member: Pair) -> bool:
+    """Whether a member has another name in Python than its own in snake case."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", member.c).lower()
+    return member.python.rpartition(".")[2] != snake
+
+
+def _otherwise(member: Pair) -> str:
+    python = f"`{member.python.rpartition('.')[2]}`" if member.python else member.note
+    return f"`{member.c}`: {python}"
+
+
+def constant_lines() -> Iterator[str]:
+    """For each enum its title, its home in Python, and its constants with their numbers."""
+    for title, rows in constants():
+        home = rows[0][2].rpartition(".")[0]
+        yield f"{title} `{home}`: " + ", ".join(f"`{c}` {number}" for c, number, _ in rows)

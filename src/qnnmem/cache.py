@@ -20,7 +20,7 @@ def cache_folder() -> Path:
     """Return our folder in the user's cache folder; `NOWHERE` for a user without a home.
 
     A home is an existing folder with an absolute path: a relative one would litter the working
-    directory, and a missing home is not ours to create.
+    directory, and qnnmem does not create a missing home.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():

@@ -57,7 +57,7 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
 
 
 def describe_limit(limit: int) -> str:
-    """A child's address space in words, with the reason where that is not ours."""
+    """A child's address space in words, with the reason if `ulimit` sets it."""
     own = address_space_limit()
     why = ", all that ulimit -v leaves it" if own is not None and own <= limit else ""
     return f"its {format_size(limit)} of address space{why}"
@@ -200,7 +200,7 @@ class _Lifeline:
 
 
 class ChildProcess:
-    """A module of ours in a child process with limits on memory and time.
+    """A module of qnnmem in a child process with limits on memory and time.
 
     It starts at once in an empty folder, gets its memory limit as its only argument, and is gone
     when the block ends. Paths sent to it must be absolute.
@@ -259,7 +259,7 @@ class ChildProcess:
         return self._expired.is_set()
 
     def give_up(self) -> None:
-        """End the child at once, from any thread; whoever waits for an answer receives None."""
+        """End the child at once, from any thread; a waiting caller receives None."""
         kill_group(self._process)
 
     def send(self, message: WireMessage, payload: bytes | bytearray | memoryview = b"") -> None:
@@ -308,7 +308,7 @@ class ChildProcess:
         return reply, rest
 
     def lost(self, doing: str) -> ChildLost:
-        """The error for a child that did not answer; `doing` is what it was asked for."""
+        """The error for a child that did not answer; `doing` is its request."""
         if self.expired:
             return ChildLost(f"{doing} did not finish within {self.deadline.limit_s:.3g} s")
         limit = describe_limit(self.memory_limit)

@@ -4,7 +4,7 @@
         for node in graph:
             ask_deadline()
 
-Passes over a file call `ask_deadline`; whoever answers a user sets the deadline around them.
+Passes over a file call `ask_deadline`; the caller that answers a user sets the deadline.
 """
 
 from __future__ import annotations

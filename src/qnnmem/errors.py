@@ -198,9 +198,7 @@ class FreeDimensions(LoadError):
         others: Sequence[Words] = (),  # alternative combinations of settings
     ) -> None:
         self.free, self.untried = tuple(free), join_words(untried)
-        how = (
-            "fix them; a guess that was not seen to run is " if untried else "fix them, e.g. with "
-        )
+        how = "fix them; an untested guess is " if untried else "fix them, e.g. with "
         super().__init__(
             path,
             f"free dimensions {', '.join(free)}",
@@ -286,7 +284,7 @@ class WorkerError(QnnMemError):
 
 
 class WorkerLost(WorkerError):
-    """The connection to a worker elsewhere is gone, with what it was doing."""
+    """The connection to a remote worker is lost, with its current task."""
 
 
 class Fault(QnnMemError):

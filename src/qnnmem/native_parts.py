@@ -1,4 +1,4 @@
-"""Parts of ours in C: shipped with a wheel, or compiled at first use and kept."""
+"""Native parts in C: shipped with a wheel, or compiled at first use and kept."""
 
 from __future__ import annotations
 

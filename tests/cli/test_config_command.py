@@ -101,7 +101,7 @@ def test_contradictions_end_with_2_and_write_nothing(options: list[str], tmp_pat
         ),
         (
             ["--fps", "0"],
-            "a real_time client with 0 frames per second asks for nothing; "
+            "a real_time client needs more than 0 frames per second; "
             "use --fps 1 or more, or --client-type non_real_time",
         ),
     ],

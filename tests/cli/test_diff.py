@@ -78,8 +78,8 @@ def test_tolerance_and_pools_decide_what_is_worse() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"schema": "qnnmem.plan/1", ', "is not whole"),
-        (b'{"schema": "qnnmem.socs/1"}', "nothing compares 'qnnmem.socs/1'"),
+        (b'{"schema": "qnnmem.plan/1", ', "is truncated"),
+        (b'{"schema": "qnnmem.socs/1"}', "'qnnmem.socs/1' cannot be compared"),
         (b"\x7fELF", "which qnnmem diff does not compare"),
     ],
 )

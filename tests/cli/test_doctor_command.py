@@ -165,7 +165,7 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
         (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
         (["a", "--format", "xml"], "--format cannot be 'xml'; it is text, json"),
         ([], "PATH is missing; "),
-        (["a", "--soc", "nonsense"], "'nonsense' is not a SoC known here"),
+        (["a", "--soc", "nonsense"], "'nonsense' is not a known SoC"),
     ],
 )
 def test_options_that_contradict_are_refused(words: list[str], reason: str, run: Run) -> None:

@@ -68,15 +68,11 @@ def test_every_soc_is_one_line(tmp_path: Path) -> None:
     assert done.return_value == 1
 
 
-def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> None:
+def test_the_json_obeys_its_schema(tmp_path: Path) -> None:
     """For one SoC and for all, with and without answers."""
-    page = (ROOT / "docs" / "reference" / "commands" / "fit.md").read_text("utf-8")
     for words in ([], ["--all-socs"], ["--soc", "SM8350", "--soc", "57"], ["--budget", "ram=1K"]):
         values = json.loads(run(binary(tmp_path), "--json", *words).stdout)
         jsonschema.validate(values, load_schema("qnnmem.fit/1"))
-    one = values["socs"][0]
-    keys = [*values, *one, *one["checks"][0]]
-    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 @pytest.mark.parametrize(

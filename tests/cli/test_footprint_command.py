@@ -62,14 +62,6 @@ def test_json_has_the_same_numbers(binary: Path) -> None:
     assert values["parts"]["weights"]["origin"] == "measured"
 
 
-def test_the_page_explains_every_json_key(binary: Path) -> None:
-    """Each key of the JSON output is in the documentation."""
-    commands = Path(__file__).parents[2] / "docs" / "reference" / "commands"
-    page = (commands / "footprint.md").read_text("utf-8")
-    values = json.loads(run(binary, "--json").stdout)
-    assert [key for key in (*values, *values["total"]) if f"`{key}`" not in page] == []
-
-
 def test_a_file_without_sizes_cannot_be_told(tmp_path: Path) -> None:
     """Files of old SDKs are shown as far as they go, with exit code 3."""
     path = tmp_path / "old.bin"

@@ -56,7 +56,7 @@ def test_an_unreadable_file_gets_one_line_on_standard_error(tmp_path: Path) -> N
     assert result.stderr == f"qnnmem: {path}: line 1, column 17: {ENDS}\n"
 
 
-ENDS = "the file ends inside of what began on line 1"
+ENDS = "the file ends inside the part that began on line 1"
 
 
 def test_the_others_are_checked_though_one_is_unreadable(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_shape_that_data_decide_can_be_stated(
     path = save(tmp_path, "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }")
     assert say(capsys, monkeypatch, "plan", path) == (
         f"qnnmem: {path}: the shape of 'y', made by 'NonZero', depends on the data; "
-        "state its largest shape with --shape y=1x4"
+        "give its largest shape with --shape y=1x4"
     )
 
 

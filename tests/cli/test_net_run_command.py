@@ -735,7 +735,7 @@ def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:
     Path("empty.txt").write_text("")
     result = run("--retrieve_context", binary(add=addition()), "--input_list", "empty.txt")
     assert exit_code(result) == 0
-    assert "nothing will be executed" in result.stderr
+    assert "nothing is executed" in result.stderr
     assert "inferences_completed: 0" in Path("output/execution_metadata.yaml").read_text()
 
 

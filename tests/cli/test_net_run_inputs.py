@@ -234,7 +234,7 @@ def test_too_much_is_refused_before_it_is_made(
     monkeypatch.setattr(net_run_files, "LARGEST", 100)
     done = net_run(binary(add=ADD), "--random-inputs", "3")
     assert exit_code(done) == 2
-    assert "3 inferences need 144 B of input files, and 100 B is the most" in sentence(done)
+    assert "3 inferences need 144 B of input files, over the limit of 100 B" in sentence(done)
     assert list(Path().iterdir()) == []
 
 

@@ -65,14 +65,10 @@ def test_a_budget_can_be_given(tmp_path: Path) -> None:
     assert "larger than a whole process domain" in done.stdout.splitlines()[0]
 
 
-def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> None:
-    """Every key is on the page."""
-    page = (ROOT / "docs" / "reference" / "commands" / "place.md").read_text("utf-8")
+def test_the_json_obeys_its_schema(tmp_path: Path) -> None:
+    """Two contexts that fit together."""
     one = binary(tmp_path, "a.bin", 3000)
-    values = json.loads(run(one, one, "--json").stdout)
-    jsonschema.validate(values, load_schema("qnnmem.place/1"))
-    keys = [*values, *values["contexts"][0], *values["given"], *values["given"]["domains"][0]]
-    assert [key for key in keys if f"`{key}`" not in page] == []
+    jsonschema.validate(json.loads(run(one, one, "--json").stdout), load_schema("qnnmem.place/1"))
 
 
 def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:

@@ -427,7 +427,7 @@ def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> No
         "fits: scratch takes 1,344 of 1,048,576 bytes",
         "scratch 1,344 bytes, minimal for this order",
         "persistent 64, constants 200 bytes; IO is inside scratch",
-        "next: LPAI runs 8- and 16-bit models; as int8 it would be: "
+        "next: LPAI runs 8- and 16-bit models; the plan as int8: "
         f"qnnmem plan {shlex.quote(str(model(tmp_path)))} --state h_in=h_out --budget scratch=1M "
         "--bits 8",
     ]
@@ -549,7 +549,7 @@ def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) ->
     rows = "".join(f"t{at},{at},{at + 1},100\n" for at in range(10))
     done = run(buffers(tmp_path, f"id,lower,upper,size\n{rows}"), "--budget", "scratch=64")
     assert "too large by itself (1 in scratch" in done.stdout
-    assert "9 others are too large, too" in done.stdout
+    assert "9 others are also too large" in done.stdout
 
 
 def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
@@ -614,7 +614,7 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     path = model(tmp_path, FLOATS)
     done = run(path, "--bits", "8", "--io", "outside")
     assert done.stdout.startswith("scratch 128 bytes, estimate before quantization\n")
-    assert "note: planned are the 3 ops of the float model; quantizing fuses some" in done.stdout
+    assert "note: the plan is of the 3 ops of the float model; quantizing fuses some" in done.stdout
     command = done.stdout.splitlines()[-1].removeprefix("next: the exact bytes: qnnmem ")
     assert shlex.split(command)[:2] == ["prepare", str(path)]
     assert command.endswith("--io outside --quantize int8 -o 'a model.bin'")

@@ -18,9 +18,6 @@ from qnnmem.htp.provoke import FailureKind, Provoked, record_of
 from qnnmem.results.provoked import Attempt
 from qnnmem.results.schema import load_schema
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
-
-
 run = verb("provoke")
 
 
@@ -74,9 +71,6 @@ def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
     assert done.stdout == (tmp_path / "graph-limit-SM8650.json").read_text("utf-8")
     values = json.loads(done.stdout)
     jsonschema.validate(values, load_schema("qnnmem.provoked/1"))
-    page = PAGE.read_text("utf-8")
-    keys = [*values, *values["attempts"][0]]
-    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 def test_no_failure_stores_nothing(answer: Any, tmp_path: Path) -> None:
@@ -93,7 +87,7 @@ def test_another_failure_exits_with_3(answer: Any, tmp_path: Path) -> None:
     answer(1002, Cause.HOST_MEMORY)
     done = run("op-over-vtcm", "--soc", "SM8650", "-o", tmp_path)
     assert done.return_value == 3
-    assert "but not of op-over-vtcm" in done.stdout
+    assert "but not with op-over-vtcm" in done.stdout
     record = json.loads((tmp_path / "op-over-vtcm-SM8650.json").read_text("utf-8"))
     assert record["as_expected"] is False
 

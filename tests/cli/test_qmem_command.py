@@ -75,15 +75,12 @@ def test_flags_of_every_tool_are_shown(binary: Path) -> None:
         assert words in text
 
 
-def test_json_satisfies_its_schema_and_is_documented(binary: Path) -> None:
-    """Numbers carry origin and source; each key is on the page."""
+def test_json_satisfies_its_schema(binary: Path) -> None:
+    """Numbers carry origin and source."""
     values = json.loads(run(binary, "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.qmem/1"))
     assert (values["io_exact"]["bytes"], values["io_stored"]["bytes"]) == (16_000, 16_384)
     assert values["recommended"] == {"prepared": "memhandle", "executed": "memhandle"}
-    page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
-    keys = [*values, *values["rows"][0], *values["io_exact"], *values["flags"][0]]
-    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 def test_the_page_states_every_rule() -> None:
@@ -158,8 +155,6 @@ def test_mistakes_are_made_without_the_library(
     values = json.loads(run(binary, "--misuse", "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.qmem/1"))
     assert {row["library"] for row in values["misuses"]} == {None}
-    page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
-    assert [key for key in values["misuses"][0] if f"`{key}`" not in page] == []
 
 
 def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) -> None:
@@ -275,5 +270,5 @@ def test_a_range_is_not_sent_to_a_library_that_is_not_here(
     for here in (True, False):
         monkeypatch.setattr("qnnmem.htp.fit.library_there", lambda here=here: here)
         text = command_line.run("fit", binary, "--budget", "pd=12690000").stdout
-        assert "--load lets the library say exactly" in text
+        assert "--load gets the exact size from the library" in text
         assert ("exactly, on Linux x86-64" in text) is not here

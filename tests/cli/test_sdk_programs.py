@@ -54,7 +54,7 @@ def test_a_program_says_whose_it_is(name: str, tool: str, tmp_path: Path) -> Non
     (tmp_path / tool).chmod(0o755)
     done = started(name, "--version", path=str(tmp_path))
     assert done.stdout.startswith(f"{tool} build version: qnnmem-")
-    text = "".join(started(name, "--help", path=str(tmp_path)).stdout.split())
+    text = "".join(started(name, "--help-all", path=str(tmp_path)).stdout.split())
     assert f"alsoinstalledas`{tool}`" in text  # a name may be broken at a hyphen
     assert "thatnamestartstheSDK's" in text
 
@@ -102,7 +102,7 @@ def test_net_run_on_htp_refuses_what_is_lpais_and_what_is_no_binary(tmp_path: Pa
     words = ("--backend", "libQnnHtp.so", "--output_dir", tmp_path / "out")
     for more, said in (
         (("--random-inputs", "1", "--hw_ver", "v6"), "--hw_ver is for LPAI"),
-        ((), "--input_list or by --random-inputs"),
+        ((), "--input_list or --random-inputs"),
         (("--random-inputs", "1"), "is not a QNN context binary"),
     ):
         done = run("net-run", other, *words, *more)

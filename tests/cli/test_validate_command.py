@@ -41,7 +41,7 @@ def test_saved_outputs_that_agree_leave_memory_as_the_question(tmp_path: Path) -
     done = run("validate", MODEL, *GIVEN, "--against", "cpu", *words)
     assert exit_code(done) == 0
     assert done.stdout.startswith("same: ")
-    assert "the graph is right on these inputs, memory is the question" in done.stdout
+    assert "the graph is right on these inputs; look at memory" in done.stdout
     values = json.loads(run("validate", MODEL, *GIVEN, *words, "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.validate/1"))
     assert (values["verdict"], values["samples"], values["is_memory"]) == ("same", 2, True)
@@ -52,7 +52,7 @@ def test_the_first_tensor_that_differs_is_named(tmp_path: Path) -> None:
     words = saved(tmp_path, wrong=5.0)
     done = run("validate", MODEL, *GIVEN, *words)
     assert exit_code(done) == 1
-    assert "first 'y'; the graph is the question before memory" in done.stdout
+    assert "first 'y'; look at the graph before memory" in done.stdout
     assert exit_code(run("validate", MODEL, *GIVEN, *words, "--tolerance", "1")) == 0
 
 

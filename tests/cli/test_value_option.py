@@ -112,7 +112,7 @@ def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
 )
 def test_what_is_no_value(text: str) -> None:
     """One sentence with what a value looks like."""
-    with pytest.raises(UsageError, match=r"form input=value|gives no value; one is a number"):
+    with pytest.raises(UsageError, match=r"form input=value|gives no value; write a number"):
         parsers.value(text)
 
 
@@ -234,7 +234,7 @@ CANNOT = {
 def test_what_cannot_be_quantized_names_operator_node_and_way_out(
     tmp_path: Path, words: str
 ) -> None:
-    """Neither refusal recommends to quantize; the one after quantizing is not the same again."""
+    """Neither refusal recommends to quantize; the one after quantizing is not repeat this."""
     text = (
         '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]> '
         "g (float[4] x, bool c, int64 n) => (float[4] y) <bool t = {1}> {"

@@ -192,7 +192,7 @@ def test_numbers_and_cures_are_of_what_was_given(client: Path, binary: Path) -> 
     assert "getProperty" not in short
     assert "the tensor's dimensions and data type" in short
     odd = check("--", client, binary, "input-misaligned").output
-    assert "numbers    expected a multiple of 64, given one that is" in odd
+    assert "numbers    expected a multiple of 64, given " in odd
 
 
 def test_a_clean_program_keeps_its_exit_code_and_that_is_said(client: Path, binary: Path) -> None:
@@ -447,7 +447,7 @@ def test_a_client_is_not_left_waiting_where_no_thread_can_be_had(
     report = run(client, binary)
     assert not report.timed_out
     assert report.exit_code == 3
-    assert any("no thread or no memory left" in one.what for one in report.not_checked)
+    assert any("no thread or memory left" in one.what for one in report.not_checked)
 
 
 def test_a_report_is_made_where_no_thread_can_be_had_to_clean_up(
@@ -463,7 +463,7 @@ def test_without_a_thread_to_begin_with_that_is_said(
 ) -> None:
     """In a sentence."""
     _refuse_threads(monkeypatch, "socket server")
-    assert "no thread more" in sentence(check("--", client, binary))
+    assert "another thread" in sentence(check("--", client, binary))
 
 
 def test_no_program_is_blamed_for_what_this_machine_lacks(

@@ -272,7 +272,7 @@ def test_a_wrong_name_beside_a_number_is_not_swallowed(typo: str) -> None:
 
 def test_an_unknown_number_has_neighbours() -> None:
     """In text and in JSON."""
-    assert "next to it: 5014 QNN_CONTEXT_ERROR" in run("5999").stdout
+    assert "nearest codes: 5014 QNN_CONTEXT_ERROR" in run("5999").stdout
     values = json.loads(run("5999", "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.explain/1"))
     assert [one["code"] for one in values["codes"][0]["near"]] == [5014]

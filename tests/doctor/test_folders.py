@@ -101,7 +101,7 @@ def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_pat
     assert files(["logs"]) == ["logs/a.log", "logs/same.log"]
     done = doctor("logs")
     assert exit_code(done) == 2
-    assert done.output.startswith("not all could be read: no known failure in 2 lines")
+    assert done.output.startswith("not all logs could be read: no known failure in 2 lines")
     assert done.output.count("a link out of the folder: name what it leads to") == 2
     assert exit_code(doctor("logs/file.log")) == 1  # named, so meant
     assert exit_code(doctor("logs/folder")) == 1

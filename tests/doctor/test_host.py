@@ -191,7 +191,7 @@ def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
     found = examine(DESK)
     assert found.exit_code == 3
     assert report.render_text(found) == (
-        "cannot tell: nothing of QNN or a DSP on a machine (Linux 6.8.0 x86_64), an ordinary one "
+        "cannot tell: nothing of QNN or a DSP on a machine (Linux 6.8.0 x86_64), a machine "
         "without a DSP\n"
     )
     assert len(report.render_text(found, verbose=True).splitlines()) > len(CHECKS)
@@ -476,7 +476,7 @@ def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
     known = [one.id for one in found.checks if one.verdict is not NOT_KNOWN]
     assert known == []
     assert report.verdict(found).endswith(
-        "is to be seen on a machine (Linux 1 aarch64): permission denied"
+        "is visible on a machine (Linux 1 aarch64): permission denied"
     )
     assert sum("permission denied" in one.found for one in found.checks) >= 7
 

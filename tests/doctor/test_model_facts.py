@@ -74,7 +74,7 @@ def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
     found = add_facts(incident("mem_dsp_va", in_use_bytes=2 * GIB), numbers(3 * GIB, 3 * GIB))
     assert sentences(found) == [
         "process domain: weights 2.00 GiB + spill/fill 1.00 GiB = 3.00 GiB > 2.00 GiB left "
-        "of 4.00 GiB, 2.00 GiB in use by the log; 1,073,741,824 bytes too many"
+        "of 4.00 GiB, 2.00 GiB in use by the log; 1,073,741,824 bytes over the limit"
     ]
 
 
@@ -83,7 +83,7 @@ def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
     [
         (3, 4, "3.00 GiB to 4.00 GiB <= 4.00 GiB at most"),
         (3, 5, "3.00 GiB to 5.00 GiB may exceed 4.00 GiB at most"),
-        (5, 6, "5.00 GiB to 6.00 GiB > 4.00 GiB at most; 1,073,741,824 bytes too many"),
+        (5, 6, "5.00 GiB to 6.00 GiB > 4.00 GiB at most; 1,073,741,824 bytes over the limit"),
     ],
 )
 def test_a_range_is_compared_as_a_range(low: int, high: int, words: str) -> None:
@@ -96,7 +96,7 @@ def test_the_cause_chooses_the_limit() -> None:
     """A graph over the compile limit is compared with that, an unknown cause with all."""
     known = numbers(GIB, GIB)
     assert sentences(add_facts(incident("mem_graph_limit"), known)) == [
-        "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many"
+        "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes over the limit"
     ]
     assert len(sentences(add_facts(incident("unknown", "unknown"), known))) == 2
 
@@ -146,7 +146,7 @@ def test_a_model_without_a_soc_is_planned() -> None:
 
 
 def test_a_buffer_list_has_no_tcm() -> None:
-    """A list of buffers says nothing about constants and IO."""
+    """A list of buffers does not describe constants and IO."""
     found = gather(None, ROOT / "examples" / "keyword_spotting.csv", None)
     assert found.comparisons == ()
 
@@ -173,7 +173,7 @@ def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
         3 * GIB, Origin.MEASURED, "log of QAIRT v2.51"
     )
     assert sentences(add_facts(incident("mem_graph_limit"), found)) == [
-        "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many",
+        "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes over the limit",
         "compiled here for SM8650, it fails too: too big",
     ]
 
@@ -260,7 +260,7 @@ def test_nothing_is_compiled_for_a_failure_of_lpai(model: Path) -> None:
 
 
 def test_limits_of_htp_are_not_shown_for_lpai() -> None:
-    """A SoC alone says nothing about a failure of LPAI."""
+    """A SoC alone does not describe a failure of LPAI."""
     facts, _failures = gather_possible(None, None, find_soc("SM8650"))
     assert names(facts, LPAI_LINE) == []
     assert len(names(facts, HTP_LINE)) == 3
@@ -281,5 +281,5 @@ def test_sizes_that_look_the_same_are_told_apart_in_bytes() -> None:
     facts = ModelFacts((), (Comparison("compile", (("estimate", need),), need, need, limit),))
     assert sentences(add_facts(incident("mem_graph_limit"), facts)) == [
         "compile: estimate 3.50 GiB (3,758,182,400 bytes) > 3.50 GiB (3,758,096,384 bytes) "
-        "at most; 86,016 bytes too many"
+        "at most; 86,016 bytes over the limit"
     ]

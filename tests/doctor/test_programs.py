@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from qnnmem.doctor.kb.knowledge import built_in
-from qnnmem.doctor.logs.other_words import speaks_of_other
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -65,55 +64,14 @@ def test_what_a_good_run_says_alarms_nobody(text: str) -> None:
     [
         "ggml-hex: HTP0 dspcall : bad response : size 0 dspbufs 4",
         "ADSPRPC: 14188 14191 E qnn-net-run: dspqueue_cpu.c:486: No queues in process for domain 3",
-        "qnn-backend.cc:InitQnnInterface:129 Number of providers is 0",
-        "sense-voice-model-qnn.cc:CheckModel:150 Expect two input tensors. Actual 1",
-        "11-20 08:59:57.082  7352  7383 V adsprpc : 1822:2c: CDSP0:[DU]: "
-        "main.c:123: Closing handle with queue still open",
         "[ERROR] QNNModel.cpp:44 QNNModel::initialize() not able to create graph in given context.",
         "11-21 18:09:04.428  5693  5722 V adsprpc : 5cdc:95: CDSP0:[DU]: Error callback: 0x2e",
         "QNN Gather only supports one axis",
     ],
 )
 def test_a_failure_in_calm_words_is_not_passed_over(text: str) -> None:
-    """Also where lines beside it say that all went well."""
+    """Where it stands alone; later good news may make it a note."""
     assert incidents(f"{text}\n".encode(), built_in())
-    assert incidents(f"{GOOD}\n{text}\n{UP}\n".encode(), built_in())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rpc memory not initialized",
-        "error: map already present.",
-        "asyncrpc doesn't support non-ion output buffers",
-        "stack size 1024 is invalid! should be between 16384 and 8388608",
-        "fastrpc_mmap_create: session is invalid for fd 57, secure flag 1",
-        "buffer guard corrupted: tag=weight mapped=8192",
-        "failure in setpowerconfig() from boostperformance",
-    ],
-)
-def test_states_and_arguments_are_no_shortage(text: str) -> None:
-    """Not even where it is said of memory, or by a function that maps it."""
-    assert speaks_of_other(text)
-
-
-def test_what_is_given_back_says_something_only_where_it_stands_alone() -> None:
-    """In a log it is the end of what failed before."""
-    assert speaks_of_other("failed to munmap rpc memory, fd: 57, ret: -1", alone=True)
-    assert not speaks_of_other("failed to munmap rpc memory, fd: 57, ret: -1")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rpcmem_alloc: null pointer",
-        "fastrpc_map_create: map of 0x40000000 bytes is invalid",
-        "vtcm: attempt to free 8388608 bytes",
-    ],
-)
-def test_amounts_and_nothing_returned_may_be_a_shortage(text: str) -> None:
-    """Left open."""
-    assert not speaks_of_other(text)
 
 
 def test_how_many_there_are_is_no_code() -> None:

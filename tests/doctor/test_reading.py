@@ -8,7 +8,7 @@ import pytest
 from search_engines import engine_named
 
 from qnnmem.doctor.kb.knowledge import built_in
-from qnnmem.doctor.logs.reading import FAILING, OURS, Chosen, read
+from qnnmem.doctor.logs.reading import FAILING, OURS, is_calm, names_qnn, read, says_well
 from qnnmem.doctor.logs.search import ENGINES, VectorscanEngine, choose_engine
 
 
@@ -74,7 +74,6 @@ def test_lines_that_tell_of_none(text: bytes) -> None:
         b"vtcm size 8MB requested not available on SM7325",
         b"QNN malloc of 4GB returned NULL",
         b"QNN HTP: no space left for weights",
-        b"QNN context was built with SDK 2.40 but runtime is 2.31",
         b"Genie  context binary is 2.1 GB > 2 GB mmap limit",
         b"Non-zero error code: 1002 from graphExecute",
         b"HTP hangs forever on second inference",
@@ -84,7 +83,7 @@ def test_lines_that_tell_of_none(text: bytes) -> None:
 )
 def test_a_message_that_somebody_copied_tells_of_a_failure(text: bytes) -> None:
     """Also in calm words, and with a bare code at its end."""
-    assert read(text, Chosen.EACH) is not None
+    assert read(text, alone=True) is not None
 
 
 @pytest.mark.parametrize(
@@ -103,8 +102,8 @@ def test_a_message_that_somebody_copied_tells_of_a_failure(text: bytes) -> None:
 )
 def test_numbers_and_what_was_mended_are_no_failures(text: bytes) -> None:
     """A number is a code only where something says so."""
-    for chosen in Chosen:
-        assert read(text, chosen) is None
+    for alone in (False, True):
+        assert read(text, alone) is None
 
 
 @pytest.mark.parametrize(
@@ -216,8 +215,8 @@ def test_hostile_lines_cost_little(word: bytes) -> None:
 )
 def test_what_is_told_calmly_is_no_failure_unless_it_says_so(text: bytes) -> None:
     """Also where somebody chose the line, and where it is assumed that something failed."""
-    for chosen in Chosen:
-        assert read(text, chosen) is None
+    for alone in (False, True):
+        assert read(text, alone) is None
 
 
 @pytest.mark.parametrize(
@@ -234,11 +233,80 @@ def test_good_words_in_an_error_are_looked_at_twice(text: bytes) -> None:
     assert read(text) is not None
 
 
-def test_the_function_that_prints_says_nothing_of_what_failed() -> None:
-    """Its name may be of memory."""
-    failure = read(
-        b"/src/qnn_allocator.cc:262 static Status onnxruntime::qnn::Allocator::AllocateSharedMemory"
-        b"(void*, size_t&) Failed to read the options of QNN"
-    )
-    assert failure is not None
-    assert not failure.cause.startswith("mem_")
+def test_the_function_that_prints_is_no_word_of_the_message() -> None:
+    """Its name may be of a graph; a folder may be called as a thing."""
+    said = b" Failed to read the options of QNN"
+    place = b"/src/qnn_graph.cc:262 static Status onnxruntime::qnn::Graph::Finalize(void*)"
+    assert read(place + said) == read(said)
+    assert read(b"QNN: /data/graph/context/a.txt failed") == read(b"QNN: a.txt failed")
+
+
+PAIRS = (
+    # level: info and debug tell of no failure by themselves, what they relay does
+    (b"QnnDsp <E> graph failed", b"QnnDsp <I> graph failed"),
+    (
+        b"11-16 10:00:00.1  12  12 E QnnDsp: map failed",
+        b"11-16 10:00:00.1  12  12 I QnnDsp: map failed",
+    ),
+    (b"V adsprpc : CDSP0:[DS]: QNN process failed", b"V adsprpc : QNN process failed once"),
+    # negation
+    (b"<E> error: QNN is out of memory", b"<I> no error: out of memory checks passed"),
+    (b"QNN: 1 graph failed", b"QNN: 0 failed"),
+    (b"qnn error code: 1002", b"qnn error code: 0"),
+    (b"QNN memory allocation failures", b"QNN: 0 memory allocation failures"),
+    (b"qnn graph failed with err 7", b"qnn graph finished with err 0 after 12 us"),
+    # what came later in the line wins
+    (b"QNN err 1002; retry failed", b"QNN err 1002; retry succeeded, context created"),
+    (b"HTP map failed a second time", b"HTP map needed a second try, now mapped"),
+    (b"qnn: libX.so not found, giving up", b"qnn: libX.so not found, trying next"),
+)
+
+
+@pytest.mark.parametrize(("failing", "calm"), PAIRS)
+def test_pairs_of_lines(failing: bytes, calm: bytes) -> None:
+    """One tells of a failure, the other, almost the same, of none."""
+    assert read(failing, alone=True) is not None
+    assert read(calm, alone=True) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        (b"error 5005 in createfrombinary", True),
+        (b"failed with error code 14001", True),
+        (b"libqnnhtpv75skel.so", True),
+        (b"27.6ms [ error ] unable to load model", True),
+        (b"remoteproc2: crash detected in cdsp", True),
+        (b"hello world\nthis is not a log", False),
+        (b"rknpu: failed to commit job, ret: -110", False),
+        (b"cuda failure 2: out of memory", False),
+        (b"cma: cma_alloc: linux,cma: alloc failed, req-size: 9600 pages", False),
+        (b"error code: 404", False),
+    ],
+)
+def test_what_names_qnn(text: bytes, ours: bool) -> None:
+    """A word, a tag, a library or a code; nothing else."""
+    assert names_qnn(text) is ours
+
+
+@pytest.mark.parametrize(
+    ("text", "well"),
+    [
+        (b"remoteproc2: remote processor is now up", True),
+        (b"<I> Graph finalized in 12 ms", True),
+        (b"<I> QnnGraph_finalize done. status 0x3ea", False),
+        (b"all done, but 2 ops failed", False),
+        (b"starting", False),
+    ],
+)
+def test_what_says_well(text: bytes, well: bool) -> None:
+    """Good news without a code or a word of failure."""
+    assert says_well(text) is well
+
+
+def test_levels() -> None:
+    """What is relayed counts more than the level at which it is relayed."""
+    assert is_calm(b"I/Qnn( 5): graph failed")
+    assert is_calm(b"11-16 10:00:00.1  12  12 D QnnDsp: x")
+    assert not is_calm(b"2026-11-15 21:40:53.365 [V:onnxruntime:, x.cc:5 Log] <E> graph failed")
+    assert not is_calm(b"E QnnDsp: x")

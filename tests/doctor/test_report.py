@@ -192,8 +192,8 @@ def test_healthy_logs_take_one_line() -> None:
     """It says what was read and which lines only look bad."""
     noise = (Harmless("perf", "No perf config", 3), Harmless("vote", "No vote", 1))
     assert text_of(noise=noise) == (
-        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless although it looks "
-        "like a failure: No perf config (3 times); No vote\n"
+        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless, although it "
+        "looks like a failure: No perf config (3 times); No vote\n"
     )
 
 
@@ -461,9 +461,9 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
     assert first(("mem_vtcm", 0.1), ("signing", 0.4))[0].endswith(
         "; memory is probably not the reason (20%)"
     )
-    assert first(("unknown", 0.5))[0].endswith("; whether memory is short is not known")
+    assert first(("unknown", 0.5))[0].endswith("; whether memory is short is unknown")
     guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))
-    assert guessed[0].endswith("; whether memory is short is not known")
+    assert guessed[0].endswith("; whether memory is short is unknown")
     assert any(line.startswith("   30%  memory: one operator") for line in guessed)
     causes = ("mem_vtcm", "mem_leak", "timeout", "signing", "dsp_crash", "mem_spill_fill")
     assert "   17%  1 more" in first(*((cause, 0.1) for cause in causes))
@@ -506,8 +506,8 @@ def test_an_unknown_error_before_the_deciding_line_is_shown(verbose: bool, store
     one = incident(confidence="low", unknown_error=strange, evidence=[*lines, *rest])
     text = "".join(doctor.render_text([one], read(1), verbose=verbose))
     assert text.count("  ? dev.log:3: odd <script>") == 1
-    assert "an error line that no entry knows stands before it: dev.log:3\n" in text
+    assert "an unknown error line comes before it: dev.log:3\n" in text
     assert "\x1b" not in text
     assert "\n? dev.log:3: odd" in markdown_of(one)
-    assert "an error line that no entry knows stands before it: dev.log:3\n" in markdown_of(one)
+    assert "an unknown error line comes before it: dev.log:3\n" in markdown_of(one)
     assert json_of(one)["incidents"][0]["unknown_error"]["line"] == 3

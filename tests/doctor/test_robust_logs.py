@@ -38,7 +38,7 @@ def test_good_runs_raise_no_alarm() -> None:
 
 @pytest.mark.parametrize("name", sorted(robust_logs.VARIATIONS))
 def test_variations_change_a_log_and_are_drawn_again(name: str) -> None:
-    """Each can be told from the line it was made from, and the seed gives the same again."""
+    """Each can be told from the line it was made from, and the seed gives repeat this."""
     head = "03-17 16:13:31.123     0     7 E QnnDsp: "
     line = (head + "qnn_graph_create failed: reading /a/b/c.bin err 1002 ") * 2
     change = robust_logs.VARIATIONS[name]

@@ -22,7 +22,7 @@ def incident(number: int) -> Incident:
 def places(count: int) -> list[tuple[int, int]]:
     """Places of three logs, mixed up; equal ones do not occur."""
     found = [(n % 3, n) for n in range(count)]
-    random.Random(0).shuffle(found)  # noqa: S311  wanted: the same again
+    random.Random(0).shuffle(found)  # noqa: S311  wanted: repeat this
     return found
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from importlib import resources
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("sklearn")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import train_doctor
-from train_doctor import Answer, Matrix, Text, fit, fold_of, of_both, packed, read_texts
+from labelled_texts import Answer, Text, counted, fold_of, read_texts
+from train_doctor import Matrix, answering_with, fit, packed
 
-from qnnmem.doctor.cause_model import CauseModel, Guess
+from qnnmem.doctor import cause_model
+from qnnmem.doctor.cause_model import CauseModel
 
 HEAT = dict.fromkeys(train_doctor.HEADS, 1.0)
 SMALL, ROWS = 120, 500
@@ -52,42 +56,24 @@ def test_the_same_texts_give_the_same_bytes() -> None:
     assert CauseModel(made[0]).header.rows == ROWS
 
 
-def _guess(cause: str, odds: float, failing: float, memory: float) -> Guess:
-    causes = {cause: odds, "timeout": 1 - odds}
-    outcomes = {"failing": failing, "healthy": 1 - failing, "foreign": 0.0}
-    sides = {"memory": memory, "other": 1 - memory}
-    return Guess(outcomes, sides, causes, {"init": 1.0}, {"cause": 1.0, "open": 0.0}, ())
+def test_the_doctor_asks_the_model_of_a_fold() -> None:
+    """While a repository is left out, and the stored one afterwards."""
+    other = CauseModel(resources.files("qnnmem.doctor.kb").joinpath(cause_model.FILE).read_bytes())
+    other.header = msgspec.structs.replace(other.header, thresholds={"side": 9.0})
+    with answering_with(other):
+        assert cause_model.threshold("side") == 9.0
+    assert cause_model.threshold("side") < 1
 
 
-LIMITS = {"failing": 0.8, "cause_low": 0.6, "side": 0.7}
-OPEN = Answer(True, (), (), None, False)
-
-
-@pytest.mark.parametrize(
-    ("doctor", "made", "causes", "memory"),
-    [
-        # The doctor's cause outranks the model's.
-        (
-            OPEN._replace(causes=("signing",), memory=False),
-            _guess("skel_missing", 0.9, 0.9, 0.1),
-            ("signing",),
-            False,
-        ),
-        (OPEN, _guess("skel_missing", 0.9, 0.9, 0.1), ("skel_missing",), False),
-        # Below the threshold only a side; without a failure nothing.
-        (OPEN, _guess("mem_vtcm", 0.5, 0.9, 0.99), (), True),
-        (OPEN, _guess("mem_vtcm", 0.9, 0.5, 0.99), (), None),
-        (OPEN._replace(alarmed=False), _guess("mem_vtcm", 0.9, 0.9, 0.99), (), None),
-        # A cause of the other side than a template told is not named.
-        (OPEN._replace(memory=False), _guess("mem_vtcm", 0.9, 0.9, 0.99), (), False),
-    ],
-)
-def test_what_the_model_adds(
-    doctor: Answer, made: Guess, causes: tuple[str, ...], memory: bool | None
-) -> None:
-    """Only where the doctor names no cause, and only what it is sure of."""
-    both = of_both(doctor, made, LIMITS)
-    assert (both.causes, both.memory) == (causes, memory)
+def test_a_part_is_evaluated() -> None:
+    """The short form: an eighth of the repositories; floors well below what is published."""
+    texts = read_texts()
+    found = train_doctor.evaluate(texts, Matrix(texts), 8, (0,))
+    rows = {name: counted(texts, found[name]) for name in train_doctor.COLUMNS}
+    for row, least in (("cause", 0.75), ("high confidence right", 0.95), ("foreign quiet", 0.9)):
+        right, asked = rows["together"][row]
+        assert right >= least * asked, row
+    assert "| cause |" in "\n".join(train_doctor.report(texts, found))
 
 
 def test_counts_are_of_logs_alone() -> None:
@@ -95,6 +81,6 @@ def test_counts_are_of_logs_alone() -> None:
     log = Text("r", "x", "failing", "memory", ("mem_vtcm",), "graph", True, "log")
     texts = [log, log._replace(origin="message"), log._replace(outcome="foreign", origin="foreign")]
     right = Answer(True, ("mem_vtcm",), ("mem_vtcm",), True, True)
-    rows = train_doctor.counted(texts, dict.fromkeys(range(3), right))
+    rows = counted(texts, dict.fromkeys(range(3), right))
     assert rows["cause"] == rows["side"] == rows["high confidence right"] == (1, 1)
     assert rows["foreign quiet"] == (0, 1)

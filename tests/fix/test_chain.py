@@ -227,7 +227,7 @@ def test_another_file_in_the_place_of_a_part_is_refused(chain: Chain, tmp_path: 
     """Parts of two cuts do not mix."""
     folder = tmp_path / "parts"
     (folder / chain.parts[0].file).write_bytes((folder / chain.parts[1].file).read_bytes())
-    with pytest.raises(LoadError, match="not the file that the manifest was made of"):
+    with pytest.raises(LoadError, match="not the file that the manifest describes"):
         read_chain(folder)
 
 

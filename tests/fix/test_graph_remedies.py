@@ -117,7 +117,7 @@ def test_other_last_bits_count_only_where_they_are_allowed() -> None:
     assert refused.best is not last
     taken = fixed(model, FusionRemedy(), allow="rounding").best
     assert taken.change.is_lossy
-    assert any("rounded otherwise" in note for note in taken.change.notes)
+    assert any("rounded differently" in note for note in taken.change.notes)
     kinds = [node.op_type for node in taken.change.model.scope.graph.node]
     assert "BatchNormalization" not in kinds
 
@@ -144,7 +144,7 @@ def test_a_recipe_for_another_model_is_refused() -> None:
     with pytest.raises(UsageError, match="another model"):
         apply_recipe(case, (wrong,), Path("r"), (RecomputeRemedy(),))
     late = {**step, "redos": [{"ops": ["y"], "before": "wide"}]}
-    with pytest.raises(UsageError, match="before they are done"):
+    with pytest.raises(UsageError, match="before they run"):
         apply_recipe(case, (late,), Path("r"), (RecomputeRemedy(),))
 
 

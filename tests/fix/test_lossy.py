@@ -247,7 +247,7 @@ def test_what_does_not_fit_by_its_plan_is_not_made(tmp_path: Path) -> None:
         remedy = PrecisionRemedy(("int16", "w8a16", "int8"))
         made = next(remedy.changes(bench, first(bench)))
     assert made.change.what == "int8"
-    assert "int16 loses less and by its plan does not fit" in made.change.notes
+    assert "int16 loses less, but its plan does not fit" in made.change.notes
 
 
 def test_what_is_quantized_already_is_said(

@@ -337,7 +337,7 @@ def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(pro
     assert "--update-baseline" not in done.stdout
     (line,) = (one for one in done.stdout.splitlines() if one.startswith("next: "))
     _, why, command = line.split(": ", 2)
-    assert why == "which limit it breaks"
+    assert why == "the broken limit"
     again = command_line.run(*shlex.split(command)[1:])
     assert again.stdout.startswith("does not fit")
 
@@ -389,14 +389,14 @@ def test_no_path_leads_out_of_the_project(
     (project / "qnnmem.toml").write_text(line.replace("NAME", name), "utf-8")
     before = sorted(project.parent.rglob("*"))
     done = check("--update-baseline") if "baseline" in line else check()
-    assert "leads out of the project" in command_line.sentence(done)
+    assert "is outside the project" in command_line.sentence(done)
     assert sorted(project.parent.rglob("*")) == before
 
 
 def test_a_link_out_of_the_project_is_no_model(project: Path, outside: Path) -> None:
     """A pattern that finds such a link is refused, too; the link of a file inside is not."""
     (project / "qnnmem.toml").write_text('models = ["models/*.csv"]\n', "utf-8")
-    assert "linked.csv' leads out of the project" in command_line.sentence(check())
+    assert "linked.csv' is outside the project" in command_line.sentence(check())
     (project / "models" / "linked.csv").unlink()
     (project / "models" / "linked.csv").symlink_to(project / "models" / "spotter.csv")
     assert code() == 0

@@ -43,9 +43,9 @@ def written(folder: Path, text: str) -> Path:
         ('models = ["a"]\ninplace = 1', "inplace is true or false"),
         ('models = ["a"]\ntarget = "dsp"', "target is lpai or htp"),
         ('models = ["a"]\ntime_limit = -1', "time_limit is a number"),
-        ("models = [", "is no TOML"),
+        ("models = [", "is not TOML"),
         ("a" * (2 << 20), "more than the 256.00 KiB"),
-        ("a = " + "[" * 5000, "is no TOML"),
+        ("a = " + "[" * 5000, "is not TOML"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_the_file(text: str, words: str, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_two_tables_for_one_file_need_names(
     monkeypatch.chdir(make_project(tmp_path / "project"))
     table = '[[model]]\npath = "models/tiny.eaix"\n{}\n'
     written(Path(), table.format("") + table.format("align = 256"))
-    assert "give them a name each" in command_line.sentence(command_line.run("check"))
+    assert "give each its own name" in command_line.sentence(command_line.run("check"))
     written(Path(), table.format("") + table.format('align = 256\nname = "wide"'))
     done = command_line.run("check")
     assert command_line.exit_code(done) == 0

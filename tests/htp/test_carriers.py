@@ -225,7 +225,7 @@ def test_the_context_length_is_checked_against_the_mask(tmp_path: Path) -> None:
     [
         (wrapped(BINARY, magic=0x1234ABCD), "before August 2025"),
         (b"PK\x03\x04" + bytes(99), "a DLC"),
-        (bytes(400), "not known"),
+        (bytes(400), "unknown"),
     ],
 )
 def test_what_has_no_bill_is_named(blob: bytes, why: str, tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_models_that_are_not_compiled_leave_the_answer_open(tmp_path: Path) -> N
 
 
 def test_claims_of_a_bundle_are_about_its_own_binaries(tmp_path: Path) -> None:
-    """Two bundles in one archive: a wrong length in one says nothing about the other."""
+    """Two bundles in one archive: a wrong length in one does not describe the other."""
     members: dict[str, bytes] = {}
     for name, length in (("a", 128), ("b", 4096)):
         data = binary(kv_graph(name, 1, 128))[1]

@@ -224,7 +224,7 @@ def test_an_operator_over_vtcm_is_named() -> None:
 
 @pytest.mark.parametrize(("kind", "code"), [("timeout", 4), ("crashed", 3), ("memory", 3)])
 def test_an_accident_is_no_verdict(kind: str, code: int) -> None:
-    """A compile that did not end says nothing about the model, whatever it logged before."""
+    """A compile that did not end does not describe the model, whatever it logged before."""
     fit = fit_failure(failure(GRAPH_LIMIT, kind=kind))
     assert (fit.fits, fit_result((fit,), "").exit_code) == (None, code)
 

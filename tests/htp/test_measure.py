@@ -125,7 +125,7 @@ def test_every_load_has_one_time_limit(model: Path, tmp_path: Path) -> None:
     ids=["crash", "code", "silence"],
 )
 class TestNoEstimate:
-    """The loader says nothing about the process domain."""
+    """The loader does not describe the process domain."""
 
     def test_the_bill_stays_and_says_so(self, model: Path, told: Any, why: str) -> None:
         """Its process domain is the range of the file, and a trap says why."""

@@ -75,7 +75,7 @@ def why(model: Path, worker: Any, **more: Any) -> str:
 def test_a_cure_that_was_not_tried_says_so(model: Path) -> None:
     """Nothing is promised of a partition that nobody compiled."""
     worker = told()
-    assert why(model, worker).endswith("; --partition may compile the rest, which was not tried")
+    assert why(model, worker).endswith("; --partition may compile the rest (not tried)")
     assert all(options["strict"] for _verb, options, _limit in worker.asked)
 
 

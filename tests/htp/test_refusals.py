@@ -122,8 +122,8 @@ def many_kinds(path: Path) -> Path:
 
 
 NO_TYPE = "QNN has no operator of this type"
-SIX = "a tensor of it has 6 dimensions, which HTP does not take there"
-TYPES = "HTP does not have it for these data types"
+SIX = "one of its tensors has 6 dimensions, which HTP does not support there"
+TYPES = "HTP does not support it for these data types"
 REASONS = {
     "arc": ("Acosh", NO_TYPE),
     "o2": ("Det", NO_TYPE),  # a node without a name goes by its output
@@ -135,7 +135,7 @@ REASONS = {
     "integer_power": ("Pow", TYPES),
     "shift": ("BitShift", NO_TYPE),
     "double_relu": ("Relu", TYPES),
-    "double_plus": ("Add", "QNN sees its tensors as float64 and float32, which have to be of one"),
+    "double_plus": ("Add", "its tensors are float64 and float32 for QNN, but must have one"),
     "narrow": ("Cast", "64-bit floats cannot be inputs or outputs of a graph for QNN"),
     "wrap": ("Pad", "Pad mode only support constant"),
     "running": ("CumSum", "QNN CumSum needs axis as a param"),
@@ -177,7 +177,7 @@ def test_nodes_in_another_layout_keep_their_names(worker: Worker, tmp_path: Path
     )
     failure = refused(path, worker)
     (one,) = failure.unsupported
-    assert (one.name, one.reason) == ("dilated", "a parameter of it is 2, HTP takes 1 only")
+    assert (one.name, one.reason) == ("dilated", "one of its parameters is 2, HTP takes 1 only")
     assert "partition" not in failure.sentence
 
 
@@ -287,7 +287,7 @@ def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
         assert "4,194,304 bytes more than the SoC has" in shown
         assert "trap: the binary was made for Hexagon v75 and SM8350 is v68" in shown
     placed = run("place", binary, binary, "--verify").output
-    assert "the real library agrees with what the files say" in placed
+    assert "the real library agrees with the files" in placed
     assert "predicted admitted with " in placed
 
 

@@ -70,11 +70,11 @@ WORDS = numpy_helper.from_array(numpy.array(["a", "b"], dtype=object), "w")
 KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "float64": (
         lambda p: save(p, [node("MatMul", ["x", "w"], ["y"], "mm")], *D48, w=WIDE),
-        *("mm", "MatMul", "HTP does not have it for these data types"),
+        *("mm", "MatMul", "HTP does not support it for these data types"),
     ),
     "no name": (
         lambda p: save(p, [node("Sqrt", ["x"], ["y"])], *D48),
-        *("y", "Sqrt", "HTP does not have it for these data types"),
+        *("y", "Sqrt", "HTP does not support it for these data types"),
     ),
     "uint16": (
         lambda p: save(
@@ -83,7 +83,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("x", U16, [4, 8])],
             [info("y", U16, [4, 8])],
         ),
-        *("sum16", "Add", "HTP does not have it for these data types"),
+        *("sum16", "Add", "HTP does not support it for these data types"),
     ),
     "bfloat16": (
         lambda p: save(
@@ -165,7 +165,11 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("x", F, [1, 2, 3, 1, 1, 1, 2])],
             [info("y", F, [1, 3, 2, 1, 1, 1, 2])],
         ),
-        *("swap", "Transpose", "a tensor of it has 7 dimensions, which HTP does not take there"),
+        *(
+            "swap",
+            "Transpose",
+            "one of its tensors has 7 dimensions, which HTP does not support there",
+        ),
     ),
     "an own domain that is not imported": (
         lambda p: save(p, [RELU, node("Fancy", ["r"], ["y"], domain="org.none")], [X], [Y]),
@@ -187,7 +191,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             *([X, info("u", F, [1, 8])], [Y]),
             i=numpy.zeros((1, 8), "i8"),
         ),
-        *("put", "ScatterElements", "a parameter of it is 2, HTP expects < 1"),
+        *("put", "ScatterElements", "one of its parameters is 2, HTP expects < 1"),
     ),
     "no reason in the log": (
         lambda p: save(
@@ -197,7 +201,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("y", F, [2, 8])],
             i=numpy.array([[1], [2]]),
         ),
-        *("pick", "GatherND", "the library's validator refuses it and does not say why"),
+        *("pick", "GatherND", "the library's validator refuses it without a reason"),
     ),
     "a contraction of one": (
         lambda p: save(
@@ -265,7 +269,7 @@ def test_a_shape_that_the_user_can_state(worker: Worker, tmp_path: Path) -> None
     """What fixing a shape mends is said as that, with the shape, not as a refusal."""
     path = tmp_path / "model.onnx"
     save(path, [RELU, node("NonZero", ["r"], ["y"], "where")], [X], [info("y", I64, [2, "n"])])
-    with pytest.raises(LoadError, match=r"depends on the data; state its largest shape with"):
+    with pytest.raises(LoadError, match=r"depends on the data; give its largest shape with"):
         compile_model(path, SM8650, worker=worker)
 
 

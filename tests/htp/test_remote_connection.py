@@ -37,7 +37,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for L
             "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)",
             "gives back",
         ),
-        ("print('\\nqnnmem-htp-worker\\n' + 'Z' * 64)", "sends what cannot be understood"),
+        ("print('\\nqnnmem-htp-worker\\n' + 'Z' * 64)", "sends an unreadable message"),
         ("print('\\nqnnmem-htp-worker\\r\\n', end='')", "through a terminal"),
         ("import time; time.sleep(60)", "did not answer within 0.5 s"),
     ],
@@ -194,7 +194,7 @@ def test_a_request_goes_through_the_whole_pipe(tmp_path: Path) -> None:
         late = worker.ask(WaitRequest(), time_limit_s=0.2)
         assert (late.kind, late.sentence) == ("timeout", "not finished within 0.2 s")
         compare = CompareRequest(sent, tmp_path, sent, settings=HtpSettings(57))
-        with pytest.raises(UsageError, match="on another machine, which does not serve this"):
+        with pytest.raises(UsageError, match="on another machine, which does not support this"):
             worker.ask(compare)
     kept = list((tmp_path / "far").iterdir())
     assert [path.stat().st_size for path in kept] == [3 << 20]

@@ -404,7 +404,7 @@ def test_a_model_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_more_bytes_than_announced_are_refused(tmp_path: Path) -> None:
     """A file cannot grow over what there is room for."""
     incoming = IncomingFile("0" * 64, 2, tmp_path)
-    with pytest.raises(OutputError, match="more bytes came"):
+    with pytest.raises(OutputError, match="more bytes arrived"):
         incoming.take(b"abc")
     incoming.drop()
     assert list(tmp_path.iterdir()) == []

@@ -103,7 +103,7 @@ def test_keys_for_running_are_named(tmp_path: Path) -> None:
     [
         ({"graphs": [{"graph_names": ["g"], "dlbc": 1}]}, "graphs.dlbc 1 cannot be handed"),
         ({"graphs": [{"graph_names": ["g"], "hvx_threads": 4}]}, "graphs.hvx_threads 4"),
-        ({"graphs": [{"vtcm_mbs": 4}]}, "unknown key 'vtcm_mbs'; 'vtcm_mb' is meant"),
+        ({"graphs": [{"vtcm_mbs": 4}]}, "unknown key 'vtcm_mbs'; did you mean 'vtcm_mb'"),
         ({"graphs": [{"vtcm_mb": -1}]}, "vtcm_mb is a whole number from 0 to 64, not -1"),
         ({"graphs": [{"vtcm_mb": "4"}]}, "vtcm_mb is a whole number"),
         ({"graphs": [{"vtcm_mb": True}]}, "vtcm_mb is a whole number"),
@@ -125,7 +125,7 @@ def test_keys_for_running_are_named(tmp_path: Path) -> None:
         ({"devices": [{"dsp_arch": "v" + "9" * 9999}]}, "is not one of v68"),
         ({"devices": [{"soc_model": "SM8650"}]}, "soc_model is a whole number"),
         ({"context": {"extended_udma": True}}, "context.extended_udma"),
-        ({"device": []}, "unknown key 'device'; 'devices' is meant"),
+        ({"device": []}, "unknown key 'device'; did you mean 'devices'"),
         ([], "is not a JSON object"),
     ],
 )
@@ -139,7 +139,7 @@ def test_wrong_values_are_refused(tmp_path: Path, backend: Any, words: str) -> N
 def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
     """The backend's own file, one for LPAI, no JSON, and a path that leads nowhere."""
     pair(tmp_path, {"devices": []})
-    assert "name the one whose" in refusal(tmp_path / "htp.conf")
+    assert "name the tool file whose" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
     for content, words in (
         (
@@ -149,7 +149,7 @@ def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
         ('{"backend_extensions": {"config_file_path": "no.conf"}}', "'no.conf' is neither beside"),
         ('{"backend_extensions": {"config_file_path": 7}}', "not the name of a file"),
         ('{"backend_extensions": []}', "is not an object"),
-        ('{"backend_extension": {}}', "'backend_extensions' is meant"),
+        ('{"backend_extension": {}}', "did you mean 'backend_extensions'"),
         ("[" * 100_000, "is not JSON"),
         ("{,}", "is not JSON"),
         ("\xff", "is not JSON"),

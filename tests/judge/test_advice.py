@@ -157,11 +157,11 @@ def broken_next(advice: Advice, answer: Answer) -> str:
         answer.code != 1 or f"{found[1]} more than" not in answer.out
     ):
         return f"it is not {found[1]} over"
-    if why == "allow what loses least" and answer.code != 0:
+    if why == "allow the smallest change of results" and answer.code != 0:
         return "it does not fit"
     if why == "what to change" and answer.code == 1 and "next: " not in answer.out:
         return "it says of nothing that it can be changed"
-    if why == "every offset, as a C header" and "#" not in answer.out[:2000]:
+    if why == "a C header with every offset" and "#" not in answer.out[:2000]:
         return "it is no header"
     written = [b for a, b in pairwise(answer.words) if a == "-o"]
     if answer.words[0] == "prepare" and not all(Path(name).is_file() for name in written):

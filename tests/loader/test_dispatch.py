@@ -38,7 +38,7 @@ def test_a_path_may_be_text(tmp_path: Path) -> None:
     [
         ("a.tflite", b"\0" * 64, "'TFL3' is missing"),
         ("a.dat", b"\x1c\0\0\0TFL3" + b"\0" * 64, "holds no graph"),
-        ("a.json", b'{"graphs": []}', "no list of 'graphs'"),
+        ("a.json", b'{"graphs": []}', "list 'graphs' is missing"),
         ("b.json", b'{"nodes": []}', "is JSON, which cannot be planned"),
         ("a.eaix", b"graphs", "not valid JSON"),
         ("a.csv", b"x;y\n1;2\n", "unknown column"),

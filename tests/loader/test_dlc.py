@@ -219,7 +219,7 @@ def test_a_reader_that_dies_is_told_from_a_slow_one(
 
     monkeypatch.setattr(ChildProcess, "ask", silent)
     monkeypatch.setattr(composed, "ChildProcess", Talking)
-    with pytest.raises(LoadError, match="gave up on it: no a::b"):
+    with pytest.raises(LoadError, match="refused it: no a::b"):
         composed.compose(path)
     said[0] = b"something\n"
     with pytest.raises(LoadError, match="crashed on it"):

@@ -266,8 +266,8 @@ def later() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        ({}, "no list of 'graphs'"),
-        ({"graphs": []}, "no list of 'graphs'"),
+        ({}, "list 'graphs' is missing"),
+        ({"graphs": []}, "list 'graphs' is missing"),
         ({"graphs": [7]}, "the graph has no valid 'nodes'"),
         ({"graphs": [{"nodes": [7], "inputs": [], "outputs": []}]}, "node 0 has no valid"),
         (with_node(actual_order="0"), "node 0 has no valid 'actual_order'"),

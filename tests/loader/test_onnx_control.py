@@ -160,7 +160,7 @@ def test_shapes_that_depend_on_data_are_refused(
     with pytest.raises(LoadError, match=f"'{tensor}', made by '{op}', depends on") as caught:
         read(path)
     said = caught.value.sentence(flag)
-    assert f"depends on the data; state its largest shape with --shape {tensor}={largest}" in said
+    assert f"depends on the data; give its largest shape with --shape {tensor}={largest}" in said
     # An operator that does not tell how much it gives was watched, and that is said.
     assert said.endswith("in a trial run; real data may need more)") == (not largest)
 

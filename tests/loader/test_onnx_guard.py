@@ -176,7 +176,7 @@ def test_nodes_are_counted_over_all_bodies(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(well_formed, "MAX_NODES", 4)
     guarded(tmp_path, model())
     monkeypatch.setattr(well_formed, "MAX_NODES", 3)
-    assert refused(tmp_path, model()) == "has more than 3 nodes, too many to be planned"
+    assert refused(tmp_path, model()) == "has more than 3 nodes, too many to plan"
 
 
 def test_outputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_outputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(guard_pass, "MAX_OUTPUTS", 2)
     guarded(tmp_path, proto)
     monkeypatch.setattr(guard_pass, "MAX_OUTPUTS", 1)
-    assert refused(tmp_path, proto) == "has more than 1 outputs, too many to be planned"
+    assert refused(tmp_path, proto) == "has more than 1 outputs, too many to plan"
 
 
 def test_the_limits_are_those_that_are_promised() -> None:

@@ -61,8 +61,8 @@ def test_external_data_next_to_the_model_is_accepted(tmp_path: Path) -> None:
         ({"location": ""}, "names no usable file"),
         ({"location": "w.bin", "length": "12"}, "stores 12 external bytes, its shape asks for 16"),
         ({"location": "w.bin", "offset": "1"}, "ends at byte 17, but 'w.bin' holds 16"),
-        ({"location": "w.bin", "offset": "-1"}, "not a number of bytes"),
-        ({"location": "w.bin", "offset": "9" * 40}, "not a number of bytes"),
+        ({"location": "w.bin", "offset": "-1"}, "not a whole number of bytes"),
+        ({"location": "w.bin", "offset": "9" * 40}, "not a whole number of bytes"),
     ],
 )
 def test_external_data_elsewhere_or_short_is_refused(

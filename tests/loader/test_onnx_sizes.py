@@ -119,8 +119,8 @@ def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
     with pytest.raises(FreeDimensions) as caught:
         read(path)
     said = str(caught.value)
-    assert "a guess that was not seen to run is " in said
-    assert said.endswith(": all that were tried fail")
+    assert "an untested guess is " in said
+    assert said.endswith(": every size that was tried fails")
     assert "e.g. with" not in str(caught.value)
 
 

@@ -189,7 +189,7 @@ def test_only_plain_numbers_are_numbers(tmp_path: Path, text: str) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(24))
     for key in ("offset", "length"):
         assert f"has {key} " in outside(tmp_path, location="w.bin", **{key: text})
-        assert "not a number of bytes" in outside(tmp_path, location="w.bin", **{key: text})
+        assert "not a whole number of bytes" in outside(tmp_path, location="w.bin", **{key: text})
 
 
 def test_nineteen_digits_are_a_number(tmp_path: Path) -> None:

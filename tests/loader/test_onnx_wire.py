@@ -104,7 +104,7 @@ def test_parts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_MESSAGES", 4)
     nodes = field(1, b"")
     assert refused(field(7, nodes * 3)) == ""
-    assert refused(field(7, nodes * 4)) == "holds more than 4 parts, too many to be read"
+    assert refused(field(7, nodes * 4)) == "holds more than 4 parts, too many to read"
     assert refused(field(7, field(1, field(1, b"x") * 2))) == ""
     assert refused(field(7, field(1, field(1, b"x") * 3))).startswith("holds more than 4 parts")
     assert refused(field(8, b"") * 4) == ""

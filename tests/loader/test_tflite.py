@@ -138,7 +138,7 @@ def test_dead_operators_are_left_out_with_a_note(tmp_path: Path) -> None:
     ops = (O("CONV_2D", (0,), (1,)), O("CONV_2D", (0,), (2,)))
     model = load(tmp_path, G(tensors, (0,), (2,), ops))
     assert [op.sources for op in model.ops] == [(1,)]
-    assert model.notes == ("1 operators whose results nobody reads are left out",)
+    assert model.notes == ("1 operators without a reader are left out",)
 
 
 def test_dequantized_weights_count_as_stored(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
         (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers give 'x' no place"),
         (
             replace(GRAPH, buffers=(*GRAPH.buffers, placed("n", 0))),
-            "buffers[3] gives 'n' a second place",
+            "buffers[3] places 'n' a second time",
         ),
         (
             replace(GRAPH, scratch_bytes=Bytes(128), buffers=(*GRAPH.buffers, placed("own", 96))),
@@ -304,7 +304,7 @@ def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         (10, "<H", 1, "has format version 1.1, and this qnnmem reads 1.0"),
         (16, "<Q", 769, ""),
         (16, "<Q", 770, "the file was cut off after 769 of 770 bytes"),
-        (16, "<Q", 768, "the file goes on to byte 769 and should end at 768"),
+        (16, "<Q", 768, "the file continues to byte 769 and should end at 768"),
         (12, "<I", 161, "the header says it has 161 bytes with 3 sections"),
         (32, "<B", 1, "the header's reserved bytes are not zero"),
         (63, "<B", 1, "the header's reserved bytes are not zero"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -174,22 +172,3 @@ def test_the_schema_holds(io: Io, program: bytes) -> None:
     info["qnnmem"]["graphs"][0]["extra"] = 1
     with pytest.raises(jsonschema.ValidationError, match="extra"):
         jsonschema.validate(info, schema)
-
-
-def keys(value: Any) -> Iterator[str]:
-    """Give every key of a JSON value."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from keys(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from keys(inner)
-
-
-def test_the_page_explains_every_key() -> None:
-    """Each key of the JSON is named on the page of the command."""
-    page = (ROOT / "docs" / "reference" / "commands" / "inspect.md").read_text("utf-8")
-    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
-    named = {word for text in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", text)}
-    assert set(keys(described(context()))) - named == set()

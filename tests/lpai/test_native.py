@@ -33,7 +33,7 @@ from qnnmem.qnn.tensor import QnnTensor
 
 WAIT_S = 20.0
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = (DOCS / "tutorials" / "lpai-runtime.md", DOCS / "how-to" / "lpai-memory-as-in-c.md")
+PAGE = DOCS / "tutorials" / "lpai-runtime.md"
 NAMES = DOCS / "reference" / "lpai-python.md"
 
 
@@ -801,10 +801,9 @@ def test_findings_are_bounded() -> None:
 # --- The page --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_page_is_one_program_that_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_the_page_is_one_program_that_prints_what_it_says(tmp_path: Path) -> None:
     """All snippets of the page run in order, and their output is the output shown."""
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     script = tmp_path / "page.py"
     script.write_text("\n".join(text for kind, text in blocks if kind == "py"), "utf-8")
     command = [sys.executable, "-W", "error", script.name]

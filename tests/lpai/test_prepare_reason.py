@@ -66,6 +66,8 @@ def test_a_crash_of_the_quantized_model_names_the_operator(
     assert str(refused.value) == f"{path}: " + (
         "cannot be prepared once it is quantized: a trial run crashed"
         if allow_float
-        else "cannot be prepared for LPAI; Loop 'steps' is left, and nothing inside of it is "
-        "quantized; export the model with the loop unrolled"
+        else (
+            "cannot be prepared for LPAI; Loop 'steps' cannot be resolved, so its body stays "
+            "floating point; export the model with the loop unrolled"
+        )
     )

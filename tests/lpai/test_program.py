@@ -552,7 +552,7 @@ def test_a_window_that_nothing_fills_is_refused(bench: Any) -> None:
     window = FrameWindow("w", "x", "h", 1, 4, 1, blocking=True, padding=0, reset=None)
     states = (("x", "h"),)
     broken = Parts(replace(parts.graph, states=states, windows=(window,)), parts.constants)
-    assert "window 'w' is filled or emptied by nothing" in refusal(bench, broken)
+    assert "window 'w' has no op that fills or empties it" in refusal(bench, broken)
 
 
 def test_state_and_outputs_without_bytes_need_no_place(bench: Any) -> None:

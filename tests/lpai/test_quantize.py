@@ -173,7 +173,7 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
     assert float_io(model) == ("x", "y")
     assert classify(model).is_quantized
     assert encodings(onnx.load(out)) == {}
-    with pytest.raises(LoadError, match=r"quantized in part already.*or leave it as it is"):
+    with pytest.raises(LoadError, match=r"quantized in part already.*or do not quantize"):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)
 
 

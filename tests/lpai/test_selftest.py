@@ -164,7 +164,7 @@ def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Graph, "_check_guards", lambda _graph, _lent: None)
     code, text = invoke()
     assert code == 1
-    assert text.splitlines()[0].endswith("1 did not go as expected")
+    assert text.splitlines()[0].endswith("1 failed")
     assert "FAILED" in text
     assert "one byte behind scratch" in text
 

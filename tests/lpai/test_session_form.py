@@ -82,7 +82,7 @@ def test_either_form_can_be_asked_for(binary: Path, native: bool, kinds: str) ->
 
 def test_a_form_is_yes_or_no(binary: Path) -> None:
     """One sentence."""
-    with pytest.raises(UsageError, match="native is True or False, not 'yes'"):
+    with pytest.raises(UsageError, match="native must be True or False, not 'yes'"):
         lpai.open(binary, native="yes")
 
 

@@ -74,7 +74,7 @@ def test_two_changes_are_combined_where_one_is_not_enough() -> None:
     """16-bit IO still fills the pool: the binary has to shrink as well."""
     made = account(1_900_000, [2 * POOL], [64], bits=16)
     assert not any(change.sufficient and " + " not in change.what for change in made.changes)
-    assert made.advice == "no change of the known ones is enough; use mem_type ddr"
+    assert made.advice == "no known change is enough; use mem_type ddr"
     made = account(1_900_000, [POOL], [64], bits=16)
     assert made.advice.startswith("no single change is enough: inputs and outputs of 8-bit")
     assert " + a model binary smaller by " in made.advice

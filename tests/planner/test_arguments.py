@@ -91,7 +91,7 @@ def test_sizes_may_be_numbers_texts_or_integers_of_numpy() -> None:
 @pytest.mark.parametrize("wrong", [3, (0,), "ab", None])
 def test_a_life_is_a_pair(wrong: Any) -> None:
     """One clear sentence, where the buffer is made."""
-    with pytest.raises(UsageError, match="a life is a pair of steps"):
+    with pytest.raises(UsageError, match="a lifetime must be a pair of steps"):
         Buffer("a", 1, wrong)
 
 
@@ -138,7 +138,7 @@ def test_options_may_be_a_mapping() -> None:
     model = chain("x", "a", "y")
     plan = qnnmem.plan(model, options={"io": "outside", "align": "4K"})
     assert plan.options == PoolOptions(io=Io.OUTSIDE, align=4096)
-    with pytest.raises(UsageError, match="options are PoolOptions or a mapping of io, "):
+    with pytest.raises(UsageError, match="options must be PoolOptions or a mapping of io, "):
         qnnmem.plan(model, options={"alignment": 64})
 
 

@@ -72,7 +72,7 @@ def test_rows_are_counted_before_they_are_split(tmp_path: Path) -> None:
     """A million rows are handled, one more is not, and none of them is looked at for that."""
     path = tmp_path / "list.csv"
     path.write_bytes(HEADER.encode() + b"a,0,1,5\n" * 1_000_001)
-    with pytest.raises(LoadError, match="1,000,001 rows are more than the 1,000,000 handled"):
+    with pytest.raises(LoadError, match="1,000,001 rows are over the limit of 1,000,000 handled"):
         csv.read(path)
 
 

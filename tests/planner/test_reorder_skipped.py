@@ -50,7 +50,7 @@ def test_a_graph_that_is_too_long_is_said_to_keep_its_order() -> None:
 def test_no_time_is_said_too() -> None:
     """The same when the limit leaves nothing for it."""
     text, values = shown(chain(5), 0.0)
-    assert "note: reordering ops was skipped: there was no time left for it" in text
+    assert "note: reordering ops was skipped: the time limit left no time for it" in text
     assert "does not lower" not in text
     assert values["reorder"]["proven"] is False
 

@@ -607,11 +607,11 @@ def _placed(offset: int, **changes: object) -> dict[str, object]:
 
 BAD = {
     "another result": ({"schema": "qnnmem.socs/1"}, "not a plan"),
-    "a plan cut short": ({"schema": "qnnmem.plan/1"}, "is not a whole plan"),
+    "a plan cut short": ({"schema": "qnnmem.plan/1"}, "is an incomplete plan"),
     "no plans": ({"schema": "qnnmem.plans/1", "plans": []}, "not a plan"),
-    "a size that is none": (_plan(scratch_bytes="many"), "is not a whole plan"),
-    "a size below zero": (_plan(persistent_bytes=-1), "is not a whole plan"),
-    "no alignment": (_plan(align_bytes=0), "is not a whole plan"),
+    "a size that is none": (_plan(scratch_bytes="many"), "is an incomplete plan"),
+    "a size below zero": (_plan(persistent_bytes=-1), "is an incomplete plan"),
+    "no alignment": (_plan(align_bytes=0), "is an incomplete plan"),
     "a pool over 32 bits": (_plan(scratch_bytes=1 << 32), "sizes in 32 bits"),
     "an offset over 32 bits": (_placed(8589934592), "at byte 8,589,934,592 of scratch, where it"),
     "an offset at the end": (_placed(64), "does not fit: 64 bytes in 64"),
@@ -627,10 +627,10 @@ BAD = {
         {"schema": "qnnmem.plans/1", "plans": [_plan(), _plan(input="n.onnx", align_bytes=3)]},
         "the alignment of graph 'n' is a power of two",
     ),
-    "a name with a NUL": (_plan(input="a\0b.onnx"), "which C cannot name"),
-    "no name": (_plan(input=""), "which C cannot name"),
+    "a name with a NUL": (_plan(input="a\0b.onnx"), "which is not a name in C"),
+    "no name": (_plan(input=""), "which is not a name in C"),
     "twice the same": ({"schema": "qnnmem.plans/1", "plans": [_plan(), _plan()]}, "two graphs"),
-    "a list": ([1, 2], "export-c|neither|whole plan"),
+    "a list": ([1, 2], "export-c|neither|incomplete plan"),
 }
 
 

@@ -34,7 +34,7 @@ def graph(
     ],
 )
 def test_a_verdict_says_by_how_much(model: int, io: int, words: str) -> None:
-    """Bytes to spare, bytes too many, or too many allocations."""
+    """Bytes to spare, bytes over the limit, or too many allocations."""
     verdict = judge_tcm(Bytes(model), [Bytes(1)] * io, Align(64))
     assert verdict_words(verdict.answer) == words
 

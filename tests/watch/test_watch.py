@@ -341,9 +341,9 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
     [
         ((), "no program"),
         (("--read", "x", "--", "y"), "--read"),
-        (("--fail", "memRegister", "--", "true"), "which calls"),
+        (("--fail", "memRegister", "--", "true"), "names no calls"),
         (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
-        (("--fail", "memRegister=0", "--", "true"), "not a code"),
+        (("--fail", "memRegister=0", "--", "true"), "not an error code"),
         (("--fail", "graphExecute>1M=1002", "--", "true"), "no number of bytes"),
         (("--fail", "memRegister#0=1002", "--", "true"), "from 1"),
         (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),

@@ -39,4 +39,4 @@ def test_a_result_whose_schema_is_no_text_is_refused(served: Served) -> None:
     """In a sentence, as any other that cannot be shown."""
     came = served.drop("z.json", b'{"schema":"qnnmem.plan/1","qnnmem":{"schema":[]}}')
     assert 400 <= came.status < 500
-    assert "no page shows" in came.said
+    assert "have no page" in came.said

@@ -116,7 +116,7 @@ def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
     assert served.get(f"/api/results/{came.values['result']}/shown").status == 200
     broken = served.drop("theirs.json", text.replace(b'"scratch_bytes"', b'"scratch"'))
     assert broken.status == 400
-    assert "it is no qnnmem.plan/1" in broken.said
+    assert "it is not a qnnmem.plan/1" in broken.said
     assert len(kept_files(served) - before) == 1
 
 
@@ -135,7 +135,7 @@ def test_a_trace_of_a_program_is_read_as_it_is(served: Served) -> None:
     entries = {one["id"]: one for one in served.get("/api/state").values["results"]}
     assert entries[job["result"]]["command"] == "qnnmem watch --read trace.jsonl"
     broken = served.read("broken.jsonl", lines[0] + b"[" * 100_000)
-    assert "line 2 is none of a trace" in broken["error"]
+    assert "line 2 does not belong to a trace" in broken["error"]
 
 
 def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
@@ -182,12 +182,12 @@ def test_a_setting_that_is_none_is_refused(served: Served, options: dict[str, ob
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        ("footprint", {}, "SoC is to be chosen first"),
-        ("fix", {"backend": "htp"}, "SoC is to be chosen first"),
+        ("footprint", {}, "choose SoC first"),
+        ("fix", {"backend": "htp"}, "choose SoC first"),
         (
             "sweep",
             {"soc": "SM8650"},
-            "What varies is to be chosen first; e.g. vtcm_mb=2,4,8 or batch=1,2,4",
+            "choose What varies first; e.g. vtcm_mb=2,4,8 or batch=1,2,4",
         ),
     ],
 )

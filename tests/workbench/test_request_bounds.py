@@ -26,7 +26,7 @@ def test_long_numbers_are_no_address(served: Served, digits: int, tail: str) -> 
 def test_the_longest_number_is_a_result_that_is_gone(served: Served) -> None:
     """It is looked up."""
     answer = served.get(f"/api/results/{'9' * 18}")
-    assert (answer.status, answer.said) == (404, "this result is not here any more")
+    assert (answer.status, answer.said) == (404, "this result is gone")
 
 
 @pytest.mark.parametrize("part", ["line", "header", "headers"])

@@ -33,7 +33,7 @@ def net_run() -> None:
 
 
 def context_binary_generator() -> None:
-    """`qnn-context-binary-generator`: the SDK's own where it is on PATH, else ours."""
+    """`qnn-context-binary-generator`: the SDK's own if it is on PATH, else qnnmem's."""
     _sdk_tool("qnn-context-binary-generator")
 
 
@@ -50,7 +50,7 @@ def _sdk_tool(name: str) -> None:
 
 
 def _is_native(path: Path) -> bool:
-    """Return whether a file is a compiled program; scripts such as ours are none."""
+    """Return whether a file is a compiled program, not a script."""
     try:
         with path.open("rb") as file:
             return path.is_file() and file.read(4) == b"\x7fELF"

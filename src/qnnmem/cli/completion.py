@@ -62,7 +62,7 @@ class _Answers(ShellComplete):
     """Completions of a word, with names that click does not know."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
-        """Return the completions of what was typed."""
+        """Return the completions of the typed word."""
         words = [word for word in args if word != "="]  # bash takes `--soc=SM8650` for three words
         option, equal, value = incomplete.partition("=")
         if not (equal and option.startswith("--")):

@@ -78,7 +78,7 @@ def _render(chosen: LpaiConfig, folder: Path, written: list[Path], following: st
 @takes(LintOptions)
 @shows("qnnmem.lint/1")
 def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
-    """Check config files of the QNN tools for LPAI: what is wrong, where, and what to write.
+    """Check config files of the QNN tools for LPAI: each error, its place and its correction.
 
     FILE is the tool file that --config_file names (eaiParams_direct.json) or the LPAI file it
     points to (eaiParams_direct.conf, lpaiParams.conf), a pattern, or - for standard input. A tool

@@ -65,20 +65,17 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
     if any(options.sizes.values()) and options.model is None:
         raise UsageError("--dim, --shape and --value are for --model")
     host, paths = _sort_out(options.host, paths)
+    if not paths:
+        _check_alone(host, options)
+        return _show_machine(host or "", output)
     from qnnmem.doctor import known_codes
-    from qnnmem.doctor.kept_patterns import kept_patterns
+    from qnnmem.verbs.named_files import log_names
 
-    with kept_patterns():  # which most of the imports below need
-        if not paths:
-            _check_alone(host, options)
-            return _show_machine(host or "", output)
-        from qnnmem.verbs.named_files import log_names
-
-        names = log_names(paths)
-        asked = _Asked(options, output, host, _guide(options))
-        check_facts(options)
-        _check(asked)
-        code = _run(names, asked)
+    names = log_names(paths)
+    asked = _Asked(options, output, host, _guide(options))
+    check_facts(options)
+    _check(asked)
+    code = _run(names, asked)
     known_codes.keep()
     return code
 
@@ -111,7 +108,7 @@ def _check(asked: _Asked) -> None:
     if asked.host is not None:
         _check_form(form)
         if options.follow:
-            raise UsageError("--follow and --host exclude each other: a look is of one moment")
+            raise UsageError("--follow and --host exclude each other: --host looks once")
     if options.group_by is not None and form not in ("text", "json"):
         raise UsageError(f"--group-by gives text or json, not {form}")
 
@@ -119,36 +116,36 @@ def _check(asked: _Asked) -> None:
 def _run(names: tuple[str, ...], asked: _Asked) -> int:
     """Diagnose logs and show the result; return the exit code."""
     from qnnmem.cli.output import say_verdict, write_stream
-    from qnnmem.verbs.doctor import diagnose_streams, known_causes, read_logs
+    from qnnmem.verbs.doctor import diagnose_streams, read_logs
 
     options, output = asked.options, asked.output
     logs = read_logs(names, tuple(map(Path, options.kb)), follow=options.follow)
     streams, knowledge = logs.found.streams, logs.knowledge
-    with known_causes(knowledge, asked.guide):
-        live = _LiveOutput(asked) if options.follow and output.path is None else None
-        if options.follow:
-            diagnosis = _follow(streams, knowledge, live)
-        else:
-            diagnosis = diagnose_streams(streams, knowledge, options.jobs, options.cluster)
-        try:
-            logs.complete(diagnosis)
-            if live is not None and live.shown:
-                diagnosis.notes += live.missing
-                write_stream(live.end(diagnosis.stats(streams)), None, False)
-                return diagnosis.exit_code
-            # Compiling a model takes minutes: not for logs in which nothing failed.
-            model = facts_for(options, diagnosis)
-            diagnosis.notes += model.missing if model else ()
-            facts = model.facts if model else None
-            machine = look_beside(asked.host, diagnosis) if asked.host else None
-            stats = diagnosis.stats(streams)
-            pieces = _render(diagnosis, stats, asked, facts, machine)
-            write_stream(pieces, output.path, output.force)
-            if output.path is not None:
-                say_verdict(_verdict(diagnosis, stats, facts))
+    asked.guide.whys.update(knowledge.packed.whys)
+    live = _LiveOutput(asked) if options.follow and output.path is None else None
+    if options.follow:
+        diagnosis = _follow(streams, knowledge, live)
+    else:
+        diagnosis = diagnose_streams(streams, knowledge, options.jobs, options.cluster)
+    try:
+        logs.complete(diagnosis)
+        if live is not None and live.shown:
+            diagnosis.notes += live.missing
+            write_stream(live.end(diagnosis.stats(streams)), None, False)
             return diagnosis.exit_code
-        finally:
-            diagnosis.close()
+        # Compiling a model takes minutes: not for logs in which nothing failed.
+        model = facts_for(options, diagnosis)
+        diagnosis.notes += model.missing if model else ()
+        facts = model.facts if model else None
+        machine = look_beside(asked.host, diagnosis) if asked.host else None
+        stats = diagnosis.stats(streams)
+        pieces = _render(diagnosis, stats, asked, facts, machine)
+        write_stream(pieces, output.path, output.force)
+        if output.path is not None:
+            say_verdict(_verdict(diagnosis, stats, facts))
+        return diagnosis.exit_code
+    finally:
+        diagnosis.close()
 
 
 def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput | None) -> Diagnosis:

@@ -131,7 +131,8 @@ def _show_shapes(task: FixTask, output: Output) -> int:
 
     if output.is_json or task.options.recipe is not None or task.options.is_htp:
         raise UsageError(
-            "several shapes go with neither --json nor --apply nor --backend htp; one at a time"
+            "several --shape sets cannot be combined with --json, --apply or --backend htp; "
+            "give one"
         )
     sets, parts, done = shape_sets(task.options.shapes), [], []
     stem = Path(task.model).stem

@@ -1,4 +1,4 @@
-"""`qnnmem check` and `diff`: what is too large, and what grew."""
+"""`qnnmem check` and `diff`: pools over budget, and pools that grew."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
     "html: a page of all models.",
 )
 def check(options: CheckOptions, output: Output) -> int:
-    """Check the models of a project against budgets, and against what was accepted before.
+    """Check the models of a project against budgets and against accepted numbers.
 
     The budgets stand in [tool.qnnmem] of pyproject.toml or in qnnmem.toml: models, sizes, targets
     (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read;
@@ -69,7 +69,7 @@ def _check_twice(files: Sequence[Path]) -> None:
     """Refuse two results for one file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
-            raise UsageError(f"{quote(str(path))} is named for two results; name another")
+            raise UsageError(f"{quote(str(path))} is named for two results; choose another file")
 
 
 def _form_of(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import click
@@ -10,8 +11,22 @@ from qnnmem.cli.examples import EXAMPLES
 from qnnmem.cli.screen import wish
 from qnnmem.cli.strict_group import StrictGroup
 
-_TITLE = "Examples"
 _ALL = "qnnmem.help_all"
+# Options that mean the same wherever they appear, by the beginning of their help. `--help` only
+# names them; `--help-all` and the page of all commands explain them.
+SHARED = {
+    "--color": "Colour: on a terminal, always or never.",
+    "--dim": "Model: fix a named free dimension",
+    "--force": "Replace the output file if it exists.",
+    "--format": "How the result is written.",
+    "--help": "Show this message and exit.",
+    "--help-all": "Show every option and the exit codes",
+    "--json": "Short for --format json; its schema is ",
+    "--output": "Write to this file instead of the terminal.",
+    "--shape": "Model: fix a tensor's shape",
+    "--value": "Model: make an input a constant",
+    "--verbose": "Show the details, too.",
+}
 
 
 class _Formatter(click.HelpFormatter):
@@ -24,17 +39,6 @@ class _Formatter(click.HelpFormatter):
     def write_heading(self, heading: str) -> None:
         """Write the title of a section."""
         self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', bold=True)}\n")
-
-    def write_text(self, text: str) -> None:
-        """Write paragraphs; examples become a section whose lines stay whole."""
-        title, _, lines = text.partition("\n")
-        if title != _TITLE:
-            super().write_text(text)
-            return
-        self.dedent()  # click moves in what stands below the options
-        self.write_heading(title)
-        self.write("".join(f"  {line}\n" for line in lines.split("\n")))
-        self.indent()
 
 
 class HelpOption(click.Option):
@@ -52,7 +56,7 @@ class HelpOption(click.Option):
 
 
 class Page(click.Context):
-    """A command's context: its help has bold titles, its colour is what was asked for."""
+    """A command's context: bold titles in its help, colour as requested."""
 
     formatter_class = _Formatter
 
@@ -60,6 +64,48 @@ class Page(click.Context):
         super().__init__(*args, **kwargs)
         if self.color is None:
             self.color = wish()
+
+    def get_help(self) -> str:
+        """Return a page that fits one screen; after --help-all the whole page."""
+        if isinstance(self.command, click.Group) and not isinstance(self.command, VerbGroup):
+            return super().get_help()  # the list of all verbs
+        is_whole = bool(self.meta.get(_ALL))
+        formatter, command = self.make_formatter(), self.command
+        command.format_usage(self, formatter)
+        text = inspect.cleandoc(command.help or "")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text if is_whole else text.partition("\n\n")[0])
+        examples = EXAMPLES.get(self.command_path.partition(" ")[2])
+        if examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {example}\n" for example in examples))
+        if isinstance(command, VerbGroup):
+            command.format_commands(self, formatter)
+        self._write_options(formatter, is_whole=is_whole)
+        return formatter.getvalue().rstrip("\n")
+
+    def _write_options(self, formatter: click.HelpFormatter, *, is_whole: bool) -> None:
+        options = [one for one in self.command.get_params(self) if isinstance(one, click.Option)]
+        own = [one for one in options if is_whole or not is_shared(one)]
+        records = [record for one in own if (record := one.get_help_record(self))]
+        if records:
+            with formatter.section("Options"):
+                formatter.write_dl(records)
+        if not is_whole:
+            shared = [max(one.opts, key=len) for one in options if is_shared(one)]
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"As everywhere: {', '.join(shared)}.")
+
+
+def is_shared(option: click.Option) -> bool:
+    """Whether an option means what it means on every other command."""
+    name = max(option.opts, key=len)
+    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
+    if name == "--format" and set(choices) != {"text", "json"}:
+        return False
+    return name in SHARED and (option.help or "").startswith(SHARED[name])
 
 
 class VerbGroup(StrictGroup):
@@ -77,12 +123,8 @@ def dress(command: click.Command, words: str) -> click.Command:
     if command.context_class is Page:
         return command  # it was looked up before
     command.context_class = Page
-    if words in EXAMPLES:
-        command.epilog = "\n".join([_TITLE, *EXAMPLES[words]])
-    has_advanced = any(isinstance(one, HelpOption) and one.is_advanced for one in command.params)
-    command.params.append(color_option(is_advanced=has_advanced))
-    if has_advanced:
-        command.params.append(_help_all_option())
+    command.params.append(color_option())
+    command.params.append(_help_all_option())
     for parameter in command.params:
         if isinstance(parameter.type, click.IntRange) and parameter.metavar is None:
             parameter.metavar = "N"
@@ -99,7 +141,7 @@ def _help_all_option() -> click.Option:
         is_eager=True,
         expose_value=False,
         callback=_show_all,
-        help="Show the rarer options, too, and exit.",
+        help="Show every option and the exit codes, and exit.",
     )
 
 
@@ -110,11 +152,10 @@ def _show_all(context: click.Context, _option: click.Parameter, is_asked: bool) 
         context.exit()
 
 
-def color_option(*, is_advanced: bool = False) -> click.Option:
+def color_option() -> click.Option:
     """Return the option that switches colour on and off."""
-    return HelpOption(
+    return click.Option(
         ["--color"],
-        is_advanced=is_advanced,
         type=click.Choice(["auto", "always", "never"]),
         is_eager=True,
         expose_value=False,

@@ -288,7 +288,7 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
     if options.verify and options.budget is not None:
-        raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
+        raise UsageError("--verify uses the library's own budget; leave out --budget")
     found = named_files(files, read_by("place"), "context binary", each_once=False)
     say_verdict("\n".join(found.left_out))
     if any(is_kind(Path(file), ("lpai",)) for file in found.files):
@@ -366,7 +366,7 @@ def socs(name: str | None, options: SocsOptions, output: Output) -> int:
 @takes(ProvokeOptions)
 @printed("qnnmem.provoked/1")
 def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
-    """Make the real HTP library fail on a small crafted input, and store what it says.
+    """Make the real HTP library fail on a small crafted input, and store its log.
 
     \b
     KIND          cost             what happens
@@ -376,7 +376,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     host-memory   5 s, 130 MiB     a compile in too little address space
     bad-binary    2 s, 130 MiB     damaged context binaries are loaded
 
-    Nothing is invented: if the library does not fail, this says so. Needs the
+    If the library does not fail, nothing is stored. Needs the
     extra `htp` on Linux x86-64.
 
     Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
@@ -446,6 +446,6 @@ def htp_worker(options: WorkerOptions) -> int:
         raise UsageError(what, cure="docs/how-to/htp-anywhere.md has such commands")
     folder = cache_folder() if options.cache is None else Path(options.cache).absolute()
     if folder == NOWHERE:
-        raise UsageError("there is no home folder to keep files in", cure="name one with --cache")
+        raise UsageError("there is no home folder for files", cure="name one with --cache")
     limits = server_limits(options.time_limit, options.memory_limit)
     return run_server(folder / "htp-worker", options.cache_size, limits)

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @click.group(cls=VerbGroup)
 def lpai() -> None:
-    """The LPAI memory contract: its rules, what is chosen where it is silent, a client in C."""
+    """The LPAI memory contract: its rules, qnnmem's choices, a client in C."""
 
 
 @lpai.command("choices")
 @shows("qnnmem.lpai-choices/1")
 def choices_command(output: Output) -> None:
-    """List what is chosen where public material is silent.
+    """List the choices that qnnmem makes where public material is silent.
 
-    Each choice says what this runtime does, why, and how to change it.
+    Each has its reason and the way to change it.
 
     Exit codes: 0 listed, 2 bad usage.
     """
@@ -122,7 +122,7 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     from qnnmem.version import __version__
 
     if output.is_json and output.path is None:
-        raise UsageError("--json tells which file was written, so it needs -o and a file")
+        raise UsageError("--json names the written file, so it needs -o FILE")
     plan, in_scratch = read_client_plan(Path(file)), options.io == "scratch"
     inside = declarations() if options.standalone else None
     text = render_client(

@@ -43,7 +43,9 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     ) -> str | None:
         """Return the path, or None for standard output."""
         if value == "-" and not self._is_text:
-            self.fail("this result cannot be printed; a file of that name is ./-", param, ctx)
+            self.fail(
+                "this result cannot be printed; for a file of that name write ./-", param, ctx
+            )
         return None if value == "-" else value
 
     def shell_complete(

@@ -30,7 +30,7 @@ class Output(NamedTuple):
         return self.form == "json"
 
     def to_terminal(self) -> Output:
-        """Return the same for what is not a result and belongs in no file."""
+        """Return the same for text that belongs in no file."""
         return self._replace(path=None)
 
     def write(self, text: str, verdict: str = "") -> None:

@@ -50,7 +50,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     if options.concurrent and not options.together:
         raise UsageError("--concurrent is for models that are planned with --together")
     if form == "png" and output.path is None:
-        raise UsageError("a PNG is not a text; name a file for it with -o")
+        raise UsageError("a PNG cannot be printed; name a file with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")
@@ -205,7 +205,7 @@ def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """Return what was asked and answered, for a result that goes to a file."""
+    """Return the question and the answer, for a result that goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

@@ -87,7 +87,7 @@ def show_htp(
 @click.argument("file", type=click.Path())
 @shows("qnnmem.inspect/1, inspect-htp/1, inspect-dlc/1 or carrier/1")
 def inspect(file: str, output: Output) -> int:
-    """Show what the context binary or DLC FILE holds: graphs, tensors, memory, state.
+    """Show the graphs, tensors, memory and state in a context binary or DLC.
 
     FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
     a real QNN context binary of the HTP backend, whoever made it, also inside an ONNX model. The

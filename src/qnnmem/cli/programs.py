@@ -25,7 +25,7 @@ _TRACE = "trace"  # the format of a .jsonl file
 @takes(CheckClientOptions)
 @shows("qnnmem.check-client/1", ("text", "json", "sarif", "junit"))
 def check_client(command: tuple[str, ...], options: CheckClientOptions, output: Output) -> int:
-    """Run a program with our libQnnLpai.so and libQnnSystem.so, and say which rules it breaks.
+    """Run a program with qnnmem's libQnnLpai.so and libQnnSystem.so, and report broken rules.
 
     COMMAND is the program with its words, behind `--`. It is neither changed nor compiled again;
     compiled with -g it makes findings name files and lines. Its context binary is one of `qnnmem
@@ -74,7 +74,7 @@ def _render_client(report: ClientResult, form: str) -> str:
 @takes(WatchProgramOptions)
 @shows("qnnmem.watch/1", ("text", "json", "perfetto"), suffixes={".jsonl": _TRACE})
 def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output) -> int:
-    """Run a program that uses QNN, and show what it does with it.
+    """Run a program that uses QNN, and show its calls, its memory and its failures.
 
     COMMAND is any program with its words, behind `--`: one with ONNX Runtime, ExecuTorch, the
     vendor's tools or your own, with the real library. It is neither changed nor compiled again.
@@ -112,14 +112,16 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
     """Refuse options that contradict each other."""
     read, fail_each = options.read, options.fail_each
     if read is not None and (command or options.fail or fail_each or options.serialise):
-        raise UsageError("--read runs no program, so there is nothing to run or to fail")
+        raise UsageError(
+            "--read runs no program; leave out the command and the options that make calls fail"
+        )
     if options.serialise and (options.fail or fail_each):
         raise UsageError(
-            "--serialise looks for failures of the program's own; run it without "
+            "--serialise looks for the program's own failures; run it without "
             f"{'--fail-each' if fail_each else '--fail'}"
         )
     if read is not None and form == _TRACE:
-        raise UsageError("--read shows a trace; copy the file to have it twice")
+        raise UsageError("--read only shows a trace; copy the file instead")
     if read is None and not command:
         raise UsageError("no program is given; write it behind --, or --read a trace")
     if fail_each is not None and form in ("perfetto", _TRACE):

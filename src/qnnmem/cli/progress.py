@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Shows what is under way, after one second and only on a terminal.
+    """Show the current step, after one second and only on a terminal.
 
-    Where there is to be no colour there is one plain line.
+    Without colour it is one plain line.
     """
 
     def __init__(self, doing: str) -> None:

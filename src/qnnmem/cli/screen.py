@@ -31,7 +31,7 @@ _YES = r"fits\b(?! \d)|healthy:|fine:|good:|.*: all as expected$"
 _PERHAPS = r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b|fits [1-9]"
 _NO = (
     r"does not fit\b|fits 0 |no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
-    r"[\d,]+ (?:incidents?|problems?)\b|\w+ stage:|.*did not go as expected$"
+    r"[\d,]+ (?:incidents?|problems?)\b|\w+ stage:|.*: \d+ failed$"
 )
 _VERDICTS = ((_YES, GOOD), (_PERHAPS, UNSURE), (_NO, BAD))
 _WORDS = {"fits": GOOD, "does not fit": BAD, "cannot tell": UNSURE, "failed": BAD, "refused": BAD}

@@ -7,7 +7,7 @@ import sys
 
 
 def open_closed() -> None:
-    """Open closed streams, so that no file of ours gets their descriptor and what is printed.
+    """Open closed streams, so that no file gets their descriptor and our output.
 
     Reading from a closed input and writing to a closed output fail as they did before; what would
     be said on a closed standard error is lost.

@@ -20,7 +20,7 @@ _GIVEN = re.compile(r"'(?P<value>.*)' is not ", re.S)
 
 
 def sentence(exc: click.ClickException) -> str:
-    """Return what is wrong with the arguments, in one line."""
+    """Return the error in the arguments, in one line."""
     context = exc.ctx if isinstance(exc, click.UsageError) else None
     if isinstance(exc, click.BadOptionUsage):
         name = max(exc.option_name.split(" / "), key=len)

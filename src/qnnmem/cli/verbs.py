@@ -21,7 +21,7 @@ SECTIONS = {
         "context-binary-generator": "The same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
         "fix": "Change a model until it fits, with the same results.",
-        "check": "Budgets of a project, in a file: does each hold?",
+        "check": "Check the budgets that a project keeps in a file.",
     },
     "LPAI, at the desk": {
         "net-run": "Run a context binary as qnn-net-run does.",
@@ -35,7 +35,7 @@ SECTIONS = {
         "footprint": "What a model costs: weights, IO, spill/fill, VTCM.",
         "qmem": "What raw and memhandle inputs and outputs cost.",
         "sweep": "Compile with many settings; find what still fits.",
-        "validate": "The same on the CPU? Is it the graph, or memory?",
+        "validate": "Compare a model on the CPU and on HTP.",
         "place": "Which context binaries can be loaded together?",
         "llm": "Will a language model fit, and in how many shards?",
         "socs": "The SoCs, with VTCM and compile limit of each.",
@@ -50,8 +50,8 @@ SECTIONS = {
     },
     "Show it": {
         "report": "Results as one HTML page: map, bars, diagnosis.",
-        "serve": "The same as a page to work with, on this machine.",
-        "diff": "Two results or models: what grew, what turned.",
+        "serve": "A workbench in the browser, on this machine.",
+        "diff": "Compare two results or models, number by number.",
     },
     "This program": {
         "completion": "Let your shell complete verbs, options and files.",

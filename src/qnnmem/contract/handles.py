@@ -55,7 +55,7 @@ class HandleTable(Generic[Key, Value, Freed]):
             self._owned.setdefault(owner, {})[key] = None
 
     def free(self, key: Key, freed: Freed | None = None) -> Value | None:
-        """Drop a handle and return what it stood for; None for one that is not alive.
+        """Drop a handle and return its object; None if it is not alive.
 
         What belongs to it stays alive until it is freed itself.
         """
@@ -67,7 +67,7 @@ class HandleTable(Generic[Key, Value, Freed]):
         return gone
 
     def freed(self, key: Key) -> Freed | None:
-        """Return what was kept of a handle when it was freed."""
+        """Return the record of a freed handle."""
         return self._freed.get(key)
 
     def owned(self, key: Key) -> tuple[Key, ...]:

@@ -1,9 +1,9 @@
 """Resources that were made and not freed, each with the line that made it.
 
 Resources form a tree: a context under its backend, graphs and registered memory under their
-context, everything under the process. What an owner leaves behind when it is freed is a finding
-then; what nobody frees is written to standard error when the process ends. The line is that of the
-client, not one of this package.
+context, everything under the process. A child that outlives its owner is a finding; leaks are
+written to standard error when the process ends. The line is that of the client, not one of this
+package.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Resource:
             yield part.leaked(how, rule)
             yield from part.left(how, rule)
         if self.more:
-            sentence = f"{self.more:,} things more, and each of them {how or NEVER_FREED}"
+            sentence = f"{self.more:,} more, each {how or NEVER_FREED}"
             yield finding(rule or "L2", sentence, line=self.caller.line)
 
 
@@ -126,16 +126,16 @@ def note_freed_twice(found: Finding) -> None:
 
 
 def leaks() -> list[Finding]:
-    """Return what was made and is not freed, with the lines that made it.
+    """Return every live resource with the line that made it.
 
-    At the end of a test or a program the list is empty, or somebody forgot something.
+    At the end of a test or a program the list should be empty.
     """
     return list(_process.root.left())
 
 
 @contextmanager
 def separate() -> Iterator[Resource]:
-    """Keep what is made inside apart: it is not reported at the end of the process."""
+    """Exclude resources made inside from the report at the end of the process."""
     before, _process.root = _process.root, Resource("process", "", "")
     try:
         yield _process.root
@@ -144,7 +144,7 @@ def separate() -> Iterator[Resource]:
 
 
 def report() -> None:
-    """Write to standard error what was never freed; QNNMEM_LEAKS=0 keeps it quiet."""
+    """Write leaks to standard error; QNNMEM_LEAKS=0 keeps it quiet."""
     if os.environ.get("QNNMEM_LEAKS") == "0" or hasattr(sys, "last_type"):
         return  # a program that ended with a traceback has another problem
     _print(leaks(), "not freed")

@@ -136,7 +136,7 @@ class ClientBuffer:
 
     The bytes stay mapped as long as the buffer exists, so that using them too late is a finding
     and not a crash. Memory of a heap is gone when its allocation is freed, other memory when the
-    client calls `release`. Dropping a Python reference frees nothing: nobody can see it.
+    client calls `release`. Dropping a Python reference is invisible and frees nothing.
     """
 
     __slots__ = (
@@ -225,7 +225,7 @@ def release(memory: Any) -> None:
     """
     given = ClientBuffer(memory)
     if given.allocation is not None:
-        raise UsageError("memory of a heap is freed with the free of its heap or buffer")
+        raise UsageError("free heap memory with the free of its heap or buffer")
     with _lock:
         known = tuple(_watched)
     for buffer in known:
@@ -381,10 +381,10 @@ class Holder(Protocol):
     is_executing: bool
 
     def holdings(self) -> Iterable[Holding]:
-        """Return what it holds now; nothing once its context is freed."""
+        """Return its memory; none once its context is freed."""
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether these bytes of scratch are an input or output whose place was told."""
+        """Return whether these bytes of scratch are an input or output with a known place."""
 
 
 class _Holders:

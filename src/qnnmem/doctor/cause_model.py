@@ -8,6 +8,7 @@ A linear model over hashed words, word pairs and character n-grams, trained by
     cause    one of the closed set of causes
     stage    where it fails
     decides  whether the lines name a cause at all, or leave it open
+    tells    whether they tell memory from other causes, or leave that open
 
 Weights are 8-bit integers. A row holds one weight per class, so the scores of all classes are one
 multiplication and one addition of wide integers per n-gram, without numpy, whose import takes
@@ -28,8 +29,8 @@ import msgspec
 
 from qnnmem.doctor.kb.entry import is_memory
 
-HEADS = ("outcome", "side", "cause", "stage", "decides")
-SCHEMA = "qnnmem.cause-model/1"
+HEADS = ("outcome", "side", "cause", "stage", "decides", "tells")
+SCHEMA = "qnnmem.cause-model/2"
 FILE = "cause_model.bin"
 MAX_TEXT = 4000  # characters of a text that are looked at
 BUCKETS = 1 << 20  # of the hash; few of them have a row
@@ -54,13 +55,14 @@ _WORD = re.compile(r"0x[0-9a-f]+|[a-z]+|\d+|[^\W\da-z_]+|[<>=!%]+")
 
 
 class Guess(msgspec.Struct, frozen=True):
-    """What the model makes of a text: probabilities, the likeliest first, and why."""
+    """The model's probabilities for a text, the likeliest first, with the reasons."""
 
     outcomes: dict[str, float]
     sides: dict[str, float]
     causes: dict[str, float]
     stages: dict[str, float]
     decides: dict[str, float]  # whether such lines name a cause, or leave it open
+    tells: dict[str, float]  # whether they tell a side, or leave it open
     words: tuple[str, ...]  # that weighed most for the first cause
 
     @property
@@ -70,8 +72,23 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def odds(self) -> float:
-        """Probability that the lines name a cause and that it is the likeliest one."""
-        return self.causes[self.cause] * self.decides["cause"]
+        """How sure the likeliest cause is, less where such lines leave the cause open."""
+        return self.causes[self.cause] * math.sqrt(self.decides["cause"])
+
+    @property
+    def stage(self) -> str:
+        """The likeliest stage."""
+        return next(iter(self.stages))
+
+    @property
+    def stage_odds(self) -> float:
+        """Its probability."""
+        return self.stages[self.stage]
+
+    @property
+    def side_odds(self) -> float:
+        """How sure the likelier side is, less where such lines leave the side open."""
+        return max(self.memory, 1 - self.memory) * math.sqrt(self.tells["side"])
 
     @property
     def memory(self) -> float:
@@ -88,6 +105,7 @@ def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Gu
         answers["cause"],
         answers["stage"],
         answers["decides"],
+        answers["tells"],
         words,
     )
 
@@ -264,5 +282,5 @@ def threshold(name: str) -> float:
 
 @lru_cache(maxsize=_REMEMBERED)
 def guess(text: str) -> Guess:
-    """What the model makes of a text."""
+    """Classify a text."""
     return cause_model().guess(text)

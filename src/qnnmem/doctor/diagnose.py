@@ -73,7 +73,7 @@ class Diagnosis:
             self.notes.append(f"left out: {error}")
 
     def close_log(self, name: str, ours: bool, look: str, unclear: bool) -> None:
-        """Notes a log that was read: what it is about, and whether it says how things went."""
+        """Record a log: its subject, and whether it shows an outcome."""
         self._ours += ours and not unclear
         self._foreign += not ours
         self._unclear += ours and unclear
@@ -195,7 +195,7 @@ def _read_stream(
     sessions: SessionGrouper,
 ) -> None:
     attribution = Attribution()
-    base, ours, look, unclear = 0, False, "", False
+    base, ours, look, unclear, short = 0, False, "", False, b""
     for part, name in enumerate(stream.parts):
         try:
             opened = open_part(name, stream.named)
@@ -217,9 +217,10 @@ def _read_stream(
         base += scanner.bytes
         ours, look = ours or scanner.ours, look or scanner.looks_like
         unclear = scanner.unclear and len(stream.parts) == 1
+        short = scanner.short if len(stream.parts) == 1 else b""
         diagnosis.lines += scanner.lines
         diagnosis.bytes += scanner.bytes
         diagnosis.notes += (*opened.notes, *(f"{name}: {note}" for note in scanner.budget.notes))
-    diagnosis.take(number, attribution.put(sessions.finish(), ()), stream.parts)
+    diagnosis.take(number, attribution.put(sessions.finish(short), ()), stream.parts)
     if base:
         diagnosis.close_log(stream.parts[0], ours, look, unclear)

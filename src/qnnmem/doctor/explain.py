@@ -1,4 +1,4 @@
-"""What an error code means: its names, what it means in practice, which diagnoses it belongs to."""
+"""Explain an error code: its names, its practical meaning, its diagnoses."""
 
 from __future__ import annotations
 

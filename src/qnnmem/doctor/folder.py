@@ -1,8 +1,8 @@
-"""What stands in a folder of strangers: regular files are read, the rest is said.
+"""Files of an untrusted folder: regular files are read, all others are reported.
 
 A pipe would be waited for, a device has no end, and a link may lead to what the sender of the
-folder could not read. So a link counts for what it leads to, and only inside the folder. What is
-named on the command line is another matter: whoever names it means it.
+folder could not read. So a link counts as its target, and only inside the folder. Files named on
+the command line are trusted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
-    """Regular files in order, those of subfolders last if they are wanted; and what is left out."""
+    """Regular files in order, those of subfolders last, and the files left out."""
     top = os.path.realpath(folder)
     waiting = [folder]
     while waiting:

@@ -1,10 +1,9 @@
-"""A log that is still being written: incidents are told when they have happened.
+"""A log that is still being written: incidents are reported as they happen.
 
     bytes as they come -> lines of the log -> scanner -> sessions, as for a finished log
     every moment:         the end of the log as if it ended now -> sessions that have been quiet
 
-What is told early is a view of what is known so far and leaves no trace: the diagnosis at the end
-is that of the finished log read at once.
+Early reports leave no trace: the diagnosis at the end is that of the finished log.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class Follower:
             self._sessions.add(hit, hit.offset, 0, self._shift(hit.number))
             if over := self._sessions.closed(hit.offset):
                 self._settle(over, self._sessions.open)
-        self._settle(self._sessions.finish(), ())
+        self._settle(self._sessions.finish(scanner.short), ())
         diagnosis.lines, diagnosis.bytes = scanner.lines, scanner.bytes
         diagnosis.notes += scanner.budget.notes
         if scanner.bytes:
@@ -198,7 +197,7 @@ class Follower:
 
 
 class _LiveScanner(LogScanner):
-    """Scans what is there instead of waiting until its buffer is full."""
+    """Scan the available bytes instead of waiting for a full buffer."""
 
     def _read(self) -> bool:
         got = self._readinto(self._view[self._fill :]) if self._fill < len(self._buffer) else -1

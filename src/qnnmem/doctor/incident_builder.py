@@ -14,30 +14,28 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
+from qnnmem.doctor.logs.reading import read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.cause_model import Guess
     from qnnmem.doctor.kb.similar import Ranker, SimilarEntry
 
 # The number of a line template, and where a session shows it.
 Seen: TypeAlias = "tuple[int, Sighting]"
 
-# How much of what comes into question must be about memory, or may be, for a word on that alone.
-# Of 29 reported failures without a cause, those above and below were all of one kind.
-_MEMORY, _OTHER = 0.75, 0.1
-_ENOUGH = 0.5
 # Of 67 failing lines the cause was among those of similar entries 49 times.
 _OF_FILES = "version_mismatch"  # a cause about which sizes say nothing
 _GUESSED = 0.45
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
-_FEW_WORDS = 4  # that say too little
-_DECIDES = 0.5  # probability that lines name a cause, for a word on the side
+_PRIOR = 0.4  # what a candidate of an entry is worth beside those of the model
 _GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
+_TELLS = 0.6  # probability that lines which only name calls tell why they failed
 _REMEMBERED = 1024
+_ON_CPU = ", or keep it on the CPU"
+_LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
@@ -79,7 +77,7 @@ class IncidentBuilder:
         if judgement.healthy:
             return None
         if _is_open(self._knowledge, judged, seen):
-            judged = _by_model(self._knowledge, judged, seen)
+            judged = _by_model(self._knowledge, judged, seen, session.context)
         verdict = judged.conclusion.verdict
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         return _incident(self._knowledge, self._names, session, seen, judged, parts)
@@ -88,13 +86,17 @@ class IncidentBuilder:
         knowledge, tested = self._knowledge, self._tested
         key = tuple(
             [
-                (number, one.times, one.values) if number in tested else number
+                (number, one.calm, one.times, one.values)
+                if number in tested
+                else (number, one.calm)
                 for number, one in seen
             ]
         )
         found = self._judged.get(key)
         if found is None:
-            templates = [SeenTemplate(number, one.times, one.values) for number, one in seen]
+            templates = [
+                SeenTemplate(number, one.times, one.values, one.calm) for number, one in seen
+            ]
             judgement = judge(knowledge, templates)
             numbers = [one.template for one in templates]
             strange = _strange(knowledge, judgement, numbers)
@@ -107,26 +109,56 @@ class IncidentBuilder:
 
 
 def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> bool:
-    """Whether nothing but a line in words that no entry knows stands for the failure."""
-    judgement = judged.judgement
-    if judged.conclusion.verdict != "undecided":
+    """Whether the cause model is asked: no entry decides."""
+    judgement, told = judged.judgement, judged.conclusion
+    known = judgement.deciding >= 0 and seen[judgement.deciding][0] not in knowledge.read
+    if judgement.entry is not None and judgement.entry.own:
         return False
-    return judgement.deciding < 0 or seen[judgement.deciding][0] in knowledge.read
+    return not known or (told.verdict != "cause" and not _has_meanings(told))
 
 
-def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _Judged:
-    """The same with what the cause model makes of lines that no entry knows, where it is sure."""
-    from qnnmem.doctor.cause_model import guess, threshold, words_of
+def _has_meanings(told: Conclusion) -> bool:
+    """Whether the entry ranks its causes itself, in its own words."""
+    return any(one.meaning for one in told.candidates)
 
-    text = "\n".join(dict.fromkeys(_text(one.text) for _, one in seen))
-    made = guess(text)
-    if made.outcomes["failing"] < threshold("failing") or len(words_of(text)) < _FEW_WORDS:
-        return judged  # it may be a good run, or of another program: nothing is added
-    # A bare code decides nothing, however often one cause was behind it.
-    coded = any(number in knowledge.codes for number, _ in seen)
+
+def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> bool:
+    """Whether the lines name failed calls, with a code or without, and nothing else."""
+    calls = knowledge.bare_calls | knowledge.call_codes | knowledge.codes
+    lines = {one.line for _, one in seen}
+    said = [line for line in context.split(b"\n") if line.strip()]
+    return len(said) <= len(lines) and all(number in calls for number, _ in seen)
+
+
+def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
+    """Whether no line tells of a failure."""
+    opening = [(number, one) for number, one in seen if knowledge.opens[number] and not one.calm]
+    return all(n in knowledge.read and read(one.text, alone=True) is None for n, one in opening)
+
+
+def _by_model(
+    knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen], context: bytes
+) -> _Judged:
+    """The same with what the cause model makes of the log, or of the lines where it is long."""
+    from qnnmem.doctor.cause_model import guess, threshold
+
+    lines = context.decode("utf-8", "replace") if context else ""
+    made = guess(lines or "\n".join(dict.fromkeys(_text(one.text) for _, one in seen)))
     entry = _entry_named(knowledge, made.cause)
-    if entry is not None and made.odds >= threshold("cause_medium" if coded else "cause_low"):
-        said: dict[str, Any] = {
+    told = judged.conclusion
+    said: dict[str, Any] = {}
+    agrees = told.is_memory in ("unknown", is_memory(made.cause))
+    if made.outcomes["failing"] < threshold("doubt"):
+        return judged  # it may be a good run: nothing is added
+    # An entry that tells the side with confidence is left only for what is surer.
+    sided = told.verdict == "memory" and told.confidence != "low"
+    least = "cause_medium" if sided else "cause_low"
+    if _is_silent(knowledge, seen):
+        pass  # nothing but the model says that something failed
+    elif _only_calls(knowledge, seen, context) and made.tells["side"] < _TELLS:
+        pass  # priors rank what is behind a call, they do not decide
+    elif told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
+        said = {
             "verdict": "cause",
             "cause": entry.cause,
             "cause_meaning": entry.meaning or CAUSES[entry.cause],
@@ -137,8 +169,8 @@ def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _J
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
-    elif not coded and _tells_side(made, threshold("side")):
-        memory = made.memory >= threshold("side")
+    elif told.verdict == "undecided" and made.side_odds >= threshold("side"):
+        memory = made.memory > 1 / 2
         cause = "mem_unknown" if memory else "unknown"
         said = {
             "verdict": "memory",
@@ -146,29 +178,30 @@ def _by_model(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _J
             "cause_meaning": CAUSES[cause],
             "is_memory": memory,
         }
-    else:
-        said = {}
-    said["candidates"] = _with_guesses(judged.conclusion.candidates, made.causes)
-    conclusion = msgspec.structs.replace(judged.conclusion, **said)
-    return judged._replace(conclusion=conclusion, fields={**judged.fields, **said})
-
-
-def _tells_side(made: Guess, least: float) -> bool:
-    """Whether the text itself says memory or not.
-
-    A line that only names a failed call leaves the cause open. Most such calls fail for other
-    reasons than memory, which ranks causes and says nothing about this one.
-    """
-    return made.memory >= least or (1 - made.memory >= least and made.decides["cause"] >= _DECIDES)
+    said["candidates"] = _with_guesses(told.candidates, made.causes)
+    if (
+        "verdict" in said
+        and not judged.judgement.stage_told
+        and made.stage_odds >= threshold("stage")
+    ):
+        said["stage"] = made.stage
+    conclusion = msgspec.structs.replace(told, **said)
+    reason = {"words": made.words} if said.get("verdict") == "cause" else {}
+    return judged._replace(conclusion=conclusion, fields={**judged.fields, **said, **reason})
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
-    """Candidates of entries and of the model, the likeliest first."""
-    scores = {one.cause: one.score for one in known}
-    for cause, odds in islice(causes.items(), _GUESSES):
-        scores[cause] = max(scores.get(cause, 0.0), round(odds, 3))
+    """Candidates of the model, and those of entries for what they are worth beside them."""
+    scores = {cause: round(odds, 3) for cause, odds in islice(causes.items(), _GUESSES)}
+    for one in known:
+        scores[one.cause] = max(scores.get(one.cause, 0.0), round(one.score * _PRIOR, 3))
+    words = {one.cause: one.meaning for one in known}
     order = sorted(scores, key=lambda cause: (-scores[cause], cause))
-    return tuple(Candidate(cause, scores[cause]) for cause in order if scores[cause] >= _LEAST)
+    return tuple(
+        Candidate(cause, scores[cause], words.get(cause, ""))
+        for cause in order
+        if scores[cause] >= _LEAST
+    )
 
 
 def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
@@ -213,8 +246,6 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
     if doubt == "strange":
         confidence = "low"  # an error that nobody knows came first, and may be the reason
     words = dict(entry.words) if entry else {}
-    if verdict == "undecided" and (memory := _side(judgement.candidates)) is not None:
-        verdict, cause = "memory", "mem_unknown" if memory else "unknown"
     return Conclusion(
         stage=judgement.stage,
         cause=cause,
@@ -231,18 +262,6 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
             for name, score in judgement.candidates
         ),
     )
-
-
-def _side(candidates: Sequence[tuple[str, float]]) -> bool | None:
-    """Whether memory is short, where all that comes into question says the same."""
-    known = [(cause, score) for cause, score in candidates if cause != "unknown"]
-    total = sum(score for _, score in known)
-    if total < _ENOUGH:
-        return None
-    share = sum(score for cause, score in known if is_memory(cause)) / total
-    if share >= _MEMORY:
-        return True
-    return False if share <= _OTHER else None
 
 
 def _default_collect(verdict: str) -> tuple[str, ...]:
@@ -281,6 +300,8 @@ def _incident(
     _, _, last_part, last_line = session.until
     unknown = judgement.entry is None or template in knowledge.read
     ranked = _similar(_text(deciding.text)) if unknown else ()
+    shown = b" ".join(one.text for _, one in seen).lower()
+    fields = {**fields, **_fitting(conclusion, shown, deciding.text)}
     if not conclusion.candidates:
         fields = {**fields, "candidates": _supposed(ranked, conclusion)}
     return Incident(
@@ -300,6 +321,17 @@ def _incident(
         stage_told=judgement.stage_told,
         unknown_error=unknown_error,
     )
+
+
+def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[str, ...]]:
+    """Remedies and what to collect, as far as they fit the backend and the system that failed."""
+    remedies, collect = said.remedies, said.collect_next
+    if b"qnncpu" in low:
+        remedies = tuple(one.replace(_ON_CPU, "") for one in remedies)
+    if header.parse(deciding).style in _LINUX:
+        remedies = tuple(one for one in remedies if "adb " not in one)
+        collect = tuple(one for one in collect if "adb " not in one)
+    return {"remedies": remedies, "collect_next": collect}
 
 
 @lru_cache(maxsize=1)
@@ -375,7 +407,7 @@ class _QuantityNames:
         self._known: dict[tuple[int, ...], _Quantities] = {}
 
     def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
-        """Named numbers of the lines, the deciding line first; what is missing, if they tell."""
+        """Named numbers of the lines, the deciding line first; the shortage, if known."""
         key = tuple([number for number, one in order if one.values])
         known = self._known.get(key)
         if known is None:

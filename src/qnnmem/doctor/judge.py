@@ -23,6 +23,7 @@ class SeenTemplate(msgspec.Struct, frozen=True):
     template: int  # its number
     times: int
     values: tuple[int | str, ...]  # what its holes caught the first time
+    calm: bool = False  # only in lines at info or debug level, which open no incident
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -55,7 +56,8 @@ def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
     harmless.update(knowledge.signs[seen[one.deciding].template] for one in noise)
     left = {sign: index for sign, index in signs.items() if sign not in harmless}
     names = tuple(one.entry.id for one in noise)
-    if not any(knowledge.opens[seen[index].template] for index in left.values()):
+    loud = (index for index in left.values() if not seen[index].calm)
+    if not any(knowledge.opens[seen[index].template] for index in loud):
         return Judgement(None, "init", -1, (), names, True)
     fired = [one for one in _fire(knowledge, seen, left) if one.entry.cause != "benign_noise"]
     if not fired:

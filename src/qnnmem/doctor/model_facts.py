@@ -1,4 +1,4 @@
-"""Facts about the failing model beside what a log says: what it needs against what there is."""
+"""Facts about the failing model beside the log: its needs against the limits."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _sentence(one: Comparison, in_use: int) -> str:
         words += f"{' = ' if words else ''}{' to '.join(bounds)}"
     room = f"{_unlike(left, one.low)} {'left' if shared else 'at most'}"
     why = f" of {format_size(one.limit)}, {format_size(in_use)} in use by the log" if shared else ""
-    over = f"; {one.low - left:,} bytes too many" if one.low > left else ""
+    over = f"; {one.low - left:,} bytes over the limit" if one.low > left else ""
     return f"{one.resource}: {words} {sign} {room}{why}{over}"
 
 

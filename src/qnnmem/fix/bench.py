@@ -1,4 +1,4 @@
-"""Benches: judge what a change needs and prove what it computes.
+"""Benches: judge the memory of a change and prove its results.
 
 Slow results are kept by content: the model, the question and our version. So a run that was killed
 goes on where it stopped, and the same question is answered once.

@@ -47,7 +47,7 @@ def fixed_model(
     chain: Sequence[str] = (),
     with_maps: bool = True,
 ) -> FixedModel:
-    """Return what a fix came to; `chain` leads from a line of a log to what was wanted."""
+    """Return the result of a fix; `chain` leads from a log line to the budgets."""
     best = result.best
     deployment = best.need.deployment
     soc = result.soc.name if isinstance(result, HtpFixResult) and result.soc else UNSET
@@ -95,7 +95,7 @@ def tensor_notes(result: FixResult) -> tuple[str, ...]:
     need = best.need
     if best.fits is False and need.missing and need.size:
         cut = f"{need.missing:,} bytes, {need.missing / need.size:.1%} of {need.what}"
-        notes.append(f"pruning has to cut at least {cut}, from the tensors that are alive there")
+        notes.append(f"pruning has to cut at least {cut} from the tensors alive there")
     return tuple(notes)
 
 

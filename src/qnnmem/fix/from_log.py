@@ -1,4 +1,4 @@
-"""From what failed in a log to what is wanted of the model: backend, budget, and where to begin.
+"""From a failure in a log to the goal for the model: backend, budget, first remedies.
 
 A line that prints a limit gives the budget. Where none does, the model is made as small as it gets
 (LPAI), or is to compile and load (HTP). Failures that no change of a model helps are not answered.
@@ -64,7 +64,7 @@ class LogWish:
         aim = "compile and load" if self.backend == HTP else "need as little as it can"
         wanted = f"hold {limits}{', as given' * self.is_given}"
         if not limits:
-            wanted = f"{aim}, as no line says what there is"
+            wanted = f"{aim}, as no line gives the limit"
         return (
             f"{self.file}:{self.line}: {self.text}",
             f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",

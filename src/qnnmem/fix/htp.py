@@ -31,7 +31,7 @@ _LEVELS = (1, 2, 3)
 _LEVEL_MATTERS = 0.05  # share of the bytes: a level changes only the ops, a small part
 _HOLD_VTCM = ("pd", "ram")
 _HOLD_SPILLS = ("compile", "pd", "ram", "spill-fill")
-_SLOWER = "a graph with less VTCM may run slower, which only a device shows"
+_SLOWER = "a graph with less VTCM may run slower; only a device shows it"
 _WORDS = {"vtcm_mb": "VTCM {} MiB", "opt_level": "optimisation level {}"}
 
 
@@ -168,7 +168,7 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
     """Return the remedy that replaces refused operators; it applies whatever memory it needs."""
     options = case.options
     if not isinstance(options, CompileOptions):
-        raise TypeError("this remedy is for HTP")
+        raise TypeError("this remedy is for HTP only")
     return OperatorRemedy(refused_by_htp(soc, options), taken_by_htp)
 
 
@@ -182,9 +182,7 @@ def repeat_for_htp(
         _check_rounds(bench, change)
         judged = judged_steps(bench, change)
         if not judged.holds:
-            raise UsageError(
-                "with this model the recipe gives other results; search anew without it"
-            )
+            raise UsageError("the recipe changes the results of this model; search without it")
         return _result(bench, beside, (judged,), ())
 
 
@@ -196,7 +194,7 @@ def _check_rounds(bench: HtpBench, change: Change) -> None:
     odd = sorted(said ^ set(bench.library.residents(change)))
     if odd:
         raise UsageError(
-            f"the recipe is for other contexts beside the model: {quote(odd[0])} is not in both"
+            f"the recipe is for other contexts beside the model: {quote(odd[0])} is missing in one"
         )
 
 

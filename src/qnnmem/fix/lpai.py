@@ -165,13 +165,13 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     quantized = any(step["remedy"] == "precision" for step in change.steps)
     if change.pool_options.bits is not None and not quantized:
         yield (
-            "bytes are those of a plan for fewer bits: quantizing comes after, quantizes each band "
-            "on its own and may need more; where int8 or int16 is allowed, it is done first and "
-            "the bytes are those of the result"
+            "bytes are those of a plan for fewer bits: the later quantizing handles each band "
+            "separately and may need more; if int8 or int16 is allowed, it comes first and the "
+            "bytes are exact"
         )
     if change.parts is not None and change.pool_options.bits is None and has_floats(plan):
         yield (
-            "LPAI has no floating point: each part is quantized with ranges of its own, and the "
+            "LPAI has no floating point: each part is quantized with ranges of its own; the "
             "application converts tensors between parts by their scales"
         )
     if plan.tcm is not None:
@@ -186,7 +186,7 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:
-        how = "by what is allowed" if case.allow else "without changing results"
+        how = "with the allowed changes" if case.allow else "without changing results"
         return f"{' and '.join(others)} cannot be made smaller {how}"
     model = without_layout(best.change).model
     search = RegionSearch(TiledGraph.of(model), best.change.pool_options, seconds=1.0)
@@ -202,5 +202,5 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
         return ""
     where = quote(plan.model.ops[plan.peak.step].name)
     if not case.seconds_left:
-        return f"the fullest step is {where}, and the time was over before bands that need less"
+        return f"the fullest step is {where}, and the time limit ended the search for smaller bands"
     return f"the fullest step is {where}, and no other bands need less"

@@ -63,7 +63,7 @@ def read_recipe(path: Path) -> FixRecipe:
 
 def _damaged(path: Path, exc: Exception) -> LoadError:
     what = f"nothing called {exc}" if isinstance(exc, KeyError) else str(exc)
-    return LoadError(path, f"is a recipe with something missing or wrong in it ({what})")
+    return LoadError(path, f"is a damaged recipe ({what})")
 
 
 def apply_recipe(

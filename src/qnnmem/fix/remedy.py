@@ -1,4 +1,4 @@
-"""What is to be fixed, what a change is, and what a remedy must be able to do.
+"""The types of a fix: the case, a change, and the interface of a remedy.
 
     FixCase        the model as it is, and what there is for it
     Change         a changed model or other settings, as a remedy proposes it
@@ -85,14 +85,14 @@ class Change:
     def pool_options(self) -> PoolOptions:
         """Options with which LPAI plans it."""
         if not isinstance(self.options, PoolOptions):
-            raise TypeError("only what is planned for LPAI has these")
+            raise TypeError("only LPAI has these")
         return self.options
 
     @property
     def compile_options(self) -> CompileOptions:
         """Options with which HTP compiles it."""
         if isinstance(self.options, PoolOptions):
-            raise TypeError("only what is compiled for HTP has these")
+            raise TypeError("only HTP has these")
         return self.options
 
 
@@ -147,7 +147,7 @@ class JudgedChange:
     def plan(self) -> MemoryPlan:
         """Plan of the change for LPAI."""
         if self.need.plan is None:
-            raise TypeError("only what is planned for LPAI has a plan")
+            raise TypeError("only LPAI has a plan")
         return self.need.plan
 
 
@@ -230,7 +230,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
     if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:
-        raise LoadError(path, "holds more than 2 GiB, which no single file can")
+        raise LoadError(path, "holds more than 2 GiB, the limit of one file")
     for tensor in tensors(made):
         embed(path, tensor)
     return made

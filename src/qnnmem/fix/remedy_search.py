@@ -1,4 +1,4 @@
-"""Remedies in turn, the mildest first, until one suffices.
+"""Try remedies in turn, the mildest first, until one suffices.
 
 Each remedy starts from the best that was found before it, so that a few small changes add up.
 Ctrl-C ends the search as the clock does: what is known by then is the result.
@@ -25,7 +25,7 @@ from qnnmem.fix.remedy import (
 from qnnmem.planner.pools import PoolOptions
 
 Watcher = Callable[[JudgedChange], None]
-_INTERRUPTED = "interrupted; this is the best of what was tried until then"
+_INTERRUPTED = "interrupted; this is the best so far"
 _LAST_STEP_S = 10.0  # for what is under way when the time limit ends
 _LATE = "the time limit ended the search; with more time it may find less"
 

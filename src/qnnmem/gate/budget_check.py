@@ -71,7 +71,7 @@ class BudgetTask:
             found = self.wished(kind)
         said = self.entry.own.get("target", found)
         if said != found:
-            raise UsageError(f"it is a binary of {found.upper()}, and target is {said}")
+            raise UsageError(f"it is a binary of {found.upper()}, but target is {said}")
         for key in self.entry.own:
             wanted = KEYS[key][0]
             if wanted not in (None, found):
@@ -81,7 +81,7 @@ class BudgetTask:
         return found
 
     def wished(self, kind: str = "onnx") -> str:
-        """The target of a model: what is said; HTP where SoCs are named and it can be compiled."""
+        """The target of a model: as stated, else HTP if it names SoCs and can be compiled."""
         said = self.entry.get("target")
         is_htp = kind == "onnx" and self.entry.get("socs") is not None
         return str(said) if said is not None else HTP if is_htp else LPAI
@@ -136,7 +136,7 @@ class BudgetTask:
         return group(**given)
 
     def named(self, key: str) -> dict[str, Any]:
-        """A table of names: what is common, and over it what the entry says."""
+        """A table of names: common values, overridden by the entry's."""
         return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
 
     def _placed(self, value: Any) -> Any:
@@ -403,7 +403,7 @@ def _said_here(why: Words) -> Words:
 def check_all(
     tasks: Sequence[BudgetTask], say: Callable[[str], object] | None = None
 ) -> tuple[CheckedModel, ...]:
-    """A result for each file and target; `say` is told what is under way."""
+    """A result for each file and target; `say` gets the current step."""
     found: list[CheckedModel] = []
     for task in tasks:
         if say is not None:
@@ -463,5 +463,5 @@ def _check_names(found: Iterable[CheckedModel]) -> None:
     seen: set[str] = set()
     for one in found:
         if one.name in seen:
-            raise UsageError(f"two models are called {quote(one.name)}; give them a name each")
+            raise UsageError(f"two models are called {quote(one.name)}; give each its own name")
         seen.add(one.name)

@@ -230,7 +230,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as exc:
-        raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+        raise LoadError(path, "is truncated: its JSON has no end") from exc
     schema = schema_name(Baseline)
     if not isinstance(values, dict) or values.get("schema") != schema:
         raise LoadError(path, f"is no {schema}")
@@ -256,7 +256,7 @@ def against(
 
 
 def write_baseline(path: Path, run: BudgetRun) -> None:
-    """Write the numbers of this run; a model without an answer keeps what it had."""
+    """Write the numbers of this run; a model without an answer keeps its old ones."""
     kept = read_baseline(path) if run.has_baseline else None
     models: dict[str, AcceptedModel] = {}
     for model in run.models:

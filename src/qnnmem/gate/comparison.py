@@ -51,7 +51,7 @@ class WhatCounts:
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """Bytes, or a part of what was there, or both."""
+    """Bytes, a share, or both."""
     size, fraction = 0, 0.0
     for word in text.split(" or "):
         found = _PERCENT.fullmatch(word)
@@ -297,7 +297,7 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
         if bounds[0] is not bounds[1]:
             # An upper bound may be less than a number that is exact, or more.
             side, other = ("before", "after") if bounds[0] else ("after", "before")
-            why = f"not comparable: {shorten(pool)} {side} is at most that much, and exact {other}"
+            why = f"not comparable: {shorten(pool)} {side} is at most that much, but exact {other}"
             yield PoolChange(pool, old, new, bound=cast(Side, side), not_comparable=why)
             continue
         is_counted = not counted or pool.lower() in counted

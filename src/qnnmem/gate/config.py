@@ -28,7 +28,7 @@ _ENTRY = ("path", "name")
 
 @dataclass(frozen=True, slots=True)
 class BudgetEntry:
-    """Which files, on what target, and what they may take."""
+    """Files, their target and their budgets."""
 
     paths: tuple[str, ...]  # names or patterns, relative to the config
     name: str = ""
@@ -38,7 +38,7 @@ class BudgetEntry:
     line: int | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """What holds for this entry: what it says, else what is common."""
+        """The value for this entry, else the common one."""
         return self.own.get(key, self.common.get(key, default))
 
 
@@ -74,7 +74,7 @@ def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
     except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
         is_inside = False
     if not is_inside:
-        raise UsageError(f"{quote(shown or str(name))} leads out of the project", where=config)
+        raise UsageError(f"{quote(shown or str(name))} is outside the project", where=config)
 
 
 def find_config(start: Path) -> Path:
@@ -89,7 +89,7 @@ def find_config(start: Path) -> Path:
     example = f"""printf '%s\\n' 'models = ["models"]' 'budget = {{ scratch = "512K" }}' > {OWN}"""
     what = (
         f"there are no budgets here: neither {OWN} nor [tool.qnnmem] in {SHARED}; "
-        f"to write some for a folder: `{example}`"
+        f"write one for a folder: `{example}`"
     )
     raise UsageError(what, where=start)
 
@@ -111,8 +111,8 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     try:
         found: Any = tomllib.loads(_bounded(path, _text(path)))
     except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
-        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text cannot be read"
-        raise LoadError(path, f"is no TOML: {said}") from exc
+        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text is not readable"
+        raise LoadError(path, f"is not TOML: {said}") from exc
     if path.name != SHARED:
         return found if isinstance(found, dict) else None
     tool = found.get("tool")

@@ -97,7 +97,7 @@ def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
     name = schema_in(result)
     if name not in (*COMPARED, schema_name(ErrorResult)):
         known = ", ".join(COMPARED)
-        raise UsageError(f"nothing compares {quote(name)}; compared are {known}", where=where)
+        raise UsageError(f"{quote(name)} cannot be compared; supported are {known}", where=where)
     found = read_result(result, where)
     if isinstance(found, ErrorResult):
         what = "it holds an error instead of a result"
@@ -184,7 +184,7 @@ def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
             graph.name if len(binary.graphs) > 1 else "",
             pools=graph.pools if tcm is None else {**graph.pools, "tcm": tcm.need_bytes},
             counted={
-                "constants": "all that the program reads",
+                "constants": "constants of the program",
                 "tcm": "the finished binary and IO",
             },
             tensors=tensors_by_name((one.name, one.pool, one.size) for one in graph.buffers),
@@ -325,7 +325,7 @@ def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
         answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
         if incident.shortage_bytes is not None:
             if abs(incident.shortage_bytes) > MAX_COUNT:  # a log may print any number
-                raise UsageError("more bytes are missing in it than any memory has")
+                raise UsageError("its missing bytes exceed any memory")
             pool = f"missing: {incident.cause}"
             missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
     more = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""

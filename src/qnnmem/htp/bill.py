@@ -26,7 +26,7 @@ from qnnmem.text import quote
 from qnnmem.units import format_size, round_up
 
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
-_MANY = "; of each graph, but shared weights and VTCM once: graphs use VTCM in turn"
+_MANY = "; of each graph, but shared weights and VTCM once"
 _PEAK = "peak of the compiling process"
 COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; 0.03% off at most"
 
@@ -232,7 +232,7 @@ def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced 
     if largest_size is None or not may_be_unset(graph, largest_size):
         return Sourced(graph.vtcm, Origin.MEASURED, file_source(context))
     unset = format_size(graph.vtcm)
-    source = f"the SoC's largest; the file says {unset}, as it does when VTCM was not set"
+    source = f"the SoC's largest; the file says {unset}, its value for unset VTCM"
     return Sourced(largest_size.value, Origin.COMPUTED, source)
 
 
@@ -265,9 +265,9 @@ def graph_pd(
     vtcm: Sourced | None,
     stored_vtcm: Sourced | None,
 ) -> SizeRange | None:
-    """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range.
+    """The loader's estimate as a range.
 
-    So does VTCM where the file may say less than is used.
+    The run list is not known exactly, nor is VTCM if the file may understate it.
     """
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
@@ -345,7 +345,7 @@ def find_traps(
     """
     if soc is None:
         option = flag(Setting("soc"))
-        what = f"the file names no SoC known here; {option} says which one is meant"
+        what = f"the file names no known SoC; choose one with {option}"
         yield Trap("no-soc", what)
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
@@ -361,7 +361,7 @@ def find_traps(
             f"before do not; its blob has {context.blob_bytes:,} bytes",
         )
     if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
-        yield Trap("unknown-type", "an input or output has a data type that is not known here")
+        yield Trap("unknown-type", "an input or output has an unknown data type")
     silent = next((graph.name for graph in context.graphs if not graph.outputs), None)
     if silent is not None:
         yield Trap(NO_OUTPUTS, f"graph {quote(silent)} states no outputs")
@@ -385,8 +385,8 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
         unset = format_size(htp_constant("vtcm", "unset").value)
         yield Trap(
             "vtcm-unset",
-            f"the file says {unset} of VTCM, which is also what it says when VTCM was not set and "
-            f"the compiler took all of {soc.name}'s {most}; the bill counts {most}",
+            f"the file says {unset} of VTCM, which is also its value for unset VTCM, where the "
+            f"compiler takes all of {soc.name}'s {most}; the bill counts {most}",
         )
 
 
@@ -396,7 +396,7 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
         yield Trap(
             "vtcm-over",
             f"a graph asks for {format_size(used)} of VTCM and {soc.name} has "
-            f"{format_size(largest.value)}; the compiler accepts that, the device may not",
+            f"{format_size(largest.value)}; the compiler accepts this, the device may not",
         )
 
 

@@ -80,7 +80,7 @@ class Suggestion(Struct, frozen=True):
 
 
 class Fit(FitFacts, frozen=True):
-    """The answer for one SoC; `fits` is None where that cannot be told."""
+    """The answer for one SoC; `fits` is None if undecided."""
 
     soc: Soc
     fits: bool | None
@@ -217,7 +217,7 @@ def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
     for check in checks:
         if fits is False and check.fits is False and check.need and check.limit:
             missing = check.need.low.value - check.limit.value
-            return f"{TITLES[check.pool]} needs {counted(missing, 'byte')} more than there are"
+            return f"{TITLES[check.pool]} needs {counted(missing, 'byte')} more than available"
     for check in checks:
         if fits is None and check.fits is None:
             return _unknown(check)
@@ -227,13 +227,13 @@ def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
 def _unknown(check: FitCheck) -> Words:
     title = TITLES[check.pool]
     if check.need is None:
-        return f"what the {title} needs is not known"
+        return f"the need of the {title} is not known"
     if check.limit is None:
         return f"the limit of the {title} is not known"
     low, high = check.need.low.value, check.need.high.value
     what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
     where = "" if library_there() else ", on Linux x86-64"
-    return what, Setting("load"), f" lets the library say exactly{where}"
+    return what, Setting("load"), f" gets the exact size from the library{where}"
 
 
 def _largest(bill: Bill) -> tuple[BillItem, ...]:
@@ -563,7 +563,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
     sizes = {left, left // 2} if left >= 1 else {has // 2, has // 4}
     for size in sorted((size for size in sizes if 1 <= size < has), reverse=True):
         less = replace(options, vtcm_mb=size)
-        yield Nearby(Setting("vtcm_mb", str(size)), "the graph then takes less VTCM", soc, less)
+        yield Nearby(Setting("vtcm_mb", str(size)), "the graph takes less VTCM", soc, less)
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:

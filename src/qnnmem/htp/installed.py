@@ -115,14 +115,16 @@ class Library:
 
 @cache
 def installed_library() -> Library:
-    """The library of this machine; NoCompiler says in one sentence what is missing."""
+    """The library of this machine; NoCompiler names the missing part."""
     from importlib.metadata import PackageNotFoundError, version
 
     check_platform(sys.platform, platform.machine())
     try:
         found, runtime = version(PACKAGE), version("onnxruntime")
     except PackageNotFoundError as exc:
-        cure = f"{INSTALL} installs {PACKAGE}, which has it; or {VARIABLE} names a command that "
+        cure = (
+            f"{INSTALL} installs {PACKAGE}, which contains it; or {VARIABLE} names a command that "
+        )
         cure += "starts a worker where it is"
         raise NoCompiler("the real HTP library is not installed", cure=cure) from exc
     check_version(found)
@@ -139,7 +141,7 @@ def check_platform(system: str, machine: str) -> None:
     if not compiler_exists(system, machine):
         raise NoCompiler(
             f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}",
-            cure=f"{VARIABLE} names a command that starts a worker where it is: "
+            cure=f"{VARIABLE} names a command that starts a worker on such a machine: "
             "ssh to such a machine, docker, or qemu-user",
         )
 

@@ -80,7 +80,7 @@ def default_folder() -> Path:
     folder = cache_folder()
     if folder == NOWHERE:
         raise UsageError(
-            "there is no home folder to keep results in",
+            "there is no home folder for results",
             cure=("name a folder with ", Setting("cache")),
         )
     return folder

@@ -20,7 +20,7 @@ from qnnmem.text import printable, quote
 def find_library() -> Library:
     """The library of the first worker that answers, or of this machine where none is named.
 
-    NoCompiler says in one sentence what is missing, WorkerError why a worker does not answer.
+    Raise NoCompiler if it is missing, WorkerError if the worker does not answer.
     """
     commands = worker_commands()
     if not commands:
@@ -44,7 +44,7 @@ def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
 
 
 def library_at(command: Command) -> Library:
-    """The library of one worker; the connection is kept for whoever asks next."""
+    """The library of one worker; the connection is kept for the next caller."""
     if command == LOCAL:
         return installed_library()
     from qnnmem.htp.remote.client import connect, park
@@ -106,17 +106,17 @@ def check_started(outcome: RequestOutcome) -> None:
     for text in texts:
         if found := _SETUP.search(text):
             said = quote(printable(found[1]))
-            cure = f"{INSTALL} installs the package anew"
+            cure = f"{INSTALL} reinstalls the package"
             raise NoCompiler(f"the QNN library did not start: {said}", cure=cure)
 
 
 def _missing(library: str) -> NoCompiler:
-    what = f"the QNN library did not start: it needs {library}, which is not on this machine"
+    what = f"the QNN library did not start: it needs {library}, which is missing on this machine"
     if _BUNDLED.search(library):
-        cure = f"a package is damaged, {INSTALL} installs it anew"
+        cure = f"a package is damaged, {INSTALL} reinstalls it"
     elif library in _PACKAGES:
         debian, fedora = _PACKAGES[library]
         cure = f"on Debian and Ubuntu `apt-get install {debian}`, on Fedora `dnf install {fedora}`"
     else:
-        cure = f"`apt-file search {library}` or `dnf provides '*/{library}'` names its package"
+        cure = f"`apt-file search {library}` or `dnf provides '*/{library}'` shows its package"
     return NoCompiler(what, cure=cure)

@@ -182,9 +182,9 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 def no_soc_named(path: Path) -> CannotTell:
     """The error for a binary that names no SoC when none was given either."""
     what = (
-        "has binaries for several SoCs, or that name none" if is_carrier(path) else "names no SoC"
+        "has binaries for several SoCs, or for unnamed ones" if is_carrier(path) else "names no SoC"
     )
-    return CannotTell((f"{path} {what}; say which one is meant, e.g. ", *MissingSoc.settings))
+    return CannotTell((f"{path} {what}; choose one, e.g. ", *MissingSoc.settings))
 
 
 # --- Bills of models ------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     Here the estimate is what was asked for, so its absence is an error.
     """
     if path.suffix.lower() == ".onnx":
-        rest = " is for the context binary itself, not for a model of it"
+        rest = " takes the context binary itself, not a model with it"
         raise UsageError((f"{path}: ", Setting("load"), rest))
     context = context_of(path)
     rest = " the numbers come from the file itself, which works anywhere"

@@ -63,7 +63,7 @@ def plan_residency(
 ) -> PlaceResult:
     """Place contexts in the order given and in the best order.
 
-    `unjudged` says in sentences what is not among them: then nothing is said to fit.
+    `unjudged` names missing contexts in sentences; then the answer is never "fits".
     """
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
@@ -153,7 +153,7 @@ def compare(
     """Prediction from the files beside fact; the log counts where the library died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
-        reason = sentence or f"its log speaks of {len(facts)} of {len(residents)} contexts"
+        reason = sentence or f"its log names {len(facts)} of {len(residents)} contexts"
         raise CannotTell(f"the library did not load all contexts: {reason}")
     predicted = one_domain([one.need for one in residents], budget)
     answers = []

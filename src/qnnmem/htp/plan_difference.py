@@ -31,7 +31,7 @@ from qnnmem.text import counted, quote, shorten
 
 @dataclass(frozen=True, slots=True)
 class ComposedModel:
-    """The graphs that QNN is given of a model, and what is left of it."""
+    """The graphs that QNN gets of a model, and the rest of the model."""
 
     graphs: tuple[ComposedGraph, ...]
     on_cpu: tuple[OnnxNode, ...]

@@ -227,7 +227,7 @@ class QuantizeRequest(ModelRequest, frozen=True):
 
 
 class CompareRequest(ProviderRequest, frozen=True):
-    """Run a model on the CPU and what was compiled of it, and compare the outputs."""
+    """Run a model on the CPU and its compiled form, and compare the outputs."""
 
     reply: ClassVar[type[WireMessage]] = CompareReply
     epcontext: Path
@@ -360,7 +360,7 @@ class Tick(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Watch:
-    """The deadline of a request and what was seen of it."""
+    """The deadline of a request and its observed state."""
 
     deadline: Deadline
     progress: Callable[[Tick], None] | None

@@ -206,7 +206,7 @@ def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         cure = ("write all its values after one ", Setting("vary"))
-        raise UsageError("each name is varied once", cure=cure)
+        raise UsageError("name each varied dimension once", cure=cure)
     count = prod(len(axis.values) for axis in axes)
     if count > MAX_ROWS:
         raise UsageError(f"these are {count:,} compiles, more than {MAX_ROWS:,}; vary less")
@@ -313,7 +313,7 @@ class PointCompiler(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -431,7 +431,7 @@ class Sweep:
         except WorkerError as exc:
             if self._slots.count:
                 return SweepOutcome("failed", str(exc))
-            more = f"; {len(self.rows)} rows are kept, and the same command goes on from there"
+            more = f"; {len(self.rows)} rows are kept, and the same command continues"
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
             return SweepOutcome("failed", f"the compile could not be started: {exc}")

@@ -96,7 +96,7 @@ def read_htp_config(path: Path) -> HtpToolConfig:
     """Read the tool's file and the one of the backend that it points to."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
-        what = "is the file of the HTP backend itself; name the one whose "
+        what = "is the file of the HTP backend; name the tool file whose "
         raise LoadError(path, f"{what}backend_extensions.config_file_path points to it")
     _check_names(path, "the file", tool, _TOOL)
     notes = [f"{name} is for running the binary" for name in _TOOL[1:] if tool.get(name)]
@@ -117,8 +117,8 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
     if config.graphs and not fitting:
         known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
         notes.append(
-            f"no section of graphs names {quote(graph)} but {known}: none of them applies, "
-            "which the real tool does not even say"
+            f"no section of graphs names {quote(graph)} but {known}: none of them applies (the "
+            f"real tool does not report this)"
         )
     vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
     if vtcm == 0:
@@ -135,7 +135,9 @@ def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
             notes.append(f"dsp_arch v{config.arch} is not that of {soc.name}, which decides")
         return soc, None
     if config.arch is None:
-        notes.append(f"no SoC is named, so the binary is for {_SOC_OF_NOTHING}, as the tool's is")
+        notes.append(
+            f"no SoC is named, so the binary is for {_SOC_OF_NOTHING}, the default of the real tool"
+        )
         return find_soc(_SOC_OF_NOTHING), None
     soc = find_soc(str(_SOC_OF_ARCH[config.arch]))
     notes.append(
@@ -153,10 +155,10 @@ def _backend_file(path: Path, notes: list[str]) -> HtpToolConfig:
     graphs = tuple(_graph(path, entry) for entry in _entries(path, content, "graphs", notes))
     for entry in _entries(path, content, "context", notes):
         if entry.get("weight_sharing_enabled"):
-            notes.append("weight_sharing_enabled: one graph has none to share with")
+            notes.append("weight_sharing_enabled: no effect with one graph")
     first: Mapping[str, Any] = devices[0] if devices else {}
     if len(devices) > 1:
-        notes.append(f"devices has {len(devices)} entries, of which the first is taken")
+        notes.append(f"devices has {len(devices)} entries; the first is used")
     ids = [
         _whole(path, f"devices[].{key}", first[key], 0, 1 << 16)
         for key in ("soc_model", "soc_id")
@@ -204,7 +206,7 @@ def _entries(
         for key in absent:
             if entry.get(key):
                 what = f"{section}.{key} {quote(entry[key])} cannot be handed to the compiler here"
-                raise LoadError(path, what, cure="leave it out for a binary without it")
+                raise LoadError(path, what, cure="leave it out")
         notes += [f"{section}.{key} is for running the binary" for key in running if entry.get(key)]
         yield entry
 
@@ -214,7 +216,7 @@ def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Iterab
     for name in found:
         if name not in known:
             near = nearest(name, known)
-            meant = f"; {quote(near)} is meant, perhaps" if near else ""
+            meant = f"; did you mean {quote(near)}?" if near else ""
             raise LoadError(path, f"{where} has the unknown key {quote(name)}{meant}")
 
 

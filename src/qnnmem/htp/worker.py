@@ -251,7 +251,7 @@ def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOut
         return replace(unknown, kind="memory", sentence="stopped because memory ran out")
     if tap.stopped:
         return replace(unknown, kind="refused", sentence="stopped at a line of the log")
-    return replace(unknown, sentence="the process was ended from outside")
+    return replace(unknown, sentence="the process was killed from outside")
 
 
 def signal_name(number: int) -> str:
@@ -351,7 +351,7 @@ class LibraryProcess(ChildProcess):
             watch.look()
 
     def kill(self) -> None:
-        """End the whole group and collect what is left of it."""
+        """End the whole process group and reap it."""
         self._end()
         self.tap.close()
 
@@ -512,7 +512,7 @@ class Closable(Protocol):
     """A worker that can be closed."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...
 
 

@@ -45,7 +45,7 @@ def as_span(life: Span | tuple[int, int]) -> Span:
         return life
     if isinstance(life, tuple | list) and len(life) == 2:
         return Span(*life)
-    raise UsageError(f"a life is a pair of steps, as (0, 2); this is {quote(life)}")
+    raise UsageError(f"a lifetime must be a pair of steps such as (0, 2), not {quote(life)}")
 
 
 class DType(Enum):
@@ -87,7 +87,7 @@ _BITS = {
 }
 
 
-_SHAPE = "a shape is a list of whole numbers"
+_SHAPE = "a shape must be a list of whole numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class Tensor:
 
     def __post_init__(self) -> None:
         if type(self.name) is not str:
-            expect(self.name, str, "a tensor's name is a text")
+            expect(self.name, str, "a tensor's name must be text")
         if type(self.dtype) is not DType:
-            raise UsageError(f"the type of a tensor is a DType, not {quote(self.dtype)}")
+            raise UsageError(f"the type of a tensor must be a DType, not {quote(self.dtype)}")
         if type(self.shape) is not tuple or {*map(type, self.shape)} - {int}:
             shape = expect_items(self.shape, object, _SHAPE)
             object.__setattr__(self, "shape", tuple(as_whole(size, _SHAPE) for size in shape))
         if self.shape and min(self.shape) < 0:
-            raise UsageError("a shape has no numbers below 0")
+            raise UsageError("a shape must not have numbers below 0")
 
     @property
     def elements(self) -> int:
@@ -152,16 +152,16 @@ class Op:
 
     def __post_init__(self) -> None:
         if type(self.name) is not str or type(self.type) is not str:
-            expect(self.name, str, "an op's name is a text")
-            expect(self.type, str, "an op's type is a text")
-        _keep_items(self, "inputs", str, "an op's inputs are names of tensors")
-        _keep_items(self, "outputs", str, "an op's outputs are names of tensors")
+            expect(self.name, str, "an op's name must be text")
+            expect(self.type, str, "an op's type must be text")
+        _keep_items(self, "inputs", str, "an op's inputs must be names of tensors")
+        _keep_items(self, "outputs", str, "an op's outputs must be names of tensors")
         if type(self.effect) is not Effect:
-            raise UsageError(f"an op's effect is an Effect, not {quote(self.effect)}")
+            raise UsageError(f"an op's effect must be an Effect, not {quote(self.effect)}")
         if self.sources != ():
-            _keep_items(self, "sources", int, "an op's sources are positions of nodes")
+            _keep_items(self, "sources", int, "an op's sources must be positions of nodes")
         if self.bodies != ():
-            _keep_items(self, "bodies", Model, "an op's bodies are models")
+            _keep_items(self, "bodies", Model, "an op's bodies must be models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Buffer(LiveBytes):
         self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
     ) -> None:
         if type(name) is not str:  # a planner makes many buffers: skip the call where it can
-            expect(name, str, "a buffer's name is a text")
+            expect(name, str, "a buffer's name must be text")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "size", as_bytes(size))
         object.__setattr__(self, "live", as_span(live))
@@ -234,21 +234,23 @@ class Model:
     holds_for: tuple[str, ...] = ()  # the inputs that numbers hold for, where not for all
 
     def __post_init__(self) -> None:
-        expect(self.name, str, "a model's name is a text")
-        expect(self.format, str, "a model's format is a text")
-        tensors = dict(expect_mapping(self.tensors, "tensors are a mapping from names to tensors"))
-        expect_items(tensors.values(), Tensor, "tensors are a mapping from names to tensors")
+        expect(self.name, str, "a model's name must be text")
+        expect(self.format, str, "a model's format must be text")
+        tensors = dict(
+            expect_mapping(self.tensors, "tensors must be a mapping from names to tensors")
+        )
+        expect_items(tensors.values(), Tensor, "tensors must be a mapping from names to tensors")
         object.__setattr__(self, "tensors", MappingProxyType(tensors))
-        stated = "encodings are a mapping from names to a scale and a zero point"
+        stated = "encodings must be a mapping from names to a scale and a zero point"
         encodings = dict(expect_mapping(self.encodings, stated))
         expect_items(encodings.values(), tuple, stated)
         object.__setattr__(self, "encodings", MappingProxyType(encodings))
-        _keep_items(self, "ops", Op, "the ops of a model are a list of Op")
+        _keep_items(self, "ops", Op, "the ops of a model must be a list of Op")
         for group in ("inputs", "outputs", "constants", "states"):
-            _keep_items(self, group, str, f"the {group} of a model are names of tensors")
-        _keep_items(self, "buffers", FixedBuffer, "the buffers of a model are FixedBuffer")
-        _keep_items(self, "notes", str, "the notes of a model are texts")
-        _keep_items(self, "holds_for", str, "what a model holds for is a list of texts")
+            _keep_items(self, group, str, f"the {group} of a model must be names of tensors")
+        _keep_items(self, "buffers", FixedBuffer, "the buffers of a model must be FixedBuffer")
+        _keep_items(self, "notes", str, "the notes of a model must be texts")
+        _keep_items(self, "holds_for", str, "the conditions of a model must be a list of texts")
 
     def __repr__(self) -> str:
         """Return one line, however large the model is."""

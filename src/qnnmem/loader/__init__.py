@@ -43,10 +43,10 @@ def load(
     that branches never taken are left out: a number, several, an array, or the path of
     a .npy or .raw file.
     """
-    expect(path, (str, Path), "a model is given by the path of its file")
+    expect(path, (str, Path), "a model must be the path of its file")
     dims = as_dims(dims)
     shapes = as_shapes(shapes)
-    values = expect_mapping(values, "values are a mapping from inputs to what they are")
+    values = expect_mapping(values, "values must be a mapping from inputs to their values")
     path = Path(path)
     kind = kind_of(path)
     if kind == "onnx":
@@ -76,14 +76,14 @@ def load(
 
 def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
     """Return checked sizes of named dimensions."""
-    what = 'dims are a mapping from dimensions to sizes, such as {"batch": 1}'
+    what = 'dims must be a mapping from dimensions to sizes, such as {"batch": 1}'
     found = expect_mapping(dims, what)
     return {name: as_whole(size, what) for name, size in found.items()}
 
 
 def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
     """Return checked shapes of inputs."""
-    what = 'shapes are a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
+    what = 'shapes must be a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
     found = expect_mapping(shapes, what)
     return {
         name: tuple(as_whole(size, what) for size in expect_items(shape, object, what))

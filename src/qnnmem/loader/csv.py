@@ -55,7 +55,7 @@ def read(path: Path) -> Model:
         raise LoadError(path, "no buffers: only the header line is there")
     rows = body.count("\n") + 1
     if rows > _MAX_ROWS:
-        raise LoadError(path, f"{rows:,} rows are more than the {_MAX_ROWS:,} handled")
+        raise LoadError(path, f"{rows:,} rows are over the limit of {_MAX_ROWS:,} handled")
     fields = _fields(path, body, columns)
     if any(map(str.strip, fields.get("gaps", ()))):
         raise LoadError(path, "has buffers with gaps in their lifetime, which are not supported")

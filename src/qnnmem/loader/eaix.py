@@ -69,7 +69,7 @@ def read(path: Path) -> Model:
     reader = _ReportReader(path)
     graphs = report.get("graphs")
     if not isinstance(graphs, list) or not graphs:
-        raise LoadError(path, "is not an eAI report: it has no list of 'graphs'")
+        raise LoadError(path, "is not an eAI report: the list 'graphs' is missing")
     name = report.get("name")
     name = _encodable(name) if isinstance(name, str) and name else path.stem
     model = reader.model(graphs[0], name, len(graphs))
@@ -86,7 +86,7 @@ def _parse(path: Path) -> dict[str, Any]:
     except RecursionError as exc:
         raise LoadError(path, "is nested too deeply for an eAI report") from exc
     except MemoryError as exc:
-        raise LoadError(path, "needs more memory than there is") from exc
+        raise LoadError(path, "needs more memory than this machine has") from exc
     except ValueError as exc:  # bad UTF-8, bad JSON, numbers refused below
         raise LoadError(path, f"is not valid JSON: {str(exc)[:120]}") from exc
     if not isinstance(report, dict):

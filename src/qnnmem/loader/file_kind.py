@@ -1,4 +1,4 @@
-"""What a file is, found by its content, and which verbs read it: the one table of all kinds.
+"""File kinds, detected from content, and the verbs that read them.
 
 A name says little: `.bin` is a context binary, weights or noise, and a failed download leaves a web
 page called `model.onnx`. So a kind is told by the first bytes, and where those are of an archive by
@@ -25,8 +25,8 @@ _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverte
 _SOURCE = "give the ONNX or TFLite model it was made from"
 _NO_LOG = "unpack what is not a log"
 _NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
-_TRUSTED = "it has to be a model library of QNN"
-_BINARY = "it is a result of qnnmem inspect or of the vendor's tool, so name the binary itself"
+_TRUSTED = "only model libraries of QNN can be read"
+_BINARY = "this is output of qnnmem inspect or of the vendor's tool; name the binary itself"
 _COMPILED = ("fit", "footprint", "qmem", "sweep")
 _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
@@ -61,15 +61,15 @@ _TABLE = (
     KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
     # A report without its format and a config file of HTP both list graphs.
     KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
-    KindOfFile("contents", "what a context binary holds (JSON)", (), _BINARY),
+    KindOfFile("contents", "the contents of a context binary (JSON)", (), _BINARY),
     KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
     KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
     KindOfFile("trace", "a trace of qnnmem watch", ("report", "watch")),
     KindOfFile("json", "JSON", ("lint", "doctor")),
     KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
     KindOfFile("text", "text", ("doctor",)),
-    KindOfFile("npy", "a NumPy array", (), "it is data for a model, so name the model itself"),
-    KindOfFile("npz", "NumPy arrays", (), "they are data for a model, so name the model itself"),
+    KindOfFile("npy", "a NumPy array", (), "these are inputs of a model; name the model itself"),
+    KindOfFile("npz", "NumPy arrays", (), "these are inputs of a model; name the model itself"),
     KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
     KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
     KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
@@ -96,7 +96,7 @@ _TABLE = (
     KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
     KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
     KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
-    KindOfFile("binary", "binary data of no known kind", (), "give what it was made from"),
+    KindOfFile("binary", "binary data of no known kind", (), "give its source file"),
     KindOfFile("empty", "empty", (), "write or fetch it again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}

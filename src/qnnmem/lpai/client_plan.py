@@ -137,7 +137,7 @@ def _of_json(path: Path) -> ClientPlan:
     try:
         plans, shared = _plans(path, data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        raise LoadError(path, f"is not a whole plan: {_said(exc)}", cure=_CURE) from exc
+        raise LoadError(path, f"is an incomplete plan: {_said(exc)}", cure=_CURE) from exc
     tools = {plan.tool for plan in plans}
     align = max(plan.align_bytes for plan in plans)
     return ClientPlan(str(path), min(tools), align, tuple(map(_planned, plans)), shared)
@@ -215,7 +215,7 @@ def _check(path: Path, plan: ClientPlan) -> None:
     for graph in plan.graphs:
         for name, what in _named(graph):
             if "\0" in name or (what == "graph" and not name):
-                raise LoadError(path, f"has a {what} {quote(name)}, which C cannot name")
+                raise LoadError(path, f"has a {what} {quote(name)}, which is not a name in C")
         sizes = (graph.scratch_bytes, graph.persistent_bytes)
         tensors = (tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
         largest = max(*sizes, *tensors, 0)

@@ -1,4 +1,4 @@
-"""What a context binary holds, nested the way qnn-context-binary-utility nests it.
+"""The content of a context binary, nested as by qnn-context-binary-utility.
 
 Readers of the vendor's JSON find what they know; everything of ours is under the key `qnnmem`.
 """

@@ -129,7 +129,7 @@ class Prepared:
         """Write the context binary that `open` reads; gives its bytes."""
         from qnnmem.lpai.binary import write
 
-        expect(path, (Path, str), "a binary is written to a path")
+        expect(path, (Path, str), "a binary must be written to a path")
         return write(self.context, path, force=force)
 
 
@@ -351,7 +351,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
 
     _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
-    note = "a layout without a program: pools and contract can be tried, execution cannot"
+    note = "layout only, without a program: memory calls can be tested, the graph cannot run"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
     return loaded
@@ -404,7 +404,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
     if loaded.model.format == "dlc":
-        other = "the vendor's quantizer makes a quantized one of it"
+        other = "quantize it with the vendor's quantizer"
         raise FloatModel(path, what, quantizable=False, obstacle=other)
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)
@@ -413,7 +413,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if obstacle is not None and not obstacle.runs_at_desk:
         raise UsageError(what, where=path, cure=obstacle.words)
     if obstacle is None and options.quantize:
-        obstacle = Obstacle("they stay so when it is quantized")
+        obstacle = Obstacle("quantizing does not change them")
     words = "" if obstacle is None else obstacle.words
     raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
@@ -473,8 +473,8 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
     both = next((name for name in model.outputs if name in old), None)
     if both is not None:
         raise UsageError(
-            f"state {quote(both)} is an output as well, and after an execution it is the new state "
-            "already; let the model hand out a copy under another name"
+            f"state {quote(both)} is an output as well, so after an execution it holds the new "
+            f"state; let the model output a copy under another name"
         )
     shown: set[str] = set()  # names under which old state is seen
     ops = []
@@ -565,7 +565,7 @@ def prepared_binary(
 
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
-    """What the user should know: of the request, of each model, of what is not installed."""
+    """Notes about the request, each model, and missing packages."""
     found = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
     return [*found, search_missing_note()] if missing else found

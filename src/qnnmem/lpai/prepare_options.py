@@ -45,7 +45,7 @@ class PrepareOptions(LayoutChoices):
         LayoutChoices.__post_init__(self)  # `super()` misses classes with slots
         object.__setattr__(self, "dims", as_dims(self.dims))
         object.__setattr__(self, "shapes", as_shapes(self.shapes))
-        expect_mapping(self.values, "values are a mapping from inputs to what they are")
+        expect_mapping(self.values, "values must be a mapping from inputs to their values")
         as_align(self.align)
         if isinstance(self.quantize, str):  # as the command line has it
             object.__setattr__(self, "quantize", _WORDS.get(self.quantize, self.quantize))
@@ -54,12 +54,12 @@ class PrepareOptions(LayoutChoices):
             if not known and not (bits is None and name == "quantize"):
                 raise UsageError((Setting(name), f" is 8 or 16, not {quote(bits)}"))
         for name in ("rnn_state", "allow_float", "trust"):
-            expect(getattr(self, name), bool, f"{name} is True or False")
-        expect(self.calibration, (Path, str, NoneType), "calibration is the path of data")
-        expect(self.seed, int, "a seed is a whole number")
-        expect(self.hw_version, str, "hw_version is a word such as v6")
+            expect(getattr(self, name), bool, f"{name} must be True or False")
+        expect(self.calibration, (Path, str, NoneType), "calibration must be the path of data")
+        expect(self.seed, int, "a seed must be a whole number")
+        expect(self.hw_version, str, "hw_version must be a word such as v6")
         limit = self.time_limit_s
-        expect(limit, (int, float, NoneType), "time_limit_s is a number of seconds")
+        expect(limit, (int, float, NoneType), "time_limit_s must be a number of seconds")
 
     @property
     def fixed(self) -> tuple[Setting, ...]:
@@ -69,7 +69,7 @@ class PrepareOptions(LayoutChoices):
 
 def as_files(files: object) -> Mapping[str, Path | str]:
     """Models as a caller writes them: paths, or paths under the names of their graphs."""
-    what = "files are paths, or a mapping from names of graphs to paths"
+    what = "files must be paths, or a mapping from names of graphs to paths"
     if not isinstance(files, Mapping):
         several = [files] if isinstance(files, Path | str) else files
         several = expect_items(several, (Path, str), what)
@@ -88,7 +88,7 @@ def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> Prep
     if given is None or isinstance(given, PrepareOptions):
         return given or PrepareOptions()
     known = [one.name for one in fields(PrepareOptions)]
-    for name in expect_mapping(given, "options are PrepareOptions or a mapping of its fields"):
+    for name in expect_mapping(given, "options must be PrepareOptions or a mapping of its fields"):
         if name not in known:
             raise UsageError(f"there is no option {quote(name)}; options are {', '.join(known)}")
     return PrepareOptions(**given)

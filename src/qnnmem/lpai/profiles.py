@@ -1,6 +1,6 @@
-"""What the simulated platform is like: mode, hardware version, alignment, and what it allows.
+"""The simulated platform: mode, hardware version, alignment and permissions.
 
-`choices` are what the runtime does where public material about LPAI says nothing.
+`choices` lists the runtime's behaviour where public material about LPAI is silent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A platform: what it asks of buffers, what the client must bring, what is allowed."""
+    """A platform: its demands on buffers, the client's duties, its permissions."""
 
     mode: Mode
     hw_version: HwVersion

@@ -136,7 +136,7 @@ class TcmAccount:
         if self.verdict.fits:
             return "everything fits, nothing needs to change"
         if not enough:
-            return "no change of the known ones is enough; use mem_type ddr"
+            return "no known change is enough; use mem_type ddr"
         if all(" + " in what for what in enough):
             return f"no single change is enough: {enough[0]}"
         return f"enough by itself: {'; or '.join(enough)}"

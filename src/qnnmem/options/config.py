@@ -20,7 +20,7 @@ class LintOptions(Options, frozen=True, kw_only=True):
 
 
 class ExecuteSettings(Options, frozen=True):
-    """`lpai_graph.execute` of a config file: what a run is told."""
+    """`lpai_graph.execute` of a config file: settings of a run."""
 
     fps: Annotated[int, Opt("--fps", "Inferences wanted each second.", ge=0, le=_UINT32)] = 1
     ftrt_ratio: Annotated[
@@ -102,9 +102,7 @@ class ExportOptions(Options, frozen=True, kw_only=True):
     ] = "user"
     standalone: Annotated[
         bool,
-        Opt(
-            "--standalone", "With declarations of QNN's interface inside: needs no SDK to compile."
-        ),
+        Opt("--standalone", "Include the declarations of QNN's interface: needs no SDK."),
     ] = False
 
 

@@ -1,4 +1,4 @@
-"""Options of `doctor`: which logs, how they are read, and what is known of the model."""
+"""Options of `doctor`: logs, reading, and facts about the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 
 
 class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
-    """How logs are read, and what is known of the model that failed."""
+    """Options for reading logs, and facts about the model that failed."""
 
     host: Annotated[
         str | None,

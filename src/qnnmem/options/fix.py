@@ -22,8 +22,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--log",
-            "Start from what failed: backend, budget and, where it is named, MODEL come from the "
-            "log.",
+            "Start from a failing log, which gives backend, budget and, if named, MODEL.",
             leads=True,
             metavar="LOG",
             is_file=True,
@@ -32,9 +31,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
-            "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, "
-            "weights, io, spill-fill or host-ram, beside the limits of the SoC.",
+            "Bytes that a pool may take, e.g. scratch=256K, or for htp pd=256M; without one, "
+            "scratch gets as small as possible.",
             leads=True,
             example="scratch=256K; for HTP pd=256M or vtcm=2M",
         ),
@@ -65,10 +63,9 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--keep",
-            "What is not to change: the order of ops, how it is compiled for HTP, that it is one "
-            "model.",
+            "Keep unchanged: the order of ops, the settings for HTP, or one single model.",
             choices=("order", "settings", "one-file"),
-            label="Not to change",
+            label="Keep unchanged",
             is_folded=True,
             is_advanced=True,
         ),
@@ -77,12 +74,12 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--allow",
-            "What may change results: rounding, operators, batch, int16, w8a16, int8 (fp16 for "
+            "Changes of results to allow: rounding, operators, batch, int16, w8a16, int8 (fp16 for "
             "htp), resolution, or all.",
             metavar="WORD",
             parse=parsers.word_list,
             parses_many=True,
-            label="May change results",
+            label="Allowed changes of results",
             offered=LOSSY,
         ),
     ] = ()
@@ -96,24 +93,24 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
-    seed: Annotated[int, shared.SEED.but("Of the random data, and of the plans.")] = 0
+    seed: Annotated[int, shared.SEED.but("Seed of the random data and of the plans.")] = 0
     time_limit: Annotated[
         float,
-        shared.TIME_LIMIT.but("Seconds to search; what is under way then ends within 10 s."),
+        shared.TIME_LIMIT.but("Seconds to search; the last step ends within 10 s."),
     ] = 120.0
     jobs: Annotated[int, shared.JOBS.but(is_advanced=True)] = 1
     cluster: Annotated[
         str | None,
-        shared.CLUSTER.but("On a Dask cluster that sees the same files.", is_advanced=True),
+        shared.CLUSTER.but("Use a Dask cluster that sees the same files.", is_advanced=True),
     ] = None
     cache: Annotated[
-        str | None, shared.CACHE.but("Folder of what was found before.", is_advanced=True)
+        str | None, shared.CACHE.but("Folder of earlier results.", is_advanced=True)
     ] = None
     recipe: Annotated[
         str | None,
         Opt(
             "--apply",
-            "Do again what a recipe of an earlier run says, without a search.",
+            "Repeat the recipe of an earlier run, without a search.",
             metavar="RECIPE",
             is_file=True,
             is_advanced=True,
@@ -123,7 +120,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--validate",
-            "Run the result on the CPU and in planned memory, and say how far every output is off.",
+            "Run the result on the CPU and in planned memory, and show the error of every output.",
             is_local=True,
             is_advanced=True,
         ),

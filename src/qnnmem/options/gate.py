@@ -9,13 +9,13 @@ from qnnmem.options.plan import PlanOptions
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
-    """Which budgets and which baseline, and what is written besides the result."""
+    """Budgets, baseline, and additional outputs."""
 
     config: Annotated[
         str | None,
         Opt(
             "--config",
-            "Where the budgets are.",
+            "File with the budgets.",
             metavar="FILE",
             default="qnnmem.toml or pyproject.toml, here or above",
             is_file=True,
@@ -25,7 +25,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--baseline",
-            "What was accepted.",
+            "File with the accepted numbers.",
             metavar="FILE",
             default="as the config says",
             is_file=True,

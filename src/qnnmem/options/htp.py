@@ -44,7 +44,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         ),
     ] = ()
     all_socs: Annotated[
-        bool, Opt("--all-socs", "Ask for every SoC with an HTP.", leads=True, is_local=True)
+        bool, Opt("--all-socs", "Judge every SoC with an HTP.", leads=True, is_local=True)
     ] = False
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
@@ -58,7 +58,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Binary: let the real library say its exact estimate.",
+            "Binary: let the real library load it, for the exact estimate.",
             leads=True,
             is_local=True,
         ),
@@ -67,7 +67,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         int,
         Opt(
             "--try",
-            "Model: nearby settings that are really compiled when it does not fit.",
+            "Model: how many nearby settings to compile when it does not fit.",
             metavar="N",
             ge=0,
             le=20,
@@ -98,7 +98,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
     against: Annotated[
         str,
-        Opt("--against", "What is taken as right: ONNX Runtime's CPU provider.", choices=("cpu",)),
+        Opt("--against", "The reference: ONNX Runtime's CPU provider.", choices=("cpu",)),
     ] = "cpu"
     soc: Annotated[
         str | None,
@@ -137,14 +137,14 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class QmemOptions(HtpOptions, frozen=True, kw_only=True):
-    """For which SoC inputs and outputs are compared, and what is carried out."""
+    """The SoC whose inputs and outputs are compared, and the experiments."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
     run: Annotated[
         bool,
         Opt(
             "--run",
-            "Carry out the four rows with the real library and compare the results bit by bit.",
+            "Execute the four rows in the real library and compare the results bit by bit.",
             leads=True,
             is_local=True,
         ),
@@ -162,7 +162,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
 
 
 class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
-    """What is varied, what is searched for, and where the compiles happen."""
+    """The varied settings, the search, and the place of the compiles."""
 
     soc: Annotated[
         str | None, shared.SOC.but("Name, id or marketing name.  [required]", leads=True)
@@ -216,7 +216,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class PlaceOptions(Options, frozen=True, kw_only=True):
-    """For which SoC and process domain contexts are placed, and who is asked."""
+    """The SoC and process domain for placing contexts, and whether the library verifies."""
 
     soc: Annotated[
         str | None,
@@ -294,7 +294,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "So many, or the layers of each: 9,9,9,5. An embedding apart is not counted.",
+            "Number of shards, or the layers of each: 9,9,9,5. A separate embedding is not "
+            "counted.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -324,7 +325,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compile one and two layers with the real library in place of the rule.",
+            "Compile one and two layers with the real library instead of using the rule.",
             is_local=True,
         ),
     ] = False
@@ -334,7 +335,12 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     exact: Annotated[
         bool,
-        Opt("--exact", "Compile all layers of the largest shard, too: takes long.", is_local=True),
+        Opt(
+            "--exact",
+            "Compile all layers of the largest shard, too; slow.",
+            is_local=True,
+            is_advanced=True,
+        ),
     ] = False
     jobs: Annotated[
         int,
@@ -362,7 +368,7 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
     output: Annotated[
         str,
         shared.OUTPUT.but(
-            "Folder for record, log and input; it is made if needed.",
+            "Folder for record, log and input; created if needed.",
             metavar="DIR",
             required=True,
             writes="file",
@@ -393,7 +399,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         float,
         Opt(
             "--time-limit",
-            "Most that one request may take.",
+            "Longest time of one request.",
             metavar="SECONDS",
             ge=1,
             le=_WEEK_S,
@@ -402,5 +408,5 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     ] = 86_400.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Most address space of one request.", is_advanced=False),
+        shared.MEMORY_LIMIT.but("Largest address space of one request.", is_advanced=False),
     ] = None

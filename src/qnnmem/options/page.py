@@ -16,7 +16,7 @@ class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--title",
-            "Of the page.",
+            "Title of the page.",
             metavar="TEXT",
             default="the names of the files",
             leads=True,
@@ -53,7 +53,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--token",
-            "What the page asks for before it shows anything, at least 16 characters.",
+            "Token that the page asks for, at least 16 characters.",
             metavar="TEXT",
             envvar="QNNMEM_TOKEN",
             default="$QNNMEM_TOKEN",

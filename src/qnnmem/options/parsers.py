@@ -156,7 +156,7 @@ def _number(word: str, text: str) -> bool | int | float:
     if re.fullmatch(_FLOAT, word):
         return float(word)
     raise UsageError(
-        f"'{text}' gives no value; one is a number, numbers such as 1,2,3, true, false, or a file "
+        f"'{text}' gives no value; write a number, numbers such as 1,2,3, true, false, or a file "
         "such as @mask.npy"
     )
 

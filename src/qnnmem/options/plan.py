@@ -127,8 +127,8 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--as",
-            "Plan an ONNX model as the graph that QNN is given of it, and say why that differs; "
-            "takes the real library (Linux on x86-64).",
+            "Plan the graph that QNN gets for an ONNX model, and explain the differences; needs "
+            "the real library (Linux on x86-64).",
             choices=("qnn",),
             is_local=True,
             is_advanced=True,
@@ -138,7 +138,7 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--graph",
-            "Of a DLC or of a model as QNN graph: only this graph.",
+            "DLC or --as qnn: plan only this graph.",
             metavar="NAME",
             default="every graph",
             is_local=True,

@@ -34,12 +34,12 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
-    seed: Annotated[int, shared.SEED.but("Of the random calibration data.")] = 0
+    seed: Annotated[int, shared.SEED.but("Seed of the random calibration data.")] = 0
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "Seconds for planning (lpai; all of it ends 10 s later at most) or compiling (htp).",
-            default="10, other steps as long as they need within limits of their own; 600",
+            "Seconds for planning (lpai) or compiling (htp).",
+            default="10 (lpai; other steps have limits of their own) or 600 (htp)",
         ),
     ] = None
     trust: Annotated[bool, shared.TRUST] = False
@@ -89,7 +89,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--float",
-            "Allow floating point, which LPAI does not have, for experiments at the desk.",
+            "Allow floating point, which LPAI does not support, for experiments at the desk.",
             backend="lpai",
             is_advanced=True,
         ),

@@ -10,7 +10,7 @@ from qnnmem.units import Bytes
 
 
 class CheckClientOptions(Options, frozen=True, kw_only=True):
-    """On which platform a client runs, and what is known of it."""
+    """The platform of a client, and known findings."""
 
     mode: Annotated[
         str | None,
@@ -49,7 +49,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--binary-info",
-            "Version of BinaryInfo that the system library answers; auto: 1, from getMetaData 3.",
+            "Version of BinaryInfo that the system library gives; auto: 1, or 3 for getMetaData.",
             choices=("auto", "1", "2", "3"),
         ),
     ] = "auto"
@@ -68,7 +68,9 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = ()
     time_limit: Annotated[
         float | None,
-        shared.TIME_LIMIT.but("End the program after so long.", metavar="SECONDS", default="never"),
+        shared.TIME_LIMIT.but(
+            "End the program after this time.", metavar="SECONDS", default="never"
+        ),
     ] = None
     memory_limit: Annotated[
         Bytes | None,
@@ -106,7 +108,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         int,
         Opt(
             "--most-runs",
-            "How many calls --fail-each fails at most.",
+            "Most calls that --fail-each makes fail.",
             metavar="N",
             ge=1,
             le=10_000,
@@ -115,7 +117,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "End the program after so long.",
+            "End the program after this time.",
             metavar="SECONDS",
             default="never; with --fail-each 5 times the usual",
         ),

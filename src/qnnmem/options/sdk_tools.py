@@ -45,16 +45,16 @@ NET_RUN_REFUSED = {
 
 
 class NetRunOptions(Options, frozen=True, kw_only=True):
-    """The flags of qnn-net-run, and ours."""
+    """The flags of qnn-net-run, and qnnmem's own."""
 
     retrieve_context: Annotated[
-        str | None, Opt("--retrieve_context", "BINARY, as the real tool names it.", metavar="FILE")
+        str | None, Opt("--retrieve_context", "The same as BINARY.", metavar="FILE")
     ] = None
     backend: Annotated[
         str,
         Opt(
             "--backend",
-            "Backend library; the file need not be there.",
+            "Name of the backend library; the file need not exist.",
             metavar="FILE",
             is_advanced=True,
         ),
@@ -87,7 +87,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = ()
-    seed: Annotated[int, shared.SEED.but("Ours: of --random-inputs.")] = 0
+    seed: Annotated[int, shared.SEED.but("Ours: seed of --random-inputs.")] = 0
     force: Annotated[bool, Opt("--force", "Ours: replace input files of an earlier run.")] = False
     output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
@@ -270,8 +270,10 @@ GENERATOR_IGNORED = {
 }
 # Flags that would change the result, or ask for another file: refused.
 GENERATOR_REFUSED = {
-    "backend_binary": "asks for a file of the backend alone, which is not written here; "
-    "--binary_file names the context binary",
+    "backend_binary": (
+        "asks for a separate backend file, which is not written here; name the context binary with "
+        "--binary_file"
+    ),
     "op_packages": "needs compiled operators, which are not loaded here",
     "data_format_config": "would change the layout of tensors, which is not possible here",
     "adapter_weight_config": "is for LoRA adapters, which are not read here",
@@ -279,13 +281,12 @@ GENERATOR_REFUSED = {
     "profiling_level": "asks for profiling data, which is not written here",
     "profiling_option": "asks for profiling data, which is not written here",
     "dlbc_override": "has no counterpart in the compiler's interface here",
-    "htp_socs": "changes the name of the file in a way that is not public; name soc_model in the "
-    "config file instead",
+    "htp_socs": "has an unpublished effect on the file name; set soc_model in the config file",
 }
 
 
 class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
-    """The flags of qnn-context-binary-generator, and ours."""
+    """The flags of qnn-context-binary-generator, and qnnmem's own."""
 
     backend: Annotated[
         str | None,
@@ -296,8 +297,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         Opt(
             "--model",
             "Model library (.so, which runs in a child process with limits) or ONNX file; several "
-            "give several graphs, which only LPAI takes here. With --dlc_path libQnnModelDlc.so or "
-            "nothing.",
+            "give several graphs, for LPAI only.",
             metavar="FILE[,FILE...]",
         ),
     ] = None
@@ -345,13 +345,17 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     ] = False
     version: Annotated[bool, _VERSION] = False
     trust: Annotated[
-        bool, Opt("--trust", "Ours: --model is a model library, whatever its name.")
+        bool,
+        Opt("--trust", "Ours: --model is a model library, whatever its name.", is_advanced=True),
     ] = False
     quantize: Annotated[
         str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI on the way.")
     ] = None
-    allow_float: Annotated[bool, Opt("--float", "Ours: allow a float model for LPAI.")] = False
+    allow_float: Annotated[
+        bool, Opt("--float", "Ours: allow a float model for LPAI.", is_advanced=True)
+    ] = False
     time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
     memory_limit: Annotated[
-        Bytes | None, shared.MEMORY_LIMIT.but("Ours: address space of the compiler.")
+        Bytes | None,
+        shared.MEMORY_LIMIT.but("Ours: address space of the compiler.", is_advanced=True),
     ] = None

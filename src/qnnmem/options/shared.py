@@ -138,8 +138,8 @@ CONCURRENT = Opt(
 )
 TRUST = Opt(
     "--trust",
-    "FILE may be a model library (.so) of QNN's tools: its code is executed, in a child process "
-    "with limits, which are not a sandbox.",
+    "Accept a model library (.so) of QNN's tools: its code runs in a child process with limits, "
+    "which are not a sandbox.",
     is_local=True,  # neither a project's file nor the network may run native code
     is_advanced=True,
 )

@@ -83,10 +83,10 @@ def plan(
     takes at most `time_limit` seconds. The same input and seed give the same plan, whatever the
     order of the buffers.
     """
-    expect(time_limit, (int, float), "a time limit is a number of seconds")
-    expect(seed, int, "a seed is a whole number")
+    expect(time_limit, (int, float), "a time limit must be a number of seconds")
+    expect(seed, int, "a seed must be a whole number")
     if watch is not None and not callable(watch):
-        raise UsageError(f"watch is a function that takes a Progress, not {quote(watch)}")
+        raise UsageError(f"watch must be a function that takes a Progress, not {quote(watch)}")
     if isinstance(what, Problem):
         if options is not None or budget is not None:
             raise UsageError("options and budget are for models; a Problem has a capacity")

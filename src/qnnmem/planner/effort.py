@@ -37,7 +37,7 @@ class Effort:
         self.deadline += seconds
 
     def spend(self, work: int) -> None:
-        """Subtract work from what is left."""
+        """Subtract work from the remaining budget."""
         self.left -= work
 
     def part(self, work: int) -> Effort:

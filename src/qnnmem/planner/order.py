@@ -98,7 +98,7 @@ def reorder(model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFO
 def _why_not(ops: int, effort: int) -> str | None:
     if ops > MOST_OPS:
         return f"the graph has {ops:,} ops, more than the {MOST_OPS:,} that are reordered"
-    return "there was no time left for it" if effort <= 0 else None
+    return "the time limit left no time for it" if effort <= 0 else None
 
 
 def live_peak(model: Model, rule: ScratchRule = _EVERYTHING) -> Bytes:
@@ -120,7 +120,7 @@ def live_peak(model: Model, rule: ScratchRule = _EVERYTHING) -> Bytes:
 
 
 class _Part:
-    """A segment with the best order so far and what is known about its peak."""
+    """A segment with its best order so far and the bounds of its peak."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment

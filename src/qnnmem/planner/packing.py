@@ -74,7 +74,7 @@ def first_of_sections(instance: Instance) -> list[int]:
 
 
 _OBJECT = "libqnnmem_packing.so"
-# A product that is fused with a sum would round otherwise on some machines.
+# A product that is fused with a sum would round differently on some machines.
 _FLAGS = ("-O3", "-ffp-contract=off")
 PACKING = NativePart("qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the search")
 

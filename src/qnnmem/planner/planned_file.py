@@ -52,7 +52,7 @@ _COMPUTED = ("scratch", "persistent", "io", "constant", "lower_bound")
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A memory plan, where it came from, and what was asked about it."""
+    """A memory plan with its source and its budgets."""
 
     plan: MemoryPlan
     input: str

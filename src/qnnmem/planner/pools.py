@@ -40,7 +40,7 @@ def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, .
             raise UsageError((Setting("states", f"{old}={new}"), f": {wrong}"))
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
-        raise UsageError((Setting("states"), " names the same tensor twice"))
+        raise UsageError((Setting("states"), " the same tensor is named twice"))
     return pairs
 
 
@@ -147,7 +147,7 @@ class LayoutChoices:
         object.__setattr__(self, "io", as_io(self.io))
         object.__setattr__(self, "states", as_states(self.states))
         for name in ("inplace", "reorder"):
-            expect(getattr(self, name), bool, f"{name} is True or False")
+            expect(getattr(self, name), bool, f"{name} must be True or False")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -178,7 +178,7 @@ def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
     if given is None or isinstance(given, PoolOptions):
         return given or PoolOptions()
     known = [one.name for one in fields(PoolOptions)]
-    what = f"options are PoolOptions or a mapping of {', '.join(known)}"
+    what = f"options must be PoolOptions or a mapping of {', '.join(known)}"
     for name in expect_mapping(given, what):
         if name not in known:
             raise UsageError(f"{what}, not of {quote(name)}")
@@ -188,7 +188,7 @@ def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
 def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePair, ...]:
     """Return state pairs, given as pairs of names or a mapping from inputs to outputs."""
     pairs = tuple(states.items()) if isinstance(states, Mapping) else states
-    what = "states are pairs of an input and an output"
+    what = "states must be pairs of an input and an output"
     found = []
     for pair in expect_items(pairs, object, what):
         names = expect_items(pair, str, what)

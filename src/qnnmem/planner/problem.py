@@ -26,7 +26,7 @@ class Problem:
     capacity: Bytes | None
 
     def __init__(self, buffers: Iterable[Buffer], capacity: Size | None = None) -> None:
-        found = expect_items(buffers, Buffer, "the buffers of a problem are a list of Buffer")
+        found = expect_items(buffers, Buffer, "the buffers of a problem must be a list of Buffer")
         object.__setattr__(self, "buffers", found)
         object.__setattr__(self, "capacity", None if capacity is None else as_bytes(capacity))
         self._check()
@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Offsets for every buffer of a problem, with what is known about the least possible peak."""
+    """Offsets for every buffer of a problem, with the proven bound of the peak."""
 
     problem: Problem
     offsets: tuple[Offset, ...]  # in the order of problem.buffers
@@ -65,10 +65,10 @@ class Plan:
     search_missing: bool = False  # the search ran in plain Python and did not finish
 
     def __post_init__(self) -> None:
-        expect(self.problem, Problem, "a plan is one of a Problem")
-        offsets = expect_items(self.offsets, int, "the offsets of a plan are a list of numbers")
+        expect(self.problem, Problem, "a plan must belong to a Problem")
+        offsets = expect_items(self.offsets, int, "the offsets of a plan must be a list of numbers")
         object.__setattr__(self, "offsets", offsets)
-        expect(self.lower_bound, int, "the lower bound of a plan is a number of bytes")
+        expect(self.lower_bound, int, "the lower bound of a plan must be a number of bytes")
 
     def __repr__(self) -> str:
         """Return the answer in one line."""

@@ -139,9 +139,9 @@ def judge(request: TcmRequest) -> TcmVerdict:
     """Return the verdict on a request."""
     sizes = (request.binary, *(tensor.size for tensor in request.tensors))
     if min(sizes) < 0 or request.binary > MAX_BYTES:
-        raise UsageError("sizes of model binary, inputs and outputs are numbers of bytes")
+        raise UsageError("sizes of model binary, inputs and outputs must be numbers of bytes")
     if request.alignment.start < 1 or request.alignment.size < 1:
-        raise UsageError("an alignment is at least 1")
+        raise UsageError("an alignment must be at least 1")
     rows = tuple(request.rows())
     need = Bytes(rows[-1].running_total)
     return TcmVerdict(need, request.limit, len(rows), request.max_buffers, rows)
@@ -156,9 +156,9 @@ def judge_tcm(
 ) -> TcmVerdict:
     """Return the verdict on a binary and IO sizes; default limits are the documented ones."""
     if isinstance(io, str | bytes | Mapping) or not isinstance(io, Iterable):
-        raise UsageError(f"the inputs and outputs are a list of sizes, not {quote(io)}")
+        raise UsageError(f"the inputs and outputs must be a list of sizes, not {quote(io)}")
     for given in (limit, max_buffers):
-        expect(given, (Sourced, NoneType), "a limit is a Sourced number")
+        expect(given, (Sourced, NoneType), "a limit must be a Sourced number")
     sizes = enumerate(map(as_bytes, io))
     tensors = tuple(TcmTensor(str(number), size, "tensor") for number, size in sizes)
     alignment = TcmAlignment(as_align(align), as_align(align))

@@ -1,1 +1,1 @@
-"""Real programs that use QNN: run with a shared object of ours in them, checked or watched."""
+"""Real programs that use QNN, run with a preloaded shared object, checked or watched."""

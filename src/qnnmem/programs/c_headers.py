@@ -78,12 +78,12 @@ def declarations() -> str:
 
 
 def write_headers(target: Path, *, force: bool = False) -> list[Path]:
-    """Write every header into a folder; refuse to replace one that is not ours."""
+    """Write every header into a folder; refuse to replace a foreign one."""
     contents = {target / name: text.encode() for name, text in headers().items()}
     for path in contents:
         if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:
             raise UsageError(
-                f"{quote(str(path))} is not of qnnmem: the folder holds headers of an SDK",
+                f"{quote(str(path))} was not written by qnnmem: the folder holds headers of an SDK",
                 cure="give another folder",
             )
     _write(contents, force=force)
@@ -105,7 +105,9 @@ def write_libraries(target: Path, include: Path, *, force: bool = False) -> list
     contents[target / "qnnmem-qnn.pc"] = "\n".join(lines).encode()
     for path in contents:
         if path.exists() and not _is_ours(path):
-            raise UsageError(f"{quote(str(path))} is not of qnnmem", cure="give another folder")
+            raise UsageError(
+                f"{quote(str(path))} was not written by qnnmem", cure=("give another folder")
+            )
     _write(contents, force=force)
     return list(contents)
 

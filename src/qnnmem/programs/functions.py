@@ -177,5 +177,5 @@ def number_of(word: str) -> int:
         known = [in_table(name) for name in NAMES.values()]
         close = nearest(word, known)
         cure = f"did you mean {close}?" if close else "its functions have names like memRegister"
-        raise UsageError(f"{quote(word)} is not a function of QNN that can be watched", cure=cure)
+        raise UsageError(f"{quote(word)} is not a watched function of QNN", cure=cure)
     return found

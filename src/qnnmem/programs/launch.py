@@ -1,4 +1,4 @@
-"""Start a user's program with a shared object of ours in it, wait for its end, kill its tree.
+"""Start a user's program with a preloaded shared object, wait for its end, kill its tree.
 
 The objects are compiled for each run; programs that cannot load them are refused.
 """
@@ -62,8 +62,8 @@ def _check_folder(target: Path) -> None:
     name = os.fsencode(target)
     if any(sign in name for sign in b" :\t\n") or len(name) > _LONGEST_FOLDER:
         raise UsageError(
-            "the temporary folder has a space or a colon in its name, or a name that is too long: "
-            "nothing can be put into a program from there",
+            "the temporary folder has a space or a colon in its name, or a name that is too "
+            "long for LD_PRELOAD",
             cure="let TMPDIR name another folder, such as /tmp",
         )
 
@@ -86,8 +86,8 @@ def check_program(command: str) -> str:
     status = Path(found).stat()
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_uid != os.geteuid():
         raise UsageError(
-            f"{shorten(command, 200)!r} changes its user when it starts (setuid), so the system "
-            "lets nothing be put into it; check a copy of it without that bit"
+            f"{shorten(command, 200)!r} is a setuid program, into which the system loads no "
+            f"checker; check a copy without that bit"
         )
     with Path(found).open("rb") as file:
         head = file.read(4096)
@@ -99,8 +99,8 @@ def check_program(command: str) -> str:
         )
     if _is_static(Path(found)):
         raise UsageError(
-            f"{shorten(command, 200)!r} is statically linked, so nothing can be put between it and "
-            "QNN; link it dynamically to check it"
+            f"{shorten(command, 200)!r} is statically linked, so its calls of QNN cannot be "
+            f"checked; link it dynamically"
         )
     return found
 

@@ -47,7 +47,7 @@ class TurnedAway(Hangup):
 
 
 def in_words(missed: Sequence[NotChecked]) -> str:
-    """Return what was not checked, for a verdict; empty if everything was."""
+    """Return the unchecked calls, for a verdict."""
     threads = [one for one in missed if one.thread]
     said = [one.what for one in missed if not one.thread]
     if len(threads) > 1:
@@ -131,7 +131,7 @@ class Ledger:
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
-        """Return everything that was missed; wait a little for processes that outlive the program.
+        """Return every missed call; wait a little for processes that outlive the program.
 
         `foreign_calls` says what it means that the program took QNN from elsewhere.
         """

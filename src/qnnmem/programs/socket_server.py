@@ -87,7 +87,7 @@ class ProgramConnection:
         """Return the next message; raise `Hangup` if there is none."""
         length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
         if not _HEAD.size <= length <= self._most or length % 8:
-            raise Hangup("the program sent what is not a message")
+            raise Hangup("the program sent a malformed message")
         body = self._read(length - _HEAD.size)
         return Message(kind, function, struct.unpack(f"<{len(body) // 8}Q", body), body)
 
@@ -126,11 +126,11 @@ class ProgramConnection:
         except OSError as exc:
             if exc.errno == errno.ENOPROTOOPT:
                 return
-            raise Hangup("who connected is gone") from exc
+            raise Hangup("the connected process is gone") from exc
         try:
             signal.pidfd_send_signal(process, 0)  # signal 0 only checks
         except OSError as exc:
-            raise Hangup("who connected is gone") from exc
+            raise Hangup("the connected process is gone") from exc
         finally:
             os.close(process)
 
@@ -177,7 +177,7 @@ class SocketServer:
             self._socket.close()
             os.close(self._spare)
             self.ledger.close()
-            raise UsageError("this process can have no thread more, and needs some") from exc
+            raise UsageError("this process cannot start another thread") from exc
 
     def check(self) -> None:
         """Raise the error that ended a thread here."""
@@ -236,7 +236,7 @@ class SocketServer:
         except OSError as exc:
             if exc.errno not in _NO_ROOM or self._spare < 0:
                 raise
-            self.ledger.refuse(f"qnnmem has no descriptor left ({_descriptors():,} in all)")
+            self.ledger.refuse(f"qnnmem has no file descriptor left ({_descriptors():,} in all)")
         os.close(self._spare)
         self._spare = -1
         accepted = self._socket.accept()[0]
@@ -253,7 +253,7 @@ class SocketServer:
             if self._has_begun(ProgramConnection(accepted, self._most_words)):
                 return
         except (RuntimeError, MemoryError):
-            self.ledger.refuse("this machine has no thread or no memory left for qnnmem")
+            self.ledger.refuse("this machine has no thread or memory left")
         with contextlib.suppress(OSError):
             accepted.shutdown(socket.SHUT_RDWR)
         accepted.close()

@@ -57,13 +57,13 @@ QNN_LPAI_BACKEND_HW_VERSION_V6 = HwVersion.V6
 QNN_LPAI_BACKEND_HW_VERSION_V7 = HwVersion.V7
 QNN_LPAI_BACKEND_HW_VERSION_UNKNOWN = HwVersion.UNKNOWN
 
-# `QnnBackend_ConfigOption_t`: what a backend can be told when it is made.
+# `QnnBackend_ConfigOption_t`: configs of a new backend.
 QNN_BACKEND_CONFIG_OPTION_CUSTOM = BackendConfigOption.CUSTOM
 QNN_BACKEND_CONFIG_OPTION_ERROR_REPORTING = BackendConfigOption.ERROR_REPORTING
 QNN_BACKEND_CONFIG_OPTION_PLATFORM = BackendConfigOption.PLATFORM
 QNN_BACKEND_CONFIG_OPTION_UNDEFINED = BackendConfigOption.UNDEFINED
 
-# `QnnBackend_PropertyOption_t`: what a backend can be asked.
+# `QnnBackend_PropertyOption_t`: properties of a backend.
 QNN_BACKEND_PROPERTY_OPTION_CUSTOM = BackendPropertyOption.CUSTOM
 QNN_BACKEND_PROPERTY_OPTION_UNDEFINED = BackendPropertyOption.UNDEFINED
 
@@ -80,7 +80,7 @@ QNN_LPAI_BACKEND_GET_PROP_ENPU_CORE_NUM = BackendProperty.GET_PROP_ENPU_CORE_NUM
 QNN_LPAI_BACKEND_GET_PROP_ENPU_CORE_INFO = BackendProperty.GET_PROP_ENPU_CORE_INFO
 QNN_LPAI_BACKEND_GET_PROP_UNDEFINED = BackendProperty.UNDEFINED
 
-# `QnnContext_ConfigOption_t`: what a context can be told when it is made.
+# `QnnContext_ConfigOption_t`: configs of a new context.
 QNN_CONTEXT_CONFIG_OPTION_CUSTOM = ContextOption.CUSTOM
 QNN_CONTEXT_CONFIG_OPTION_PRIORITY = ContextOption.PRIORITY
 QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING = ContextOption.ERROR_REPORTING
@@ -102,7 +102,7 @@ QNN_LPAI_CONTEXT_SET_CFG_MODEL_BUFFER_MEM_TYPE = ContextCustomOption.MODEL_BUFFE
 QNN_LPAI_CONTEXT_SET_CFG_ENABLE_ISLAND = ContextCustomOption.ENABLE_ISLAND
 QNN_LPAI_CONTEXT_SET_CFG_UNDEFINED = ContextCustomOption.UNDEFINED
 
-# `QnnGraph_ConfigOption_t`: what a graph can be told.
+# `QnnGraph_ConfigOption_t`: configs of a graph.
 QNN_GRAPH_CONFIG_OPTION_CUSTOM = GraphConfigOption.CUSTOM
 QNN_GRAPH_CONFIG_OPTION_PRIORITY = GraphConfigOption.PRIORITY
 QNN_GRAPH_CONFIG_OPTION_PROFILE_HANDLE = GraphConfigOption.PROFILE_HANDLE
@@ -112,7 +112,7 @@ QNN_GRAPH_CONFIG_OPTION_SET_PROFILING_NUM_EXECUTIONS = (
 )
 QNN_GRAPH_CONFIG_OPTION_UNDEFINED = GraphConfigOption.UNDEFINED
 
-# `QnnGraph_PropertyOption_t`: what a graph can be asked.
+# `QnnGraph_PropertyOption_t`: properties of a graph.
 QNN_GRAPH_PROPERTY_OPTION_CUSTOM = GraphPropertyOption.CUSTOM
 QNN_GRAPH_PROPERTY_OPTION_UNDEFINED = GraphPropertyOption.UNDEFINED
 

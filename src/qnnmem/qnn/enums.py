@@ -118,7 +118,7 @@ _HW_BY_WORD = {v.word: v for v in HwVersion if v not in (HwVersion.NA, HwVersion
 
 
 class BackendConfigOption(CEnum, prefix="QNN_BACKEND_CONFIG_OPTION_"):
-    """`QnnBackend_ConfigOption_t`: what a backend can be told when it is made."""
+    """`QnnBackend_ConfigOption_t`: configs of a new backend."""
 
     CUSTOM = 0
     ERROR_REPORTING = 1
@@ -127,7 +127,7 @@ class BackendConfigOption(CEnum, prefix="QNN_BACKEND_CONFIG_OPTION_"):
 
 
 class BackendPropertyOption(CEnum, prefix="QNN_BACKEND_PROPERTY_OPTION_"):
-    """`QnnBackend_PropertyOption_t`: what a backend can be asked."""
+    """`QnnBackend_PropertyOption_t`: properties of a backend."""
 
     CUSTOM = 0
     UNDEFINED = UNDEFINED
@@ -158,7 +158,7 @@ _WITH_OPTION = {
 
 
 class ContextOption(CEnum, prefix="QNN_CONTEXT_CONFIG_", ends=_WITH_OPTION):
-    """`QnnContext_ConfigOption_t`: what a context can be told when it is made."""
+    """`QnnContext_ConfigOption_t`: configs of a new context."""
 
     CUSTOM = 0
     PRIORITY = 1
@@ -189,7 +189,7 @@ class ContextCustomOption(CEnum, prefix="QNN_LPAI_CONTEXT_SET_CFG_"):
 
 
 class GraphConfigOption(CEnum, prefix="QNN_GRAPH_CONFIG_OPTION_"):
-    """`QnnGraph_ConfigOption_t`: what a graph can be told."""
+    """`QnnGraph_ConfigOption_t`: configs of a graph."""
 
     CUSTOM = 0
     PRIORITY = 3
@@ -200,7 +200,7 @@ class GraphConfigOption(CEnum, prefix="QNN_GRAPH_CONFIG_OPTION_"):
 
 
 class GraphPropertyOption(CEnum, prefix="QNN_GRAPH_PROPERTY_OPTION_"):
-    """`QnnGraph_PropertyOption_t`: what a graph can be asked."""
+    """`QnnGraph_PropertyOption_t`: properties of a graph."""
 
     CUSTOM = 0
     UNDEFINED = UNDEFINED

@@ -183,7 +183,7 @@ class GraphDraft:
         meant to lie in registered memory; its handle is NULL until an execution.
         """
         self._check_open(_CREATE)
-        expect(name, str, "a tensor has a name")
+        expect(name, str, "a tensor needs a name")
         shape = _dimensions(dimensions)
         if name in self._tensors:
             self._fail(_EXISTS, f"graph {quote(self.name)} has a tensor {quote(name)}", _CREATE)
@@ -220,7 +220,7 @@ class GraphDraft:
         for text, what in ((package, "a package"), (type, "an operator"), (name, "a node")):
             expect(text, str, f"{what} is given by its name")
         self._check_operator(package, type)
-        given = expect_mapping(params, "parameters are a mapping from names to values")
+        given = expect_mapping(params, "parameters must be a mapping from names to values")
         name = name or self._fresh(type)
         if name in self._nodes:
             self._fail(_BAD_OP, f"graph {quote(self.name)} has a node {quote(name)}", _ADD)
@@ -275,7 +275,9 @@ class GraphDraft:
         return replace(tensor, data=content, stored_bytes=len(content))
 
     def _known(self, tensors: Sequence[ComposedTensor], node: str) -> tuple[int, ...]:
-        listed = expect_items(tensors, ComposedTensor, "tensors of a node are those of its graph")
+        listed = expect_items(
+            tensors, ComposedTensor, "the tensors of a node must belong to its graph"
+        )
         for one in listed:
             if self._tensors.get(one.name) is not one:
                 what = f"node {quote(node)} has tensor {quote(one.name)} of another graph"
@@ -306,7 +308,7 @@ def check_graph_name(name: object, drafts: Mapping[str, GraphDraft], fail: Fail)
     """Refuse a new graph of a context unless it has a name of its own."""
     known = isinstance(name, str) and name in drafts
     if not isinstance(name, str) or not name or known:
-        why = f"there is a graph {quote(name)}" if known else "a graph has a name"
+        why = f"there is a graph {quote(name)}" if known else "a graph needs a name"
         fail(_INVALID_NAME, why, _CREATE_GRAPH)
 
 
@@ -329,7 +331,7 @@ def _enums(values: Sequence[Any], kinds: Sequence[Any]) -> list[Any]:
 
 
 def _dimensions(dimensions: Sequence[int]) -> tuple[int, ...]:
-    what = "dimensions are whole numbers"
+    what = "dimensions must be whole numbers"
     found = tuple(as_whole(one, what) for one in expect_items(dimensions, object, what))
     for size in found:
         if not 0 <= size <= _LARGEST:
@@ -338,7 +340,7 @@ def _dimensions(dimensions: Sequence[int]) -> tuple[int, ...]:
 
 
 def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | None:
-    expect(given, (ScaleOffset, Quantization, type(None)), "quantize_params are a ScaleOffset")
+    expect(given, (ScaleOffset, Quantization, type(None)), "quantize_params must be a ScaleOffset")
     if isinstance(given, ScaleOffset):
         return Quantization(SCALE_OFFSET, (float(given.scale),), (int(given.offset),))
     if given is not None and (
@@ -347,7 +349,7 @@ def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | No
         or not given.scales
         or (given.axis is None) == (given.encoding == AXIS_SCALE_OFFSET)
     ):
-        raise UsageError("a quantization has a scale and an offset, or several along an axis")
+        raise UsageError("a quantization needs a scale and an offset, or several along an axis")
     return given
 
 
@@ -358,7 +360,7 @@ def _scalar(name: str, value: Any) -> tuple[int | float | bool, DataType]:
         return value, DataType.FLOAT_32
     if isinstance(value, int):
         if not 0 <= value <= _LARGEST:
-            cure = "give a number of numpy that says its type"
+            cure = "give a numpy number with a type"
             raise UsageError(
                 f"parameter {quote(name)} is not a 32-bit number without a sign", cure=cure
             )

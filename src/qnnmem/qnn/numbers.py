@@ -1,4 +1,4 @@
-"""Every number that logs of QNN, FastRPC and the kernel call an error, and what it means.
+"""Every error number of QNN, FastRPC and the kernel, and its meaning.
 
 One number may mean several things: 12 is ENOMEM in a kernel line and an operator that cannot be
 built after `graph prepare failed`. So all are given, each with who prints it.
@@ -93,7 +93,7 @@ def code_named(name: str) -> int | None:
 
 
 def squeezed(name: str) -> str:
-    """A name without what writers differ in: case, and what is between its words."""
+    """A name without case and separators."""
     return "".join(_WORDS.findall(name.lower()))
 
 

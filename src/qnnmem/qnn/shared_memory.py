@@ -195,7 +195,7 @@ def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return what it costs that tensors with these bytes are executed in another way than prepared.
+    """Return the cost of executing tensors of these bytes in another way than prepared.
 
     `is_shared` says that they are executed with memory handles.
     """

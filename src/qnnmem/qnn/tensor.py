@@ -1,4 +1,4 @@
-"""Tensors of QNN: what they are, and the descriptors that clients fill in."""
+"""Tensors of QNN, and the descriptors that clients fill in."""
 
 from __future__ import annotations
 

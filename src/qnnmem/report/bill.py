@@ -1,4 +1,4 @@
-"""The memory bill as text, what a compile made or why not, and what is known without one."""
+"""The memory bill as text, the result of a compile, and the facts known without one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def next_prepare(bill: Bill, given: Sequence[str]) -> str:
 
 
 def verdict(bill: Bill) -> str:
-    """One line: outputs that are missing, else the sum, or what is missing for one."""
+    """One line: missing outputs, else the sum, or the sizes it lacks."""
     return bill.missing_sentence or _total(bill)
 
 
@@ -62,8 +62,8 @@ def _total(bill: Bill) -> str:
     target = f" on {bill.soc}" if bill.soc is not None else ""
     if bill.total is None:
         missing = [name for name, part in bill.named_parts if part is None]
-        return f"total not known{target}: the file does not say {', '.join(missing)}"
-    scope = " for the part that was compiled" if bill.missing_outputs else ""
+        return f"total not known{target}: the file does not state {', '.join(missing)}"
+    scope = " for the compiled part" if bill.missing_outputs else ""
     total = f"{size_words(bill.total.value)} of memory{target}{scope}"
     part = None if bill.dominant is None else bill.parts.get(bill.dominant)
     if bill.dominant is None or part is None:
@@ -146,7 +146,7 @@ def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
         else:
             yield _row(name, part, verbose)
     if missing and verbose:
-        yield f"not in the file, only a compile shows it: {', '.join(missing)}"
+        yield f"not in the file; a compile shows: {', '.join(missing)}"
 
 
 def _carried(bill: Bill) -> tuple[Iterator[str], ...]:
@@ -196,7 +196,7 @@ def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
     """The last line about a binary: for a SoC if none is known, else every field of the file."""
     if bill.soc is None:
         words = ["qnnmem", "footprint", file_word(bill.file), *given]
-        return next_line("with the SoC you mean, for example", words, "--soc=SM8650")
+        return next_line("for one SoC, for example", words, "--soc=SM8650")
     return next_line(
         "every field of the file", ["qnnmem", "inspect", file_word(bill.file)], "--json"
     )
@@ -295,7 +295,7 @@ def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
 
 
 def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
-    """Where it can be compiled, and what works here.
+    """Where a model can be compiled, and the facts that need no compiler.
 
     `image` is the folder or address that the image is built from, empty where it is not known;
     `words` are what was typed, empty where a container would not find the files. `elsewhere` says
@@ -303,7 +303,7 @@ def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
     """
     if elsewhere:
         source = shell_line([image or "FOLDER-OF-THE-SOURCES"])
-        yield "with a worker elsewhere; the variable QNNMEM_HTP_WORKER holds one of its commands:"
+        yield "with a worker elsewhere: set QNNMEM_HTP_WORKER to one of these commands:"
         yield "  ssh BOX qnnmem htp-worker                           Linux on x86-64, over ssh"
         yield f"  {_WORKER}    a container"
         yield "  qemu-x86_64 PYTHON -m qnnmem htp-worker             ARM Linux, under qemu-user"

@@ -75,7 +75,7 @@ class PoolRow:
 
 
 def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
-    """Every pool with its number before, now, and what it may be."""
+    """Every pool with its number before, now, and its limit."""
     checks = {one.pool: one for one in model.checks}
     before = {one.pool: one for one in model.change.pools} if model.change else {}
     rows = []
@@ -195,7 +195,7 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
     if broken:  # which no baseline makes good
         yield _next_for(broken[0])
     elif any(one.grown for one in run.models) or (run.new and not run.is_updated):
-        yield next_line("if these numbers are meant", words, "--update-baseline")
+        yield next_line("to accept these numbers", words, "--update-baseline")
     elif run.baseline is not None and not run.has_baseline and not run.is_updated:
         yield next_line("keep these numbers as the baseline", words, "--update-baseline")
 
@@ -208,9 +208,9 @@ def _next_for(over: CheckedModel) -> str:
     if over.plan is not None:
         return next_line("what sets the peak", ["qnnmem", "plan", file, *given, "-v"])
     if over.target.lower() == LPAI:
-        return next_line("what it was prepared with", ["qnnmem", "inspect", file])
+        return next_line("its settings", ["qnnmem", "inspect", file])
     words = ["qnnmem", "fit", file, f"--soc={over.target}", *given]
-    return next_line("which limit it breaks", words)
+    return next_line("the broken limit", words)
 
 
 def _fix_words(over: CheckedModel) -> list[str]:
@@ -246,7 +246,7 @@ _RULES = {
         CiRule(_WORSE, "A pool grew beyond what was accepted", "error"),
         CiRule("not-checked", "A model cannot be read", "error"),
         CiRule("not-compiled", "The library refuses to compile a model", "error"),
-        CiRule("cannot-tell", "Something needed for an answer is missing", "warning"),
+        CiRule("cannot-tell", "Something required for an answer is missing", "warning"),
     )
 }
 # The rule of a model without an answer.

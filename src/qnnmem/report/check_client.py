@@ -98,9 +98,9 @@ def _finding(one: ClientFinding) -> Iterator[str]:
 
 
 def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
-    """What was expected and what was given, in words."""
+    """The expected and the given number, in words."""
     if rule == _ALIGNMENT:  # of which a finding has the remainder
-        return f"a multiple of {_number(need)}", f"one that is {_number(given)} past it"
+        return f"a multiple of {_number(need)}", f"{_number(given)} past such a multiple"
     return _number(need), _number(given)
 
 
@@ -180,7 +180,7 @@ def _call_stack(text: str, stack: Stack) -> CallStack:
 
 
 def render_junit(report: ClientResult) -> str:
-    """One suite: a failure for each finding, an error for what was not checked, or one pass."""
+    """One suite: a failure for each finding, an error for unchecked calls, or one pass."""
     cases = [
         JunitCase(
             headline(one),

@@ -115,6 +115,7 @@ def _after_incidents(
     values: dict[str, Any] = {
         "stats": {"lines": stats.lines, "bytes": stats.bytes, "seconds": stats.seconds},
         "noise": {entry.entry: entry.count for entry in stats.noise},
+        **({"answer": words.healthy(stats)} if stats.foreign or stats.unclear else {}),
         "notes": stats.notes,
         "files": stats.files,
     }

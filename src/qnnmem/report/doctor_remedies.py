@@ -17,6 +17,7 @@ from typing import NamedTuple
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.report.shell import LONGEST, file_word, shell_line, shell_word
 from qnnmem.results.incident import Incident
+from qnnmem.text import shorten
 
 # Words in commands of entries, and what they stand for.
 PLACEHOLDERS = {
@@ -48,6 +49,12 @@ class Advice(NamedTuple):
     commands: tuple[str, ...] = ()
 
 
+def learned(incident: Incident) -> str:
+    """How a cause was found that no entry knows by its lines."""
+    words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
+    return f"no entry knows these lines; in labelled logs such words speak for this cause: {words}"
+
+
 class Guide:
     """What is known beside the log: the user's files, and the entries of a team."""
 
@@ -65,7 +72,9 @@ class Guide:
         self.whys: dict[str, str] = {}  # root causes that are known already, by entry
 
     def why(self, incident: Incident) -> str:
-        """The root cause that the entry gives, in a sentence or two; empty without one."""
+        """The words that weighed most, or the root cause that the entry gives; else empty."""
+        if incident.words:
+            return learned(incident)
         return "" if incident.entry is None else self.why_of(incident.entry)
 
     def why_of(self, name: str) -> str:
@@ -97,7 +106,7 @@ class Guide:
         return Advice(found[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
-        """The command with what is known in the place of its words; empty if it cannot be run."""
+        """The command with its placeholders filled in; empty if it cannot be run."""
         verb = command.split(" ", 2)[1]
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None

@@ -16,7 +16,7 @@ MISSING = "computed: needed less limit"
 _MEMORY = {
     True: "out of memory",
     False: "not memory",
-    "unknown": "memory or not is not known",
+    "unknown": "whether memory is short is unknown",
 }
 _NAMED = 5  # harmless entries and candidates that are named
 _OPEN = ("unknown", "mem_unknown")  # causes that name no cause
@@ -39,7 +39,7 @@ def verdict(incident: Incident) -> str:
 
 
 def _decided(incident: Incident) -> str:
-    """Memory or not, and why; what is not certain is not said as if it were."""
+    """Memory or not, and why, with the uncertainty kept."""
     low = incident.confidence == "low"
     kind = f"{'probably ' if low else ''}{_MEMORY[incident.is_memory]}"
     if _is_open(incident):
@@ -54,7 +54,7 @@ def _side(incident: Incident) -> str:
     """Return whether memory is likely: the shares of what comes into question, added up."""
     known = _in_question(incident)
     if sum(one.score for one, _ in known) < _ENOUGH:
-        return "whether memory is short is not known"
+        return "whether memory is short is unknown"
     share = sum(part for one, part in known if is_memory(one.cause))
     if share >= _LIKELY:
         return f"memory is likely to be short ({share:.0%})"
@@ -76,7 +76,7 @@ def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
 
 
 def in_question(incident: Incident) -> list[str]:
-    """Where the cause is open, what it can be: share, meaning and name of each."""
+    """Candidate causes of an undecided incident: share, meaning and name."""
     if not _is_open(incident):
         return []
     known = _in_question(incident)
@@ -100,9 +100,7 @@ def candidates(incident: Incident) -> str:
 def doubt(incident: Incident) -> str:
     """Why confidence is lower than the deciding line alone would give; mostly empty."""
     line = incident.unknown_error
-    return (
-        "" if line is None else f"an error line that no entry knows stands before it: {_at(line)}"
-    )
+    return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
 
 
 def where(incident: Incident) -> str:
@@ -162,7 +160,7 @@ def _at(line: Evidence) -> str:
 
 
 def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Rows of name, exact value, size and origin; what is missing comes last."""
+    """Rows of name, exact value, size and origin; the shortage comes last."""
     rows = []
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
@@ -219,14 +217,14 @@ def healthy(stats: ReadingStats) -> str:
     if stats.foreign:
         words = f"no log of QNN: nothing of QNN in {amount(stats)}"
     if stats.unclear:
-        words = f"undecided: {amount(stats)} say neither that something failed nor that all is well"
+        words = f"undecided: {amount(stats)} show neither a failure nor a success"
     if stats.unread:  # nobody can call healthy what was not read
-        words = f"not all could be read: no known failure in {amount(stats)}"
+        words = f"not all logs could be read: no known failure in {amount(stats)}"
     if stats.noise:
         named = [f"{shorten(one.title, 100)}{times(one.count)}" for one in stats.noise[:_NAMED]]
         more = len(stats.noise) - len(named)
         named += [f"{more} more"] if more else []
-        words += f"; harmless although it looks like a failure: {'; '.join(named)}"
+        words += f"; harmless, although it looks like a failure: {'; '.join(named)}"
     return words
 
 

@@ -110,7 +110,7 @@ def sarif_rule(rule: CiRule) -> dict[str, Any]:
 
 
 def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
-    """A finding in SARIF; what it does not have is left out."""
+    """A finding in SARIF, without empty fields."""
     text = f"{finding.subject}: {finding.message}" if finding.subject else finding.message
     found: dict[str, Any] = {
         "ruleId": finding.rule,

@@ -151,7 +151,7 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
     decides = decides and not fit.wrong_arch
     if not decides:
-        yield f"what is known, which is no answer for {fit.soc}:"
+        yield f"no verdict for {fit.soc}; what is known:"
     yield from limit_lines(fit.checks, verbose=verbose, decides=decides)
     if verbose:
         yield from ("", *source_lines(fit.checks), "")
@@ -249,7 +249,7 @@ def _soc_cells(fit: SocFit) -> Sequence[str]:
 
 
 def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
-    """Why SoCs do not fit, or why that cannot be told: each reason once."""
+    """Reasons why SoCs do not fit or are undecided, each once."""
     groups: dict[tuple[str, str], list[SocFit]] = {}
     for fit in fits:
         if fit.fits is not True:

@@ -53,9 +53,9 @@ def render_text(
     chain: Sequence[str] = (),
     validation: Validation | None = None,
 ) -> str:
-    """Verdict, what was tried, what was written, and how to go on.
+    """Verdict, tried remedies, written files, next command.
 
-    `chain` leads from a line of a log to what was wanted.
+    `chain` leads from a log line to the budgets.
     """
     lines = [verdict(result), *deployment_lines(result.best), scope(result)]
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
@@ -99,14 +99,19 @@ def level_lines(best: JudgedChange) -> Iterator[str]:
     for one in proof.levels:
         if not one.identical:
             gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
-            yield f"with optimisation {one.level} they are not: {gap}"
+            yield f"with optimisation {one.level} they differ: {gap}"
     if not proof.levels:
-        yield "with optimisation enabled they were not compared: onnxruntime does not run it so"
+        yield (
+            "with optimisation enabled they were not compared: onnxruntime does not run the "
+            "model that way"
+        )
 
 
 def _hint(hint: LossyHint) -> str:
     size = "" if hint.need.size is None else f", {hint.need.what} {counted(hint.need.size, 'byte')}"
-    return f"{hint.allow} would fit by its plan{size}; it changes results and is not allowed yet"
+    return (
+        f"{hint.allow} would fit according to its plan{size}; it changes results and needs --allow"
+    )
 
 
 def _untried(result: FixResult) -> Iterator[str]:
@@ -115,7 +120,9 @@ def _untried(result: FixResult) -> Iterator[str]:
         return
     words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
     if words:
-        yield f"not tried, as they change results: {', '.join(words)}; --allow names those to try"
+        yield (
+            f"not tried because they change results: {', '.join(words)}; --allow names those to try"
+        )
 
 
 def verdict(result: FixResult) -> str:
@@ -131,7 +138,7 @@ def verdict(result: FixResult) -> str:
     was = _was(best) + _deployed(best)
     as_it_is = best is result.tried[0] and not best.change.steps
     if as_it_is and not result.has_limits:
-        return f"{what} ({format_size(need.size)}), and nothing that was tried needs less"
+        return f"{what} ({format_size(need.size)}), and nothing tried needs less"
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
@@ -147,7 +154,7 @@ def verdict(result: FixResult) -> str:
 
 
 def _other_pools(need: Need) -> str:
-    """Other pools that have a budget, and what they need of it."""
+    """Other pools with a budget, and their need."""
     rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
     return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
 
@@ -281,7 +288,7 @@ def _gap(size: float | None) -> str:
 
 
 def render_table(rows: Sequence[FixRow]) -> str:
-    """The verdict on all, a row for each, and what was written."""
+    """The verdict on all, a row for each, and the written files."""
     done = [row for row in rows if isinstance(row, FixedModel)]
     lines = [_verdict_on_all(rows), "", *table_lines(_TABLE, [_cells(row) for row in rows])]
     ways = [row for row in done if row.obstacle]
@@ -336,7 +343,11 @@ def next_commands(
     if isinstance(result, HtpFixResult):
         return _htp_commands(result, files, kept)
     if result.best.change.parts is None:
-        why = "prepare it so" if result.best.change.model is result.case.model else _CHANGED
+        why = (
+            "prepare it with these options"
+            if result.best.change.model is result.case.model
+            else _CHANGED
+        )
         return ((why, _prepare_words(result, files[0], kept)),)
     return tuple(
         (f"prepare part {number}", _prepare_words(result, file, _of_part(kept, part)))
@@ -371,7 +382,7 @@ def allow_command(
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
     kept = [word for word in given if word.partition("=")[0] not in ("--allow", "-o", "--output")]
     words = ["qnnmem", "fix", file_word(model), *kept, f"--allow={allow}", *output]
-    return (("allow what loses least", words),)
+    return (("allow the smallest change of results", words),)
 
 
 def _precision_words(best: JudgedChange) -> list[str]:
@@ -460,7 +471,7 @@ class RunFacts:
 def render_report(
     result: FixResult, facts: RunFacts, recipe: str, commands: Sequence[Command]
 ) -> str:
-    """Verdict, what was tried and done, the proof, how to deploy it, where it comes from."""
+    """Verdict, remedies, proof, deployment and provenance."""
     lines = [f"# {escape(verdict(result))}"]
     about = filter(None, (*deployment_lines(result.best), scope(result)))
     lines += [part for line in about for part in ("", escape(line))]
@@ -535,7 +546,7 @@ def _commands(result: FixResult, recipe: str, commands: Sequence[Command]) -> It
         yield shorten(next_line("", words).removeprefix("next: : "), _LONGEST)
     if recipe:
         again = ("qnnmem", "fix", str(result.case.path), "--apply", recipe, "-o", "again")
-        yield f"# the same again: {shorten(shell_line(again), _LONGEST)}"
+        yield f"# repeat this: {shorten(shell_line(again), _LONGEST)}"
 
 
 def _origin(result: FixResult, facts: RunFacts) -> Iterator[tuple[str, str]]:

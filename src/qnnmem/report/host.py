@@ -15,9 +15,9 @@ def verdict(report: HostResult) -> str:
     """One line: how the machine stands."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
-        return f"cannot tell: nothing of QNN or a DSP is to be seen on {place}: {report.blindness}"
+        return f"cannot tell: nothing of QNN or a DSP is visible on {place}: {report.blindness}"
     if not report.has_dsp:
-        return f"cannot tell: nothing of QNN or a DSP on {place}, an ordinary one without a DSP"
+        return f"cannot tell: nothing of QNN or a DSP on {place}, a machine without a DSP"
     unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)
     rest = f"{counted(unknown, 'check')} not known" if unknown else "nothing is not known"
     if not report.problems:

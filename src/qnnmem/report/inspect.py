@@ -87,7 +87,7 @@ def _heading(graph: InspectedGraph) -> Iterator[str]:
     facts = f"{counted(graph.ops, 'op')}, {what}, alignment {graph.align}"
     yield f"graph {shorten(graph.name)}: {facts}"
     if not graph.program_bytes:
-        yield "  no program: it has pools and places, and cannot compute"
+        yield "  layout only: it has pools and places and cannot compute"
 
 
 def _pools(graph: InspectedGraph) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _io(graph: InspectedGraph) -> Iterator[str]:
 
 def _states(graph: InspectedGraph) -> Iterator[str]:
     if graph.states:
-        yield "  state, kept from one execute to the next:"
+        yield "  state, kept between executions:"
         yield from _some(graph.states, _state)
 
 
@@ -146,7 +146,7 @@ def _window(window: FrameWindow) -> str:
 def _notes(graph: InspectedGraph) -> Iterator[str]:
     if graph.float_ops:
         floats = counted(graph.float_ops, "op")
-        yield f"  note: {floats} in floating point, which LPAI does not have"
+        yield f"  note: {floats} in floating point, which LPAI does not support"
     for note in graph.notes[:SHOWN]:
         yield f"  note: {shorten(note, _WIDE)}"
     if len(graph.notes) > SHOWN:
@@ -261,7 +261,7 @@ def _dlc_lines(result: DlcResult) -> Iterator[str]:
         yield from _dlc_graph(graph)
     yield ""
     command = ["qnnmem", "plan", file_word(result.file), "-v"]
-    yield next_line("the peak, and what lies where", command)
+    yield next_line("the peak and the memory map", command)
 
 
 def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
@@ -276,7 +276,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
     for kind, way in _SIDES:
         tensors = [one for one in graph.tensors if "APP_" in one.type and way in one.type]
         yield from _side(kind, tensors, _dlc_tensor)
-    yield "  what they make, in order:"
+    yield "  their outputs, in order:"
     made = {one.id: one for one in graph.tensors}
 
     def made_by(op: DlcOp) -> str:

@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 def render_list(found: KbResult) -> str:
-    """A table of entries, and what was left out."""
+    """A table of entries, and the files left out."""
     rows = (
         (shorten(e.id, 64), e.stage, e.cause, e.verdict, shorten(e.title, 90))
         for e in found.entries
@@ -50,7 +50,7 @@ def render_entry(entry: Entry) -> str:
 
 
 def render_check(checked: KbCheckResult) -> str:
-    """The verdict, then what is wrong, then what is worth knowing."""
+    """The verdict, then faults, then remarks."""
     return "\n".join(_checked(checked)) + "\n"
 
 
@@ -109,7 +109,7 @@ def _checked(checked: KbCheckResult) -> Iterator[str]:
     wrong = len(checked.findings)
     yield f"good: {looked}" if not wrong else f"{wrong} findings in {looked}"
     if checked.documented:
-        yield f"{checked.documented} entries are known from documents only: no stored log has them"
+        yield f"{checked.documented} entries are known from documents only, without a stored log"
     for title, rows in (("", checked.findings), ("note: ", checked.notes)):
         for row in rows:
             yield f"  {title}{shorten(row.entry, 64)}: {shorten(row.sentence, 300)}"
@@ -129,19 +129,19 @@ def _one(one: Explanation, verbose: bool) -> Iterator[str]:
         yield from _unknown(one)
         return
     if len(one.meanings) > 1:
-        yield f"{_shown(one)}: {len(one.meanings)} meanings; who printed it decides"
+        yield f"{_shown(one)}: {len(one.meanings)} meanings; the component that printed it decides"
     for meaning in one.meanings:
         yield from _meaning(meaning, verbose)
 
 
 def _unknown(one: Explanation) -> Iterator[str]:
     if one.nearest_range:
-        yield f"  numbers near it belong to {one.nearest_range}; the log's first error tells more"
+        yield f"  nearby numbers belong to {one.nearest_range}; the log's first error tells more"
     else:
-        yield "  it is in no range of QNN, FastRPC, errno or the compiler"
+        yield "  it is outside every range of QNN, FastRPC, errno and the compiler"
     if one.near:
         known = " and ".join(f"{number.code} {number.name}" for number in one.near)
-        yield f"  next to it: {known}"
+        yield f"  nearest codes: {known}"
 
 
 def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:

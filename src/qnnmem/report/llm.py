@@ -97,7 +97,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
 
 
 def _actual(result: LlmResult) -> Iterator[str]:
-    """Each file that is there, beside the shard that it is taken for, and what is odd about it."""
+    """Each existing file beside its shard, with its oddities."""
     for one in result.actual:
         expected = "" if one.expected is None else f", expected {one.expected:,}"
         size = counted(one.file_bytes, "byte")

@@ -1,4 +1,4 @@
-"""The LPAI contract as text: rules, choices, the self-test, and what is wrong in config files."""
+"""The LPAI contract as text: rules, choices, self-test, and faults of config files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rule_text(rule: Rule) -> str:
 
 
 def choices_text(choices: Sequence[Choice]) -> str:
-    """Choices by section: what is done, why, and how to change it."""
+    """Choices by section, each with its reason and the way to change it."""
     return _text(_choice_lines(choices))
 
 
@@ -89,7 +89,7 @@ def _choice_lines(choices: Sequence[Choice]) -> Iterator[str]:
 def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
     count = sum(one.keeping + one.breaking for one in results)
     wrong = sum(len(one.failures) for one in results)
-    verdict = f"{wrong} did not go as expected" if wrong else "all as expected"
+    verdict = f"{wrong} failed" if wrong else "all as expected"
     yield f"{counted(len(results), 'rule')}, {counted(count, 'case')}: {verdict}"
     yield ""
     yield f"{'id':<4}  {'kept':>4}  {'broken':>6}  {'verdict':<7}  rule"
@@ -100,8 +100,8 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
         yield from (f"      {failure.title}: {failure.reason}" for failure in one.failures)
     yield ""
     yield (
-        "note: kept are cases in which a client keeps the rule and everything works; broken are "
-        "cases in which it does not and is told so, with the right code, and the graph is as before"
+        "note: kept: the client keeps the rule and everything works; broken: the client breaks "
+        "it, gets the right code, and the graph stays as before"
     )
 
 

@@ -23,7 +23,7 @@ _MOST_LINES = 12
 
 
 def html_of(value: object) -> str:
-    """A result as HTML; TypeError for what is none."""
+    """A result as HTML; TypeError for any other value."""
     for kind in type(value).__mro__:
         if kind.__name__ in _RENDERERS:
             return _RENDERERS[kind.__name__](value)

@@ -24,7 +24,7 @@ _NAME = 200
 
 
 def render_perfetto(planned: PlannedFile) -> str:
-    """One JSON object: what is alive in each pool, its size, and the ops."""
+    """One JSON object: live bytes of each pool, its size, and the ops."""
     name = shorten(PurePath(planned.input).name or planned.input, _NAME)
     first = min((buffer.live.lower for buffer in planned.plan.buffers), default=0)
     events = [
@@ -92,7 +92,7 @@ def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
 
 
 def render_watch(report: WatchResult, lines: Iterable[TraceHead | Event]) -> Iterator[str]:
-    """One JSON object, piece by piece: calls on their threads, log lines, what was alive."""
+    """One JSON object, piece by piece: calls on their threads, log lines, live objects."""
     yield '{"displayTimeUnit":"ms","otherData":'
     yield json.dumps({"tool": TOOL, "command": " ".join(report.command)[: 10 * _NAME]})
     yield ',"traceEvents":['

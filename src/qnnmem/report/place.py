@@ -1,4 +1,4 @@
-"""The answers of `qnnmem place` and `validate` as text: the verdict, then what it rests on."""
+"""The answers of `qnnmem place` and `validate` as text: the verdict, then its evidence."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         return
     wrong = sum(not one.agrees for one in checked)
     word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
-    yield f"the real library {word} with what the files say (on x86 it has one domain):"
+    yield f"the real library {word} with the files (on x86 it has one domain):"
     for one, resident in zip(checked, plan.contexts, strict=True):
         refused = f"refused, code {one.code or 'not given'}"
         fact = {True: "admitted", False: refused, None: "not kept"}[one.admitted]
@@ -110,7 +110,7 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         name = shorten(resident.file, _WIDE)
         yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
     if any(one.admitted is None for one in checked):
-        yield "not kept: the library for x86 estimates these, and cannot hold shared weights"
+        yield "not kept: the library for x86 estimates these and cannot hold shared weights"
 
 
 _SHOWN = 12  # tensors; -v shows all
@@ -133,7 +133,7 @@ def render_validated(result: ValidateResult, *, verbose: bool = False) -> str:
                 mark = "" if one.agrees else "  <- first" * (one.name == result.first) or "  <-"
                 lines.append(f"{gap:>12}  {one.operator:<12} {shorten(one.name, _WIDE)}{mark}")
         left = len(result.tensors) - len(chosen)
-        lines += [f"{'':>12}  {left} more that differ less; -v shows all"] if left else []
+        lines += [f"{'':>12}  {left} more with smaller differences; -v shows all"] if left else []
     return "\n".join(lines) + "\n"
 
 

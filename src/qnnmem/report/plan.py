@@ -38,7 +38,7 @@ _OF_PREPARE = (
 
 
 def render_answer(planned: PlannedFile) -> str:
-    """The short answer: whether it fits, bytes of each pool, what is proven, what to do next."""
+    """The short answer: verdict, bytes of each pool, proof, next command."""
     parts = (_verdict, _other_pools, _budgets, useless_lines, _first_notes, next_lines)
     return "\n".join(line for part in parts for line in part(planned)) + "\n"
 
@@ -80,12 +80,12 @@ def budget_lines(planned: PlannedFile) -> Iterator[str]:
         many = name.endswith("s")
         if budget.fits is None:
             yield (
-                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found{in_time} "
+                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found{in_time}, "
                 f"and none is ruled out; best {budget.need:,}, at least {budget.at_least:,}"
             )
         elif budget.fits:
             takes = "take" if many else "takes"
-            fits = "cannot tell: as far as is known" if plan.model.assumed else f"fits{by}:"
+            fits = "cannot tell: as far as known" if plan.model.assumed else f"fits{by}:"
             yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
         elif budget.pool is Pool.SCRATCH and plan.proof is ProofScope.UPPER_BOUND:
             yield (
@@ -187,7 +187,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
 
 
 def _budgets(planned: PlannedFile) -> Iterator[str]:
-    """What stands in the way of each budget, by its bytes and its share of what is needed."""
+    """The blockers of each budget, with bytes and share of the need."""
     for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
@@ -199,7 +199,7 @@ def _budgets(planned: PlannedFile) -> Iterator[str]:
         yield from _parts(title, budget.pool.value, parts, budget.need)
         if others := alike(planned.plan, budget):
             are = "is" if others == 1 else "are"
-            as_well = "too large, too" if len(parts) == 1 else "as large"
+            as_well = "also too large" if len(parts) == 1 else "as large"
             yield f"  {counted(others, 'other')} {are} {as_well}"
     tcm = planned.tcm_budget
     if tcm is not None and tcm.missing:
@@ -267,8 +267,8 @@ def _notes(planned: PlannedFile) -> Iterator[str]:
     if planned.plan.is_estimate:
         ops = counted(len(planned.plan.model.ops), "op")
         yield (
-            f"note: planned are the {ops} of the float model; "
-            "quantizing fuses some and adds others, so it can need more bytes or fewer"
+            f"note: the plan is of the {ops} of the float model; quantizing fuses some and adds "
+            f"others, so the bytes may change"
         )
     for note in planned.notes:
         yield f"note: {_shortened(note)}"
@@ -309,14 +309,14 @@ def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]
         longer = min(max(_LONGER, 6 * planned.time_limit), _LONGEST)
         line = next_line("search longer", command, f"--time-limit={longer:.0f}")
     elif plan.options.bits is None and planned.computes_in_floats and planned.remedies is None:
-        why = "LPAI runs 8- and 16-bit models; as int8 it would be"
+        why = "LPAI runs 8- and 16-bit models; the plan as int8"
         line = next_line(why, command, "--bits=8")
     elif plan.is_estimate and plan.model.format == "onnx":
         line = next_line("the exact bytes", _prepare_command(planned))
     elif detailed:
-        line = next_line("every offset, as a C header", command, "--format=c")
+        line = next_line("a C header with every offset", command, "--format=c")
     else:
-        line = next_line("the peak, and what lies where", command, "-v")
+        line = next_line("the peak and the memory map", command, "-v")
     if line:
         yield line
 
@@ -343,7 +343,7 @@ def _prepare_command(planned: PlannedFile) -> list[str]:
 
 
 def remedy_lines(planned: PlannedFile) -> Iterator[str]:
-    """Every option that was planned for pools that are too large, and what it saves."""
+    """Every option planned for pools that are too large, and its savings."""
     if planned.remedies is None:
         return
     for remedy in planned.remedies.found:
@@ -362,7 +362,7 @@ def useless_lines(planned: PlannedFile, *, among_others: bool = False) -> Iterat
         pools = " or ".join(_pool(pool) for pool in planned.result.lacking)
         yield f"planned, too, and no smaller in {pools}: {useless}"
     elif not remedies.tried and planned.plan.model.ops:
-        yield "no option that was not given makes it smaller"
+        yield "no other option makes it smaller"
 
 
 def _saving(remedy: Remedy) -> str:

@@ -429,7 +429,7 @@ def map_lines(plan: PlanMap) -> Iterator[str]:
 
 
 def peak_lines(plan: PlanMap) -> Iterator[str]:
-    """The fullest step and what is alive then, the largest first."""
+    """The fullest step and its live buffers, the largest first."""
     peak = plan.peak
     if peak is None:
         return

@@ -44,7 +44,8 @@ def render_text(
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:
         lines.append(
-            f"{counted(floats, 'op')} compute in floating point, which LPAI cannot: desk only"
+            f"{counted(floats, 'op')} compute in floating point, which LPAI cannot do: for the "
+            f"desk only"
         )
     for graph, plan, answer in zip(context.graphs, prepared.plans, alone, strict=True):
         lines += ["", *_graph(graph, plan), *([] if answer is None else [_tcm(answer)])]
@@ -57,7 +58,7 @@ def render_text(
 
 
 def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
-    """A warning for each graph whose quantized results say little, with what was seen to help."""
+    """A warning for each graph with unreliable quantized results, with the widths that helped."""
     return [
         f"warning: graph {shorten(graph)}, {error.sentence}; {_cures(error)}"
         for graph, error in errors.items()
@@ -69,7 +70,7 @@ def _cures(error: QuantizedGraph) -> str:
     seen = [f"{_widths(error, tried)} gives {percent(tried.error)}" for tried in error.cures]
     parts = ["tried on the same samples, " + ", ".join(seen)] if seen else []
     if not seen and error.tried:
-        parts.append("wider numbers do not halve it")
+        parts.append("wider numbers do not halve the error")
     if error.made_up_samples:
         parts.append("real samples with --calibration give other ranges")
     elif not seen:
@@ -97,7 +98,7 @@ def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
         frames = f"{counted(window.size, 'frame')}, {window.frames} per execution"
         yield f"  window {shorten(window.name)}: {frames}, {kind}"
     if not graph.program:
-        yield "  a layout: pools and contract can be tried, execution cannot"
+        yield "  layout only: memory calls can be tested, the graph cannot run"
 
 
 def _tcm(answer: TcmAnswer) -> str:

@@ -1,4 +1,4 @@
-"""A provoked failure as text: whether the library failed, with what, and what was tried."""
+"""A provoked failure as text: the library's failure and the attempts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verdict(record: ProvokedResult) -> str:
         code = f" with {record.code} ({code_name(record.code)})"
     if record.as_expected:
         return f"{kind} on {soc}: the library failed to {record.stage}{code}"
-    return f"the library failed to {record.stage}{code}, but not of {kind}: {why}"
+    return f"the library failed to {record.stage}{code}, but not with {kind}: {why}"
 
 
 def _facts(record: ProvokedResult) -> Iterator[str]:

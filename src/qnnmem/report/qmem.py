@@ -157,7 +157,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
     if not result.misuses:
         return
     asked = any(row.library is not None for row in result.misuses)
-    where = "the library for x86" if asked else "the library, which is not asked here"
+    where = "the library for x86" if asked else "the library, which is not installed here"
     yield f"{len(result.misuses)} mistakes, what the contract answers, and {where}:"
     for row in result.misuses:
         contract = f"{row.code}" if row.code else "reported"
@@ -165,7 +165,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
         if verbose:
             yield f"      {shorten(row.sentence, _WIDE)}; {row.cure}"
     if asked:
-        yield "note: 1000, the library for x86 registers no memory; what is not the same is ours"
+        yield "note: 1000, the library for x86 registers no memory; all other codes are ours"
 
 
 def _answer(row: MisuseAnswer) -> str:

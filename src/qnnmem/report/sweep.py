@@ -41,7 +41,7 @@ def render_text(
     the reason of the first of the rows that share one.
     """
     first = verdict(rows, largest, soc)
-    first = f"interrupted; of the rows that are known, {first}" if interrupted else first
+    first = f"interrupted; of the known rows, {first}" if interrupted else first
     ways = [f"{shorten(one.name)}: {_way(one)}" for one in largest if one.value is not None]
     lines = [first, shorten(file, 200), *dict.fromkeys(ways), "", *_table(rows, verbose)]
     reasons = [*_reasons(rows, say)]
@@ -73,14 +73,14 @@ def _largest(one: Largest, soc: str) -> str:
     if one.is_open:
         known = f"largest {name} known so far that {_MEETS[one.until]} {soc}{rest} is {one.value}"
         why = shorten(with_flags(one.next_reason), _LONGEST)
-        return f"{known}; {one.next_value} is not decided: {why}"
+        return f"{known}; {one.next_value} is undecided: {why}"
     return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), _LONGEST)}"
 
 
 def _way(one: Largest) -> str:
     """How a search came to its answer."""
     if one.predicted is None:
-        return "found by doubling and halving, as the needs of small values are not known"
+        return "found by doubling and halving, because the needs of small values are unknown"
     if one.is_open:
         return f"{one.predicted} was predicted from small values and is not confirmed"
     if one.predicted == one.value:

@@ -64,7 +64,7 @@ def shortage_lines(account: TcmAccount) -> Iterator[str]:
 
 def _changes(account: TcmAccount) -> Iterator[str]:
     if account.changes:
-        yield "  what would change that:"
+        yield "  possible changes:"
     for change in account.changes[:_MAX_CHANGES]:
         enough = "enough" if change.sufficient else "not enough alone"
         yield f"  - {change.what}: saves {counted(change.saves, 'byte')}, {enough}"

@@ -19,7 +19,7 @@ _ANSWERS = {True: "fits", False: "does not fit", None: "not found to fit"}
 
 
 def render_together(found: TogetherResult) -> str:
-    """The verdict, what was assumed, and a row for each model."""
+    """The verdict, the assumptions, and a row for each model."""
     return "\n".join(_lines(found)) + "\n"
 
 

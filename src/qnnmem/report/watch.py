@@ -46,7 +46,7 @@ _FUNCTIONS = (
 
 
 def render_text(report: WatchResult) -> str:
-    """Verdict, then what is left, what failed, who was alive when, and the time in each."""
+    """Verdict, then leaks, failures, live objects over time, and time in each function."""
     # Every line is made printable as a whole: no name of a trace can steer the terminal.
     return "\n".join(map(printable, (report.verdict, *_lines(report)))) + "\n"
 

@@ -1,4 +1,4 @@
-"""What a deployment file holds: context binaries, what the host keeps, and what it claims."""
+"""A deployment file: context binaries, host memory, and claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CarriedBinary(Struct, frozen=True, kw_only=True):
     offset: Annotated[Count, describe("Where it starts in the file that is read.")] = 0
     bytes: Count
     used_by: Annotated[tuple[str, ...], describe("Methods, models or stages that run it.")] = ()
-    group: Annotated[str, describe("Devices that get it, where a file has parts for several.")] = ""
+    group: Annotated[str, describe("Devices that get it, if a file has parts for several.")] = ""
     graphs: tuple[str, ...] = ()
     soc_model: Annotated[int | None, describe("Id of the SoC it was compiled for.")] = None
     total: Annotated[Sourced | None, describe("Its own bill.")] = None
@@ -51,12 +51,12 @@ class HostPart(Struct, frozen=True):
 
 
 class CheckedClaim(Struct, frozen=True, kw_only=True):
-    """What a file says about its binaries, beside what they say themselves."""
+    """A file's claims about its binaries, beside the facts."""
 
     what: str
     claimed: str
     found: str
-    holds: Annotated[bool | None, describe("Null where the binaries do not tell.")]
+    holds: Annotated[bool | None, describe("Null if the binaries do not state it.")]
 
 
 class CarrierFacts(Struct, frozen=True, kw_only=True):

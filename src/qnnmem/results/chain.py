@@ -17,7 +17,7 @@ class ChainTensor(Struct, frozen=True, kw_only=True):
     type: Annotated[str, describe("Element type.")]
     shape: Annotated[tuple[Count, ...], describe("Dimensions.")]
     bytes: Annotated[Count, describe("Size in bytes.")]
-    role: Annotated[Literal["input", "output", "boundary"], describe("What it is to the model.")]
+    role: Annotated[Literal["input", "output", "boundary"], describe("Its role in the model.")]
     from_part: Annotated[
         Count, describe("Part that gives it, from 1; 0 for an input of the model.")
     ]
@@ -105,13 +105,13 @@ class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
     peak: Annotated[ChainPeak, describe("Bytes at the fullest moment.")]
     htp: Annotated[
         HtpChain | None,
-        describe("What the real HTP library made of the parts; null where it was not asked."),
+        describe("Measurements of the parts by the real HTP library; null if it was not used."),
     ] = None
     deployment: Annotated[
         FixDeployment | None,
         describe(
             "How the parts are deployed and what they take together, as `qnnmem fix` judged them; "
-            "null where they were not held against a budget."
+            "null without a budget."
         ),
     ] = None
 

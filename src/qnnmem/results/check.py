@@ -30,7 +30,7 @@ class PoolCheck(Struct, frozen=True):
     ] = None
     have_bytes: Count | None = None
     over_bytes: Annotated[Count, describe("Bytes that are missing.")] = 0
-    fits: Annotated[bool | None, describe("Null where that cannot be told.")] = None
+    fits: Annotated[bool | None, describe("Null if unknown.")] = None
     budget: Annotated[bool, describe("False for a limit of the SoC.")] = True
     blockers: Annotated[tuple[str, ...], describe("The largest tensors in the way.")] = ()
     alike: Annotated[Count, describe("Other tensors that are as large.")] = 0
@@ -67,7 +67,7 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
     target: Annotated[str, describe("LPAI or the name of a SoC.")] = ""
     fits: Annotated[
         bool | None,
-        describe("Whether every budget and limit holds; null where that cannot be told."),
+        describe("Whether every budget and limit holds; null if unknown."),
     ]
     exit_code: ExitCode
     answer: Annotated[str, describe("The answer in a few words.")] = ""
@@ -105,7 +105,7 @@ class CheckCounts(Struct, frozen=True):
 
 
 class BaselineUse(Struct, frozen=True):
-    """The baseline, and what it has of the models."""
+    """The baseline, and its coverage of the models."""
 
     file: str | None
     found: bool
@@ -125,7 +125,7 @@ class AcceptedState(Struct, frozen=True):
 
 
 class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
-    """Models of a project against their budgets and against what was accepted."""
+    """Models of a project against their budgets and accepted numbers."""
 
     config: Annotated[str, describe("The file that holds the budgets.")] = ""
     exit_code: ExitCode

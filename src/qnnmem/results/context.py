@@ -1,4 +1,4 @@
-"""A context binary: nested the way qnn-context-binary-utility nests it, ours inside.
+"""A context binary, nested as by qnn-context-binary-utility, with qnnmem's part inside.
 
 Readers of the vendor's JSON find what they know; everything of ours is under the key `qnnmem`.
 """
@@ -25,7 +25,7 @@ Flag = Literal[0, 1]
 
 
 class ContextGraph(Struct, frozen=True, kw_only=True):
-    """What is ours about a graph."""
+    """qnnmem's part of a graph."""
 
     name: str
     vtcm_stored_bytes: Annotated[
@@ -40,7 +40,7 @@ class ContextGraph(Struct, frozen=True, kw_only=True):
 
 
 class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-htp/1"):
-    """What is ours about a context binary for HTP."""
+    """qnnmem's part of a context binary for HTP."""
 
     format_version: Annotated[str, describe("Version of the container.")] = ""
     file_bytes: Annotated[Count, describe("Size of the file in bytes.")]
@@ -223,7 +223,7 @@ class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ContextDocument(Struct, frozen=True, kw_only=True):
-    """A context binary for HTP with the vendor's nesting around what is ours."""
+    """A context binary for HTP in the vendor's nesting, with qnnmem's part."""
 
     info: VendorBinaryInfo = field(default_factory=VendorBinaryInfo)
     version: Literal[1, 3] = 1

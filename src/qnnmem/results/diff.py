@@ -32,7 +32,7 @@ class PoolChange(Struct, frozen=True):
 
     @property
     def fraction(self) -> float | None:
-        """The change as a part of what was there."""
+        """The change as a share of the old value."""
         before, change = self.before_bytes, self.change_bytes
         return change / before if change is not None and before else None
 

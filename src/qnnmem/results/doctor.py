@@ -16,7 +16,7 @@ class IncidentGroup(Struct, frozen=True):
 
     key: str
     incidents: Count
-    memory: Annotated[Count, describe("Of these, how many are a shortage of memory.")]
+    memory: Annotated[Count, describe("How many of these are memory shortages.")]
     logs: Annotated[Count, describe("Logs that have such an incident.")]
     first_seen: Annotated[str, describe("Place of the first of them.")]
     shortage_min_bytes: int | None
@@ -42,8 +42,12 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     stats: Annotated[ReadAmount, describe("How much was read.")] = ReadAmount()
     noise: Annotated[
         dict[str, Count],
-        describe("Entries about lines that look like failures and are none, and how often each."),
+        describe("Entries about harmless lines that look like failures, with counts."),
     ] = field(default_factory=dict)
+    answer: Annotated[
+        str | UnsetType,
+        describe("What the logs are, where they are no logs of QNN or say too little."),
+    ] = UNSET
     notes: Annotated[tuple[str, ...], describe("What was wrong with the logs.")] = ()
     files: Annotated[tuple[str, ...], describe("The logs.")] = ()
     groups: Annotated[
@@ -58,6 +62,6 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     def summary(self) -> str:
         """One line for a history of results."""
         if not self.incidents:
-            return "no failure found"
+            return self.answer or "no failure found"
         left = len(self.incidents) - 1
         return f"{self.incidents[0].title}{f', and {left:,} more' if left else ''}"

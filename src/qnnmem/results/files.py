@@ -108,7 +108,7 @@ class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
 
     verb: Annotated[str, describe("The verb.")]
     files: Annotated[tuple[WrittenFile, ...], describe("Files that were written.")]
-    next: Annotated[str, describe("The command to go on with; empty where there is none.")] = ""
+    next: Annotated[str, describe("The next command; empty if there is none.")] = ""
 
 
 def written_result(verb: str, files: Iterable[Path], next_step: str = "") -> WrittenResult:

@@ -1,4 +1,4 @@
-"""Whether a file fits SoCs: each limit in bytes, what is in the way, what to change."""
+"""Whether a file fits SoCs: each limit in bytes, blockers, changes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class FitFacts(Struct, frozen=True, kw_only=True):
 
     code: Annotated[Difference | None, describe("Error code of QNN.")] = None
     line: Annotated[str, describe("The line of the library's log that decides.")] = ""
-    reading: Annotated[str, describe("What the doctor makes of that line.")] = ""
+    reading: Annotated[str, describe("The doctor's reading of that line.")] = ""
     timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
         False
     )
@@ -182,7 +182,7 @@ class SocFit(FitFacts, frozen=True):
 
     @property
     def fits(self) -> bool | None:
-        """Return whether it fits; None where that cannot be told."""
+        """Return whether it fits; None if undecided."""
         return answer_of(self.answer)
 
 
@@ -203,7 +203,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
     @property
     def exit_code(self) -> int:
-        """0 all fit, 1 one does not, 3 it cannot be told, 4 that took too long."""
+        """0 all fit, 1 one does not, 3 undecided, 4 out of time."""
         if self.fits is not None:
             return 0 if self.fits else 1
         late = any(soc.timed_out and soc.answer == "cannot-tell" for soc in self.socs)

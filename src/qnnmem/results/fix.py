@@ -1,4 +1,4 @@
-"""Fixes: what was tried to make a model need less memory, for one file and for several."""
+"""Fixes: remedies tried to reduce the memory of a model, for one file and for several."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LevelDifference(Struct, frozen=True):
 
 
 class RemedyTrial(Struct, frozen=True, kw_only=True):
-    """A remedy that was tried, and what it came to."""
+    """A tried remedy and its result."""
 
     remedy: Annotated[str, describe("Name of the remedy; none is the model as it is.")]
     change: Annotated[str, describe("What it changes, in a few words.")]
@@ -63,13 +63,11 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
     fits: Annotated[bool | None, describe("Whether every limit holds; null without one.")]
     over_budget: OverBudget = ()
     missing_bytes: Annotated[Count, describe("Bytes over all limits together.")] = 0
-    why: Annotated[
-        str, describe("Why it does not fit, where that is not a matter of the bytes.")
-    ] = ""
+    why: Annotated[str, describe("Why it does not fit, if the reason is not a size.")] = ""
     identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
     lossy: Annotated[
         bool,
-        describe("Whether results may differ; what differs without it does not count."),
+        describe("Whether results may differ; without it a differing result is rejected."),
     ] = False
     samples: Annotated[Count, describe("On how many samples results were compared.")] = 0
     largest_difference: LargestGap = 0.0
@@ -104,7 +102,7 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
 
 
 class FixDeployment(Struct, frozen=True, kw_only=True):
-    """How parts are deployed, and what they take together."""
+    """The deployment of parts, and their memory together."""
 
     arrangement: Annotated[
         Literal["resident", "shared", "in-turn"],
@@ -162,7 +160,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
 class Validation(Struct, frozen=True, kw_only=True):
     """What running a result showed."""
 
-    holds: Annotated[bool, describe("Whether nothing speaks against the result.")]
+    holds: Annotated[bool, describe("Whether the result passed every check.")]
     samples: Annotated[Count, describe("Number of samples.")]
     planned: Annotated[bool, describe("Whether it was executed in planned memory, too.")]
     why_not_planned: Annotated[str, describe("Why it was not; empty where it was.")]
@@ -212,7 +210,7 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
 
 
 class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
-    """What was tried to make a model need less memory, and what it came to."""
+    """The remedies tried on a model, and the result."""
 
     input: Annotated[str, describe("Path of the model, as it was given.")]
     backend: Annotated[
@@ -241,8 +239,8 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
         Meta(min_length=1),
         describe("All that was tried, in order; the first is the model as it is."),
     ]
-    obstacle: Annotated[str, describe("What stands in the way, where nothing suffices.")] = ""
-    notes: Annotated[tuple[str, ...], describe("Sentences that the user should know.")] = ()
+    obstacle: Annotated[str, describe("What prevents a fit.")] = ""
+    notes: Annotated[tuple[str, ...], describe("Notes for the user.")] = ()
     would_fit: Annotated[
         tuple[LossyOption, ...],
         describe("What would fit by its plan if it were allowed; it changes results."),
@@ -251,7 +249,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
         Validation | None, describe("What running the result showed; null unless asked for.")
     ] = None
     files: Annotated[tuple[str, ...], describe("Files that were written.")] = ()
-    next: Annotated[str, describe("The command to go on with.")] = ""
+    next: Annotated[str, describe("The next command.")] = ""
     soc: Annotated[str | UnsetType, describe("For HTP: the SoC that it is for.")] = UNSET
     exit_code: Annotated[int, describe("Exit code of the command.")] = 0
     plans: Annotated[
@@ -263,9 +261,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     ] = UNSET
     from_log: Annotated[
         tuple[str, ...] | UnsetType,
-        describe(
-            "The way from a line of a log to what was wanted of the model, where one was given."
-        ),
+        describe("How the log led to the budgets; only with a log."),
     ] = UNSET
 
     def __post_init__(self) -> None:

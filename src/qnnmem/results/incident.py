@@ -35,7 +35,7 @@ Verdict = Annotated[
 
 
 class EntryTitle(msgspec.Struct, frozen=True):
-    """An entry of the knowledge base by its name and what it concludes."""
+    """An entry of the knowledge base: its name and its conclusion."""
 
     id: Annotated[
         str,
@@ -126,7 +126,7 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
-    """One failure in a log: what it means, where it stands, which lines say so."""
+    """One failure in a log: meaning, place, evidence."""
 
     file: str
     first_line: Count
@@ -164,6 +164,14 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
         ),
     ] = None
 
+    words: Annotated[
+        tuple[str, ...],
+        describe(
+            "Words of the log that spoke most for the cause, where a learned model names it.",
+            is_omitted=True,
+        ),
+    ] = ()
+
     def origin_of(self, quantity: str) -> str:
         """Where a quantity comes from."""
         return self.origins.get(quantity, "reported: by the log")
@@ -184,7 +192,7 @@ class Harmless(msgspec.Struct, frozen=True):
 
 
 class ReadingStats(msgspec.Struct, frozen=True):
-    """The logs that were read, how much that was, and what was wrong with them."""
+    """The logs read, their amount, and their faults."""
 
     files: tuple[str, ...]
     lines: int

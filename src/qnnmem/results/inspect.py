@@ -1,4 +1,4 @@
-"""A context binary for LPAI: ours, inside the nesting of qnn-context-binary-utility."""
+"""A context binary for LPAI, in the nesting of qnn-context-binary-utility."""
 
 from __future__ import annotations
 

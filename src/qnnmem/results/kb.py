@@ -1,4 +1,4 @@
-"""The doctor's knowledge base: its entries, whether they keep what they promise, error codes."""
+"""The doctor's knowledge base: entries, their checks, error codes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class EntryFinding(Struct, frozen=True):
     """A sentence about an entry."""
 
     entry: Annotated[str, describe("Name of the entry.")]
-    sentence: Annotated[str, describe("What is to be said about it.")]
+    sentence: Annotated[str, describe("The finding in a sentence.")]
 
 
 class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
-    """Whether entries of the knowledge base keep what they promise."""
+    """Checks of knowledge base entries."""
 
     passes: Annotated[bool, describe("Whether nothing is wrong.")]
     entries: Annotated[Count, describe("Entries that were checked.")]
@@ -55,7 +55,7 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
     healthy: Annotated[Count, describe("Stored logs of healthy runs that they were tried on.")]
     documented: Annotated[Count, describe("Entries without a stored log, which say so.")]
     findings: Annotated[tuple[EntryFinding, ...], describe("What is wrong.")]
-    notes: Annotated[tuple[EntryFinding, ...], describe("Worth knowing, but not wrong.")]
+    notes: Annotated[tuple[EntryFinding, ...], describe("Remarks, not faults.")]
 
 
 class CodeMeaning(Struct, frozen=True):
@@ -76,9 +76,7 @@ class CodeMeaning(Struct, frozen=True):
     ]
     not_what_it_says: Annotated[
         str,
-        describe(
-            "What the name suggests and the code does not mean; empty where that is not an issue."
-        ),
+        describe("A wrong meaning that the name suggests; empty if there is none."),
     ]
     look_for: Annotated[tuple[str, ...], describe("What to look for above the line with the code.")]
     entries: Annotated[

@@ -114,7 +114,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     context: Annotated[Positive, describe("Tokens that the KV cache holds.")]
     ar: Annotated[tuple[Positive, ...], describe("Tokens that each graph takes at a time.")]
     answer: FitAnswer
-    why: Annotated[str, describe("The limit on which the answer hangs.")]
+    why: Annotated[str, describe("The limit that decides.")]
     shards: tuple[LlmShard, ...]
     placement: Annotated[Placement, describe("Load order and process domains.")]
     budget: Annotated[Sourced, describe("Bytes of one process domain.")]
@@ -133,7 +133,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
         tuple[Count, Count], describe("For all shards, order of magnitude only.")
     ]
     origin: Annotated[str, describe("How sizes of a layer became known.")]
-    notes: Annotated[tuple[str, ...], describe("What was not judged, and what to know.")] = ()
+    notes: Annotated[tuple[str, ...], describe("Limits of the answer.")] = ()
     rows: Annotated[tuple[LlmRow, ...], describe("Other SoCs or settings.")] = ()
     changes: Annotated[tuple[LlmRow, ...], describe("What to change, each computed.")] = ()
     checks: Annotated[tuple[LlmCheck, ...], describe("More layers, compiled to check.")] = ()

@@ -54,7 +54,7 @@ class Choice(Struct, frozen=True):
     """One open question and our answer to it."""
 
     id: Annotated[str, describe("Name of the choice.")]
-    section: Annotated[str, describe("What it is about.")]
+    section: Annotated[str, describe("Its subject.")]
     what: Annotated[str, describe("What this runtime does.")]
     why: Annotated[str, describe("Why.")]
     override: Annotated[str, describe("How to change it; `none` where that is not possible.")]
@@ -70,7 +70,7 @@ class CaseFailure(Struct, frozen=True):
     """A case that went otherwise than the contract promises."""
 
     title: Annotated[str, describe("What the case does.")]
-    reason: Annotated[str, describe("What went otherwise.")]
+    reason: Annotated[str, describe("How the case failed.")]
 
 
 class RuleResult(Struct, frozen=True, kw_only=True):
@@ -80,8 +80,8 @@ class RuleResult(Struct, frozen=True, kw_only=True):
     title: Annotated[str, describe("The rule itself.")]
     keeping: Annotated[Count, describe("Cases in which the client keeps the rule.")]
     breaking: Annotated[Count, describe("Cases in which it breaks the rule.")]
-    failures: Annotated[tuple[CaseFailure, ...], describe("Cases that went otherwise.")]
-    as_expected: Annotated[bool, describe("Whether each case went as the contract promises.")]
+    failures: Annotated[tuple[CaseFailure, ...], describe("Cases that failed.")]
+    as_expected: Annotated[bool, describe("Whether every case passed.")]
 
 
 class SelftestResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-selftest/1"):

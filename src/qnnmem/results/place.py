@@ -41,7 +41,7 @@ class Placement(Struct, frozen=True):
 
 
 class PlacedContext(Struct, frozen=True, kw_only=True):
-    """A context binary and what it needs of its process domain."""
+    """A context binary and its need of a process domain."""
 
     file: str
     need_low: SourcedNumber
@@ -57,18 +57,16 @@ class PlacedContext(Struct, frozen=True, kw_only=True):
 class Admission(Struct, frozen=True, kw_only=True):
     """What the library did with a context, beside what its file alone had led to expect."""
 
-    predicted: Annotated[bool | None, describe("Null where the range of sizes lets both happen.")]
+    predicted: Annotated[bool | None, describe("Null if the range of sizes allows both.")]
     admitted: Annotated[
         bool | None,
         describe("Null where the library for x86 estimates a context and cannot keep it."),
     ]
-    code: Annotated[
-        Difference | None, describe("Null where the library died before it could say.")
-    ] = None
+    code: Annotated[Difference | None, describe("Null if the library died first.")] = None
     estimate: Annotated[Count | None, describe("The library's own estimate in bytes.")] = None
     need_low: Annotated[Count, describe("At least this is needed, by the file alone.")] = 0
     need_high: Annotated[Count, describe("At most this is needed, by the file alone.")] = 0
-    agrees: Annotated[bool, describe("Whether nothing that was predicted was wrong.")] = True
+    agrees: Annotated[bool, describe("Whether every prediction was right.")] = True
 
     @property
     def in_range(self) -> bool:
@@ -93,7 +91,7 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
         Count, describe("Bytes saved where the contexts of a domain share one spill/fill buffer.")
     ] = 0
     unjudged: Annotated[
-        tuple[str, ...], describe("What keeps a yes from being said: parts without a bill.")
+        tuple[str, ...], describe("Parts without a bill, which prevent the answer fits.")
     ] = ()
     verified: Annotated[
         tuple[Admission, ...] | None,

@@ -103,7 +103,7 @@ class PlanBudget(Struct, frozen=True):
 
 
 class PlanSaving(Struct, frozen=True):
-    """Options and what they save."""
+    """Options and their savings."""
 
     options: Annotated[tuple[str, ...], describe("The options, together, ready to paste.")]
     pool: Annotated[BudgetPool, describe("The pool that becomes smaller.")]
@@ -257,8 +257,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     seen_as: Annotated[
         Annotated[str, Meta(pattern="^qnn$")] | None,
         describe(
-            "Which graph was planned: qnn is the one that QNN is given of the model; null means "
-            "the one in the file."
+            "Which graph was planned: qnn is the graph that QNN gets; null is the one in the file."
         ),
     ] = field(default=None, name="as")
     inputs: Annotated[
@@ -275,9 +274,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         TcmAnswer | None,
         describe("Verdict on the TCM of aDSP direct mode; null for a buffer list."),
     ] = None
-    budgets: Annotated[
-        tuple[PlanBudget, ...], describe("Verdicts on the budgets that were asked about.")
-    ] = ()
+    budgets: Annotated[tuple[PlanBudget, ...], describe("Verdicts on the given budgets.")] = ()
     fits: Annotated[
         bool | None,
         describe(
@@ -294,13 +291,13 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     remedies: Annotated[
         tuple[PlanSaving, ...] | None,
         describe(
-            "Options that were planned and make a pool smaller that is too large, best first; "
-            "null where none were looked for."
+            "Planned options that shrink a pool that is too large, best first; null if none "
+            "were tried."
         ),
     ] = None
     reorder: Annotated[
         PlanReorder | None,
-        describe("What another operator order brought; null when none was asked for."),
+        describe("The effect of another operator order; null if none was requested."),
     ] = None
     likely_states: Annotated[
         tuple[str, ...],
@@ -321,14 +318,12 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     holds_for: Annotated[
         tuple[str, ...],
         describe(
-            "What an input must have in common with the one that was planned, with the node: a "
+            "Conditions under which the plan holds, with the node: a "
             "given value, a stated, stored or measured shape. Empty where the plan holds for every "
             "input."
         ),
     ] = ()
-    notes: Annotated[
-        tuple[str, ...], describe("Sentences the reader of the file wants the user to know.")
-    ] = ()
+    notes: Annotated[tuple[str, ...], describe("Notes from reading the file.")] = ()
     origins: Annotated[
         dict[str, Origin],
         describe(

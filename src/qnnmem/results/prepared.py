@@ -47,7 +47,7 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
     error: Annotated[
         OutputError, describe("Share of the largest output; null where it is without bound.")
     ]
-    error_is_large: Annotated[bool, describe("Whether results say little.")]
+    error_is_large: Annotated[bool, describe("Whether results are unreliable.")]
     made_up_samples: Annotated[bool, describe("Whether the samples are random numbers.")]
     tried: Annotated[tuple[TriedWidths, ...], describe("Other widths that were tried.")]
 
@@ -79,7 +79,7 @@ def _bound(error: float | None) -> float:
 
 
 class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
-    """A graph of the binary and what is proven of its plan."""
+    """A graph of the binary and the proof of its plan."""
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]
@@ -101,11 +101,11 @@ class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
 
 
 class PreparedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.prepared/1"):
-    """A context binary for LPAI that was written, and what is in it."""
+    """A written context binary for LPAI, and its content."""
 
     file: Annotated[str, describe("Path of the binary.")]
     file_bytes: Annotated[Count, describe("Size of the binary in bytes.")]
     hw_version: Annotated[str, describe("Hardware version of LPAI that it is for.")]
     graphs: Annotated[tuple[PreparedGraph, ...], describe("Graphs in the order of the file.")]
-    notes: Annotated[tuple[str, ...], describe("Sentences that the user should know.")]
-    next: Annotated[tuple[str, ...], describe("Commands to go on with.")]
+    notes: Annotated[tuple[str, ...], describe("Notes for the user.")]
+    next: Annotated[tuple[str, ...], describe("Next commands.")]

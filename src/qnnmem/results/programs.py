@@ -83,7 +83,7 @@ class NotChecked(Struct, frozen=True):
 Missed = Annotated[
     tuple[NotChecked, ...],
     describe(
-        "What the verdict knows nothing of; not empty: `passes` is false and the exit code is 3, "
+        "Calls that were not checked; if there are any, `passes` is false and the exit code is 3, "
         "or 1 with findings."
     ),
 ]
@@ -107,9 +107,7 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
     ]
     title: Annotated[str, describe("What the rule says.")] = ""
     sentence: Annotated[str, describe("What happened, to which thing, by how much.")]
-    call: Annotated[
-        str, describe("QNN function that noticed; exit for what was left at the end.")
-    ] = ""
+    call: Annotated[str, describe("QNN function that noticed it; exit for leaks at the end.")] = ""
     code: Annotated[Count, describe("What the call answered; 0 where it went on.")] = 0
     buffer: Annotated[str, describe("Which memory; empty where it is about none.")] = ""
     address: Annotated[int | None, describe("Where that lies in the program.")] = None
@@ -199,7 +197,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
     timeline: Annotated[
         tuple[HeldMoment, ...], describe("What it held, whenever that changed.")
     ] = ()
-    notes: Annotated[tuple[str, ...], describe("What is right and may not be expected.")] = ()
+    notes: Annotated[tuple[str, ...], describe("Remarks on correct but surprising behaviour.")] = ()
     findings: Annotated[
         tuple[ClientFinding, ...],
         describe("Broken rules, in the order in which they came first."),
@@ -312,7 +310,7 @@ class FailedCall(Struct, frozen=True, kw_only=True):
         tuple[LoggedLine, ...], describe("What QNN logged while the first one ran.")
     ] = ()
     diagnosis: Annotated[
-        str | None, describe("What the doctor makes of those lines; null for nothing.")
+        str | None, describe("The doctor's reading of those lines; null for none.")
     ] = None
 
 
@@ -321,7 +319,7 @@ class FunctionTotal(Struct, frozen=True):
 
     count: Annotated[Count, describe("How often.")]
     ns: Annotated[Count, describe("Time in it.")]
-    failed: Annotated[Count, describe("How often with another code than 0.")] = 0
+    failed: Annotated[Count, describe("How often it failed.")] = 0
 
 
 class WatchedLibrary(Struct, frozen=True, kw_only=True):
@@ -377,7 +375,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     unmatched: Annotated[tuple[str, ...], describe("Those of them that no call matched.")] = ()
     serialised: Annotated[
         SerialisedRun | None,
-        describe("What it changed to let one call through at a time; else null."),
+        describe("The effect of one call at a time; else null."),
     ] = None
     duration_ns: Annotated[Count, describe("From start to end.")] = 0
     log_lines: Annotated[Count, describe("Lines that QNN logged.")] = 0
@@ -485,14 +483,14 @@ class FailedRun(Struct, frozen=True, kw_only=True):
     place: Place = ""
     outcome: Annotated[
         str,
-        describe("How it ended, the worst word that holds."),
+        describe("How it ended, by the worst word that applies."),
         one_of(*("hung", "crashed", "not watched", "leaked", "not reached", "exited 0", "failed")),
     ]
     bad: Annotated[bool, describe("Whether that is a finding.")] = False
     exit_code: ProgramCode | None = None
     ended_by: Signal = None
     leaked: Annotated[
-        tuple[LeakedHandle, ...], describe("What was left beyond what usually is.")
+        tuple[LeakedHandle, ...], describe("Objects left in addition to the usual ones.")
     ] = ()
     last_line: Annotated[str, describe("That it printed.")] = ""
 

@@ -33,7 +33,7 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
     cause: str | None
     need: Annotated[Count | None, describe("Bytes that were needed.")]
     limit: Annotated[Count | None, describe("Bytes that there were.")]
-    lines: Annotated[tuple[str, ...], describe("The lines of the log that matter.")]
+    lines: Annotated[tuple[str, ...], describe("The relevant lines of the log.")]
     log_file: str
     input_file: str
     attempts: Annotated[

@@ -66,7 +66,7 @@ class QmemChoice(Struct, frozen=True):
 
 
 class QmemFlag(Struct, frozen=True):
-    """How a tool is told to use memhandle."""
+    """The flag that makes a tool use memhandle."""
 
     tool: str
     step: Literal["prepare", "execute", "both"]

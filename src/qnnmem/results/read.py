@@ -1,4 +1,4 @@
-"""Results from JSON, whoever wrote it: checked against their type before anything uses them."""
+"""Results from untrusted JSON, checked against their type before use."""
 
 from __future__ import annotations
 
@@ -129,6 +129,6 @@ def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decod
     try:
         return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
-        raise UsageError(f"it is no {name}: a name in it is not a text", where=where) from exc
+        raise UsageError(f"it is not a {name}: a name in it is not text", where=where) from exc
     except msgspec.ValidationError as exc:
-        raise UsageError(f"it is no {name}: {exc}", where=where) from exc
+        raise UsageError(f"it is not a {name}: {exc}", where=where) from exc

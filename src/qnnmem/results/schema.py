@@ -1,4 +1,4 @@
-"""JSON of results: one way to write it, and the schemas that say what it holds."""
+"""JSON of results: one writer, and its schemas."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ class Soc(Struct, frozen=True, kw_only=True):
         name="vtcm_bytes"
     )
     graph_limit: Annotated[
-        SourcedNumber | None, describe("Bytes that one graph may be estimated at.")
+        SourcedNumber | None, describe("Limit for the estimate of one graph in bytes.")
     ] = field(name="compile_limit_bytes")
     fp16: Annotated[bool | None, describe("Whether a float model compiles.")]
-    fp16_source: Annotated[str, describe("How that was found out.")] = ""
+    fp16_source: Annotated[str, describe("How this was measured.")] = ""
     source: str
     library_name: Annotated[str, describe("What the library calls this id.")]
     note: str = ""
@@ -46,7 +46,7 @@ class Soc(Struct, frozen=True, kw_only=True):
 
     @property
     def compile_limit(self) -> Sourced | None:
-        """Bytes that one graph may be estimated at."""
+        """Limit for the estimate of one graph in bytes."""
         return None if self.graph_limit is None else self.graph_limit.sourced
 
 

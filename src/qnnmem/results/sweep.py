@@ -45,7 +45,7 @@ class SweptSetting(CompileNumbers, frozen=True):
     setting: Annotated[dict[str, SettingValue], describe("The value of each name that is varied.")]
     state: Annotated[
         SweepState,
-        describe("over: does not fit; refused: no question of memory; failed: may be tried again."),
+        describe("over: does not fit; refused: not for its size; failed: retried by the next run."),
     ]
     from_cache: Annotated[bool, describe("Whether an earlier run compiled it.")] = False
     reason: Annotated[str, describe("The reason for any state but fits.")] = ""
@@ -55,11 +55,10 @@ class SearchEnd(Struct, frozen=True, kw_only=True):
     """How the search for the largest value ended."""
 
     value: Annotated[
-        SettingValue | None, describe("The largest value that will do; null: not even the smallest")
+        SettingValue | None,
+        describe("The largest value that fits or compiles; null: not even the smallest"),
     ]
-    next_value: Annotated[
-        SettingValue | None, describe("The smallest value that was seen not to do.")
-    ]
+    next_value: Annotated[SettingValue | None, describe("The smallest value that failed.")]
     until: Annotated[
         Literal["fits", "compiles"], describe("What the largest value was asked for.")
     ] = "fits"
@@ -80,7 +79,7 @@ class LargestValue(SearchEnd, frozen=True):
 
     name: str
     setting: dict[str, SettingValue]
-    next_reason: Annotated[str, describe("Why the next value does not do.")] = ""
+    next_reason: Annotated[str, describe("Why the next value fails.")] = ""
 
 
 class SweepResult(Result, frozen=True, kw_only=True, tag="qnnmem.sweep/1"):

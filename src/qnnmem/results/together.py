@@ -51,9 +51,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     budgets: Annotated[
         tuple[PlanBudget, ...], describe("Verdicts on budgets of all together.")
     ] = ()
-    fits: Annotated[
-        bool | None, describe("Whether every budget holds; null where that cannot be told.")
-    ] = None
+    fits: Annotated[bool | None, describe("Whether every budget holds; null if unknown.")] = None
     exit_code: Annotated[
         Literal[0, 1, 3],
         describe(

@@ -36,7 +36,7 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
         one_of("same", "differs", "refused", "unknown"),
     ]
     is_memory: Annotated[
-        bool | None, describe("Whether memory is left as the question; null where that is open.")
+        bool | None, describe("Whether memory is the remaining suspect; null if open.")
     ]
     tolerance: Annotated[float, describe("Share of a tensor's largest value that may differ.")]
     first: Annotated[str | None, describe("First tensor that differs, in the order of the graph.")]
@@ -56,19 +56,16 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
         if self.verdict == "unknown":
             return f"cannot tell: {self.why}"
         if self.verdict == "refused":
-            memory = "the graph is right, memory is the question"
-            graph = "what the graph holds is the question, not memory"
-            open_ = "whether memory is the question is open"
+            memory = "the graph is right; look at memory"
+            graph = "look at the graph, not at memory"
+            open_ = "whether memory is the cause is open"
             said = {True: memory, False: graph, None: open_}[self.is_memory]
             return f"the CPU runs the model and {self.other} does not; {said}"
         count = counted(len(self.tensors), "tensor")
         if self.verdict == "same":
             return (
                 f"same: the CPU and {self.other} agree in {count}; the graph is right on these "
-                "inputs, memory is the question"
+                f"inputs; look at memory"
             )
         wrong = sum(not one.agrees for one in self.tensors)
-        return (
-            f"differs: {wrong} of {count}, first '{self.first}'; the graph is the question before "
-            "memory"
-        )
+        return f"differs: {wrong} of {count}, first '{self.first}'; look at the graph before memory"

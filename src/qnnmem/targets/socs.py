@@ -144,12 +144,12 @@ def _unknown(text: str) -> UsageError:
         listed = ", ".join(soc.name for soc in known[:_LISTED])
         more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         what = f"{quote(text)} is a version of Hexagon, not a SoC"
-        return UsageError(what, cure=f"name one that has it: {listed}{more}")
+        return UsageError(what, cure=f"name a SoC that has it: {listed}{more}")
     close = near(text, _spellings())
     *first, last = close or ("",)
     which = f"{', '.join(first)} or {last}" if first else last
     cure = f"did you mean {which}?" if close else "`qnnmem socs` lists all"
-    return UsageError(f"{quote(text)} is not a SoC known here", cure=cure)
+    return UsageError(f"{quote(text)} is not a known SoC", cure=cure)
 
 
 def _fame(soc: Soc) -> tuple[bool, int, str]:

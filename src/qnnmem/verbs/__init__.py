@@ -16,7 +16,7 @@ class ProgressListener(Protocol):
         ...
 
     def say(self, doing: str, /) -> None:
-        """Take what is under way."""
+        """Receive the current step."""
         ...
 
     def note(self, line: str, /) -> None:

@@ -107,18 +107,18 @@ def _lint(file: str, options: Any, _call: VerbCall) -> Answer:
 def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
     from qnnmem.report.doctor import render_json
     from qnnmem.report.doctor_remedies import Guide
-    from qnnmem.verbs.doctor import diagnose_streams, known_causes, read_logs
+    from qnnmem.verbs.doctor import diagnose_streams, read_logs
 
     logs, guide = read_logs((file,)), Guide()
-    with known_causes(logs.knowledge, guide):
-        diagnosis = diagnose_streams(logs.found.streams, logs.knowledge)
-        try:
-            logs.complete(diagnosis)
-            stats = diagnosis.stats(logs.found.streams)
-            text = "".join(render_json(diagnosis.rows(), stats, guide=guide))
-            return text, diagnosis.exit_code
-        finally:
-            diagnosis.close()
+    guide.whys.update(logs.knowledge.packed.whys)
+    diagnosis = diagnose_streams(logs.found.streams, logs.knowledge)
+    try:
+        logs.complete(diagnosis)
+        stats = diagnosis.stats(logs.found.streams)
+        text = "".join(render_json(diagnosis.rows(), stats, guide=guide))
+        return text, diagnosis.exit_code
+    finally:
+        diagnosis.close()
 
 
 def _watch(file: str, _options: Any, _call: VerbCall) -> Answer:

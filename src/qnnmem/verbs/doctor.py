@@ -1,9 +1,8 @@
-"""`doctor`: logs found, read with what is known, and diagnosed."""
+"""`doctor`: find logs, read them, and diagnose."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,13 +15,12 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import FoundLogs, Stream
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.options.doctor import DoctorOptions
-    from qnnmem.report.doctor_remedies import Guide
     from qnnmem.results.host import HostResult
 
 _MOST_INCIDENTS = 1000  # whose causes are looked at
 _NO_SOC = (
-    "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
-    "what its compiler says where it is installed"
+    "--soc SOC adds the limits of this model on HTP: compile limit, VTCM and, where "
+    "installed, the compiler's answer"
 )
 
 
@@ -47,18 +45,6 @@ def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = F
 
     found = find_logs(paths)
     return ReadLogs(found if follow else without_other_kinds(found), with_own(kb))
-
-
-@contextmanager
-def known_causes(knowledge: Knowledge, guide: Guide) -> Iterator[None]:
-    """Give the guide the root causes of earlier runs, and keep what it learns."""
-    from qnnmem.doctor.kept_whys import keep_whys, load_whys
-
-    whys = load_whys(knowledge)
-    guide.whys.update(whys)
-    yield
-    if guide.whys != whys:
-        keep_whys(knowledge, guide.whys)
 
 
 def diagnose_streams(
@@ -137,7 +123,7 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
 
 
 def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """The checks, those first that concern what was diagnosed; a note where none can be made."""
+    """The checks, those about the diagnosis first; a note if none is possible."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag

@@ -33,7 +33,7 @@ class FitJudge(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -73,7 +73,7 @@ def judges_of_cluster(
 class WorkerJudge:
     """Judges a model for one SoC after another, or for many by all workers at once.
 
-    Of many, finished answers are kept: what was broken off goes on where it was.
+    Finished answers are kept, so an interrupted run continues.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class WorkerJudge:
             if not self._many:
                 raise
             kept = f"{counted(self._done, 'new answer')} kept"
-            raise WorkerError(f"{exc}; {kept}, and the same command goes on from there") from exc
+            raise WorkerError(f"{exc}; {kept}, and the same command continues") from exc
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
         """Answers in the order of SoCs, as many at a time as there are workers."""

@@ -1,4 +1,4 @@
-"""`fix`: change one model until it fits, and write what it became."""
+"""`fix`: change one model until it fits, and write the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Budgets = tuple[tuple[str, Bytes], ...]
 
 
 class FixTask(NamedTuple):
-    """One model, what is wanted of it, and where the result goes; can be sent to a worker."""
+    """One model, its goal, and the output folder; can be sent to a worker."""
 
     model: str
     options: FixOptions
@@ -50,7 +50,7 @@ class FixTask(NamedTuple):
 
 
 class FixOutcome(NamedTuple):
-    """A result, and what was made of it."""
+    """A result, and its written files."""
 
     result: FixResult
     files: list[str]
@@ -90,7 +90,7 @@ def check_fix(options: FixOptions) -> None:
 
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
-    """Fix one model, and write what it became."""
+    """Fix one model, and write the result."""
     from dataclasses import replace
 
     from qnnmem.fix.fixed_model import outputs_of, tensor_notes
@@ -173,7 +173,7 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
-    """Where what was found is kept; nowhere for a user who has no home."""
+    """The folder of kept results; none without a home folder."""
     from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 
     folder = cache_folder() if cache is None else Path(cache)
@@ -196,12 +196,12 @@ def _repeated(
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.with_levels(judged_steps(bench, change))
     if not judged.holds:
-        raise UsageError("with this model the recipe gives other results; search anew without it")
+        raise UsageError("the recipe changes the results of this model; search without it")
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 
 def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -> None:
-    """Refuse a recipe that changes results where nobody allows that."""
+    """Refuse a recipe that changes results without --allow."""
     from qnnmem.fix.lossy.remedies import lossy_words, needed_words
 
     known = set(lossy_words(backend)) - case.allow
@@ -305,7 +305,7 @@ def _limits(given: Budgets) -> dict[str, Bytes] | None:
 
 
 class _Watcher:
-    """Shows what was tried as soon as it is known, where somebody watches."""
+    """Show each tried remedy at once, on a terminal."""
 
     def __init__(self, listener: ProgressListener) -> None:
         self._listener, self._begun = listener, False
@@ -359,7 +359,7 @@ def find_target(soc: str | None) -> Soc:
     from qnnmem.targets.socs import find_soc
 
     if soc is None:
-        raise MissingSoc(what="--backend htp needs --soc, for limits depend on it")
+        raise MissingSoc(what="--backend htp needs --soc: the limits depend on the SoC")
     return find_soc(soc)
 
 
@@ -378,7 +378,7 @@ def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions
 
 
 class HtpWork(NamedTuple):
-    """Where the work is done, what is known of it, and who watches."""
+    """The place of the work, its kept results, and its listener."""
 
     folder: Path
     memory: ResultCache | None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.verbs.fix import FixTask
 
 _MOST = 10_000  # incidents that are looked at
-_NO_CHANGE_HELPS = "no change of the model helps that"
+_NO_CHANGE_HELPS = "no change of the model helps here"
 
 
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
@@ -25,7 +25,7 @@ def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> 
     if len(models) > 1:
         raise UsageError("--log is about one model; name one")
     if recipe is not None:
-        raise UsageError("--log looks for a change, and --apply repeats one; leave one of them")
+        raise UsageError("--log searches for a change and --apply repeats one; use one of them")
     return _wished(logs)
 
 
@@ -40,13 +40,13 @@ def _wished(logs: Sequence[str]) -> LogWish:
         return asked
     named = plain_or_quoted(logs[0], 200)
     if not incidents:
-        raise CannotTell(f"nothing failed in {named}, so there is nothing to fix by it")
+        raise CannotTell(f"nothing failed in {named}, so there is nothing to fix")
     undecided = incidents[0].verdict == "undecided"
-    why = "nothing says what a model would have to reach" if undecided else _NO_CHANGE_HELPS
+    why = "the log gives no limit for the model to meet" if undecided else _NO_CHANGE_HELPS
     raise CannotTell(
         f"{verdict(incidents[0])}: {why}",
         where=logs[0],
-        cure=f"what does: qnnmem doctor {named}",
+        cure=f"what helps: qnnmem doctor {named}",
     )
 
 
@@ -73,7 +73,7 @@ def backend_for(wish: LogWish, given: str | None) -> str:
     if given is not None:
         return given
     if not wish.backend:
-        raise UsageError("the log does not tell whose memory is short; --backend lpai or htp does")
+        raise UsageError("the log does not name the backend; choose one with --backend lpai or htp")
     return wish.backend
 
 
@@ -95,7 +95,7 @@ def _asked(wish: LogWish) -> tuple[str, ...]:
     if wish.budget:
         return ()
     pool = "scratch" if wish.backend == "lpai" else "pd"
-    return (f"the log carries no limit: name what the device had, --budget {pool}=SIZE",)
+    return (f"the log gives no limit; say what the device had with --budget {pool}=SIZE",)
 
 
 def _found(wish: LogWish) -> str:
@@ -106,4 +106,6 @@ def _found(wish: LogWish) -> str:
     for path in (Path(wish.model), beside):
         if path.is_file():
             return str(path)
-    raise UsageError(f"the log names {quote(wish.model)}, which is not here; name its place: MODEL")
+    raise UsageError(
+        f"the log names {quote(wish.model)}, which is not here; give its path as MODEL"
+    )

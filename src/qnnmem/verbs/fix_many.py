@@ -103,7 +103,7 @@ def rows_with(
     for number in lost:
         task = tasks[number]
         again = _row_of(executor.submit(fix_one, task, listen))
-        yield number, again or _without_answer(task, "its worker ended before an answer")
+        yield number, again or _without_answer(task, "its worker died before it answered")
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:
@@ -119,7 +119,7 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 
 def fix_one(task: FixTask, listen: Listening) -> FixRow:
-    """Fix one of several models; its row says what is wrong with it."""
+    """Fix one of several models; its row holds the error."""
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
     from qnnmem.verbs.fix import fix_file

@@ -89,7 +89,7 @@ def _check(binary: Path, options: NetRunOptions) -> None:
         if getattr(options, name) != usual:
             raise UsageError(f"--{name} is for LPAI, and --backend names the HTP library")
     if (options.input_list is None) == (options.random_inputs is None):
-        raise UsageError("give the inputs by --input_list or by --random-inputs N, one of them")
+        raise UsageError("give the inputs with either --input_list or --random-inputs N")
 
 
 def _executed(

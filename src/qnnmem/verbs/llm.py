@@ -214,7 +214,7 @@ def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:
 
 
 def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
-    """Every combination of what is varied; a range doubles from its low end."""
+    """Every combination of the varied settings; a range doubles from its low end."""
     from itertools import product
 
     from qnnmem.errors import UsageError

@@ -99,7 +99,7 @@ def _bounded(found: Iterable[_T], folder: str) -> Iterator[_T]:
     """Yield what a walk finds; LoadError when it finds too many files."""
     for number, item in enumerate(found):
         if number >= _MOST:
-            what = f"holds more than {_MOST:,} files; name the folder or the files that are meant"
+            what = f"holds more than {_MOST:,} files; name a smaller folder or single files"
             raise LoadError(folder, what)
         yield item
 

@@ -42,7 +42,7 @@ def verb_of(path: Path) -> str | None:
 
 
 def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
-    """Return the JSON of a result, or of what a verb makes of the file.
+    """Return the JSON of a result, or of a verb's answer for the file.
 
     `action` ends the sentence about a file of another kind.
     """
@@ -56,7 +56,7 @@ def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
         try:
             return json.loads(read_bytes(path, _LARGEST))
         except (ValueError, RecursionError) as exc:
-            raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+            raise LoadError(path, "is truncated: its JSON has no end") from exc
     verb = _VERB_OF.get(kind.name)
     if verb is None:
         raise wrong_kind(path, kind, action)

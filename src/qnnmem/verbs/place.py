@@ -84,7 +84,7 @@ def place_exit_code(answer: PlaceResult) -> int:
 def _residents(
     paths: Sequence[Path], soc: Soc | None
 ) -> tuple[tuple[Resident, ...], int | None, tuple[str, ...]]:
-    """Return what placing needs of each file, the SoC that all are for, and what is unjudged.
+    """Return the sizes of each file, the common SoC, and unjudged files.
 
     A binary that several models name is one context.
     """

@@ -131,7 +131,9 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
             raise UsageError(f"{path} is not an ONNX model; --as qnn is for those")
         return _as_qnn(path, options, listener)
     if library and any(sizes.values()):
-        raise UsageError(f"{path} has fixed shapes; sizes are given to ONNX and TFLite models")
+        raise UsageError(
+            f"{path} has fixed shapes; --dim and --shape are for ONNX and TFLite models"
+        )
     if library or (kind == "dlc" and not any(sizes.values())):
         from qnnmem.loader import dlc
 

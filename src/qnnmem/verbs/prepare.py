@@ -105,7 +105,7 @@ def with_config(
     chosen = Io(io) if io is not None else (Io.OUTSIDE if outside else Io.INSIDE)
     usual = PrepareSettings()
     notes = tuple(
-        f"{key.name}: noted, but without effect on this plan"
+        f"{key.name}: no effect on this plan"
         for key in fields(PrepareSettings)
         if key.name != "exclude_io" and getattr(found.prepare, key.name) != getattr(usual, key.name)
     )
@@ -122,7 +122,7 @@ class HtpBinary(NamedTuple):
     pte: Path | None
 
     def as_result(self) -> Bill:
-        """Return what programs read: the bill, and what was written."""
+        """Return the JSON: the bill, and the written files."""
         from msgspec.structs import replace
 
         return replace(self.made.bill, file=self.file, prepared=self.written)

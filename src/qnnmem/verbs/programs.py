@@ -80,7 +80,7 @@ def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """What the doctor makes of the log lines of each failed call."""
+    """The doctor's reading of the log lines of each failed call."""
     from qnnmem.verbs.refusal import reading_of
 
     known: dict[tuple[str, ...], str] = {}

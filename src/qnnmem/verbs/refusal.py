@@ -129,7 +129,7 @@ def prepare_line(asked: Asked, *added: str) -> str:
 
 
 def _option_words(options: CompileOptions) -> Iterator[str]:
-    """Options of `qnnmem prepare` that say what was compiled, where that is not the default."""
+    """Options of `qnnmem prepare` that differ from the default."""
     from qnnmem.htp.compile import HtpPrecision
 
     if options.precision is not HtpPrecision.FP16:
@@ -155,7 +155,7 @@ def _value(value: InputValue) -> str:
 
 
 def reading_of(lines: Iterable[str]) -> str:
-    """What the doctor makes of lines of a log, in a sentence; empty where that is nothing."""
+    """The doctor's reading of log lines, in a sentence; empty for none."""
     from itertools import islice
     from pathlib import Path
     from tempfile import TemporaryDirectory

@@ -123,7 +123,7 @@ def _explain(report: RunReport, console: Console) -> None:
     if tally.early:
         console.note(
             f"{tally.early} of {tally.executions} executions returned 6038 (early termination): "
-            "a window was waiting for more frames, so they have no result"
+            "the window was not full, so they have no result"
         )
 
 
@@ -136,7 +136,7 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
             "--config_file, or write a correct pair with `qnnmem config --backend lpai -o direct`",
         )
     if rule == "R19" and code == 5008:
-        return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
+        return ("choose the hardware, e.g. --hw_ver v7",)
     return ()
 
 
@@ -441,7 +441,7 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
 
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
-    """Note what was written, and what the binary calls its graph."""
+    """Note the written file and the graph's name in it."""
     from qnnmem.atomic_file import shown
 
     for note in made.notes:

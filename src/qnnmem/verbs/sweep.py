@@ -45,7 +45,7 @@ def sweep_task(model: str, options: SweepOptions) -> SweepTask:
 
 
 def _axes(varied: Sequence[str]) -> list[Axis]:
-    """What is varied; what is no setting of one SoC is refused."""
+    """The varied settings; refuse those that are not of one SoC."""
     from qnnmem.errors import UsageError
     from qnnmem.htp.sweep import parse_axis
 
@@ -58,7 +58,7 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 
 
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
-    """Refuse what is not a model, and what cannot be varied: a DLC has no free dimensions."""
+    """Refuse files that are not models, and dimensions of a DLC, which are fixed."""
     from qnnmem.htp.compile import is_composed
     from qnnmem.htp.sweep import check_settings
     from qnnmem.loader.file_kind import check_kind
@@ -77,7 +77,7 @@ class _Places(NamedTuple):
 
 
 class SweepTask(NamedTuple):
-    """What is compiled, what is asked of it, and where."""
+    """The model, the search and the workers of a sweep."""
 
     model: str
     soc: Soc
@@ -208,7 +208,7 @@ def _split(
     from qnnmem.htp.sweep import points_of
 
     if until is not None and searched is None:
-        raise UsageError("--until says when a search ends; name what is searched with --max")
+        raise UsageError("--until needs --max, which names the searched value")
     if searched is None:
         return None, list(points_of(axes))
     found = [axis for axis in axes if axis.name == searched]

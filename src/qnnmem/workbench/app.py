@@ -167,7 +167,7 @@ class Workbench:
             stop()
 
     async def upload(self, request: Request) -> Response:
-        """Take a file, and do at once what is done first with its kind."""
+        """Store an upload and start the default task for its kind."""
         file = await receive_file(request, self.bench)
         if file.kind == "result":
             kept = await asyncio.to_thread(self.bench.take_result, file)
@@ -187,7 +187,7 @@ class Workbench:
         """Forget a file."""
         file = request.path_params["file"]
         if not (file.isascii() and file.isalnum()):
-            raise RequestRefused(404, "this file is not here any more")
+            raise RequestRefused(404, "this file is gone")
         await asyncio.to_thread(self.bench.uploads.remove, file)
         return json_answer({})
 
@@ -222,7 +222,7 @@ class Workbench:
         entry = self.bench.history.entry(number)
         result = None if entry is None else self.bench.history.result(number)
         if entry is None or result is None:
-            raise RequestRefused(404, "this result is not here any more")
+            raise RequestRefused(404, "this result is gone")
         return entry, result
 
     async def result(self, request: Request) -> Response:
@@ -259,7 +259,7 @@ class Workbench:
         number, at = request.path_params["number"], request.path_params["at"]
         entry = self.bench.history.entry(number)
         if entry is None or at >= len(entry.outputs):
-            raise RequestRefused(404, "this file is not here any more")
+            raise RequestRefused(404, "this file is gone")
         path = self.bench.made.path(self.bench.history.key(number), at)
         head = download(b"", entry.outputs[at].name, "application/octet-stream").headers
         names = {"content-disposition": head["content-disposition"]}
@@ -278,7 +278,7 @@ class Workbench:
                 entry = self.bench.history.entry(int(text))
                 found = self.bench.history.result(int(text))
                 if entry is None or found is None:
-                    raise RequestRefused(404, "this result is not here any more")
+                    raise RequestRefused(404, "this result is gone")
                 sides.append((entry, found))
             (first, before), (second, after) = sides
             return comparison(before, after, (_title(first), _title(second)))

@@ -81,7 +81,7 @@ def read_result(path: Path, name: str) -> dict[str, Any]:
     try:
         found = json.loads(read_bytes(path, MAX_RESULT))
     except (ValueError, RecursionError) as exc:
-        raise LoadError(name, "is not whole: its JSON does not end as it should") from exc
+        raise LoadError(name, "is truncated: its JSON has no end") from exc
     if not isinstance(found, dict):
         raise LoadError(name, "is not a result of qnnmem")
     sections_of(found, name)

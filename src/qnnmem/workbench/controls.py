@@ -191,7 +191,7 @@ def read_request(
     for control in counting:
         if control.is_needed and not options.get(control.name):
             example = f"; {control.hint}" if control.hint.startswith("e.g.") else ""
-            raise UsageError(f"{control.label} is to be chosen first{example}")
+            raise UsageError(f"choose {control.label} first{example}")
     for control in counting:
         value = options.get(control.name)
         if value not in (None, "", [], False):

@@ -1,4 +1,4 @@
-"""Who may ask: requests to this host, from this page, with the token where there is one.
+"""Access control: requests to this host, from this page, with the token if one is set.
 
 A page elsewhere can make a browser send requests here. Those name another origin; and a name that
 somebody lets point to this machine (DNS rebinding) is in the Host header, and is not ours.
@@ -89,7 +89,7 @@ class Access:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from; of those from this machine, which user sends it.
+    """The origin of a request; on this machine, the user who sends it.
 
     So another user's wrong tokens do not keep out the owner, who is on the same machine.
     """

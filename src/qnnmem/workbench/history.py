@@ -1,7 +1,7 @@
-"""Finished results in SQLite: each once, none half, whatever ends the program.
+"""Finished results in SQLite, each whole and once, even after a crash.
 
-A result is written in one transaction, before anybody is told that it is there. What was asked
-before is found again by its key, so going back to a setting takes no time.
+A result is written in one transaction before it is announced. A repeated question is answered by
+its key.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def _check(base: sqlite3.Connection) -> None:
             _entry(row[:-3])
             _typed(row[-3:], (str, str, int))
     except (ValueError, TypeError, RecursionError) as exc:
-        raise Damaged("a row makes no sense") from exc
+        raise Damaged("a row is invalid") from exc
 
 
 def _typed(row: Sequence[Any], kinds: Sequence[type]) -> list[Any]:

@@ -32,10 +32,10 @@ def declared_size(request: Request) -> int | None:
 
 
 async def receive_file(request: Request, bench: Bench) -> KeptFile:
-    """The file of a request, whole; what was kept of any other is removed."""
+    """The whole file of a request; partial files are removed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND or request.headers.get("content-encoding", "identity") != "identity":
-        raise RequestRefused(415, f"a file is sent as it is, as {_KIND}")
+        raise RequestRefused(415, f"send the file itself, as {_KIND}")
     coming = await asyncio.to_thread(bench.uploads.begin, declared_size(request))
     try:
         waiting = bytearray()
@@ -52,7 +52,7 @@ async def receive_file(request: Request, bench: Bench) -> KeptFile:
     except TimeoutError as exc:
         raise RequestRefused(408, "the file came too slowly") from exc
     except ClientDisconnect as exc:
-        raise RequestRefused(400, "the file did not come whole") from exc
+        raise RequestRefused(400, "the upload is incomplete") from exc
     finally:
         bench.uploads.abandon(coming)  # which does nothing to a file that is whole
 
@@ -81,7 +81,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
     import json
 
     if not request.headers.get("content-type", "").lower().startswith("application/json"):
-        raise RequestRefused(415, "this is asked in JSON")
+        raise RequestRefused(415, "send this request as JSON")
     if (declared_size(request) or 0) > MAX_REQUEST:
         raise RequestRefused(413, "the request is too large")
     body = bytearray()
@@ -95,7 +95,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
     except TimeoutError as exc:
         raise RequestRefused(408, "the request came too slowly") from exc
     except ClientDisconnect as exc:
-        raise RequestRefused(400, "the request did not come whole") from exc
+        raise RequestRefused(400, "the request is incomplete") from exc
     except (ValueError, RecursionError) as exc:
         raise RequestRefused(400, "the request is not JSON") from exc
     if not isinstance(found, dict):
@@ -104,7 +104,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
 
 
 async def drain(request: Request) -> None:
-    """Read a little of what is left of a body that was refused."""
+    """Read a little of the rest of a refused body."""
 
     async def read() -> None:
         left = _DRAINED

@@ -1,7 +1,7 @@
 """The folder that a job works in, and the files that jobs made.
 
-The file of a job has a name of ours there, a random number. In the result that name is replaced by
-the one that is shown, and the folder by nothing: no path of this machine reaches the page.
+A job's file gets a random name there. The result shows the original name and no folder, so no path
+of this machine reaches the page.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class JobFolder:
         self._scratch.cleanup()
 
     def shown(self, text: str) -> str:
-        """Return a text with the uploaded file's own name in place of ours."""
+        """Return a text with the uploaded file's own name in place of the random one."""
         return self._replaced(text, self._shown, _stem(self._shown))
 
     def shown_json(self, text: str) -> str:
-        """Return a JSON text with the uploaded file's own name in place of ours."""
+        """Return a JSON text with the uploaded file's own name in place of the random one."""
         name, stem = (json.dumps(one)[1:-1] for one in (self._shown, _stem(self._shown)))
         return self._replaced(text, name, stem)
 

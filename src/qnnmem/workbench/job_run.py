@@ -98,7 +98,7 @@ def ask(
     time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Let the child do a job; `tell` gets what it is doing. The child may be given up meanwhile."""
+    """Let the child do a job; `tell` gets its current step. The child may be given up meanwhile."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -118,7 +118,7 @@ def ask(
             tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
-    said = f"it was ended after its {time_limit_s:,.0f} s"
+    said = f"it was stopped after {time_limit_s:,.0f} s"
     if not expired.is_set():
         limit = describe_limit(child.memory_limit)
         said = f"its process ended without an answer; it may have needed more than {limit}"

@@ -1,6 +1,6 @@
 """Jobs: a bounded queue, two workers, and for each job a child with limits of time and memory.
 
-A job is `done` only after its result is in the history, so what was told is never lost.
+A job is `done` only after its result is in the history, so announced results are never lost.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from __future__ import annotations
 MAX_UPLOAD = 2 << 30
 MAX_UPLOADS = 200  # files that are kept
 MAX_UPLOADED = 8 << 30  # bytes of them together
-MAX_COMING = 4 << 30  # bytes of those that are on their way, beside these
+MAX_COMING = 4 << 30  # bytes of those that are being uploaded, beside these
 MAX_NAME = 200  # characters of a file's name; it is only shown
 
 MAX_QUEUE = 32  # jobs that wait

@@ -1,7 +1,7 @@
-"""The folder of the workbench: what is kept there is for its user alone, wherever it lies.
+"""The folder of the workbench: its files are private to its user.
 
-The workbench removes what is left over there. So it uses only a folder that was new or empty when
-it came, which a marker says of it; any other is refused before anything is changed.
+The workbench removes leftovers there. So it uses only a folder that was new or empty at first,
+which a marker file records; any other is refused unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_result_name(name: str) -> bool:
 
 
 def private_folder(folder: Path) -> None:
-    """Make the folder, or close the one that is there; one that is not ours is refused.
+    """Make the folder, or restrict an existing one; refuse a foreign one.
 
     One of ours in which other things were put stays open to those who can look into it; what is
     kept is closed. Where others could put files into it, it is refused.

@@ -207,5 +207,5 @@ def checked_task(kind: str, name: str, wanted: object) -> Task:
     """Check and return the task of a request."""
     found = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
     if found is None:
-        raise UsageError(f"{quote(wanted)} cannot be asked of this file")
+        raise UsageError(f"{quote(wanted)} is not a task for this file")
     return found

@@ -1,6 +1,6 @@
-"""Files that came in: a private folder, names of ours, bounded in size and number.
+"""Uploads: a private folder, random names, bounded in size and number.
 
-The name that a file had elsewhere is kept beside it and shown; it never becomes part of a path.
+The original name is kept beside the file and shown; it never becomes part of a path.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Uploads:
         _check_size(coming.size + len(piece))
         with self._lock:
             if sum(one.size for one in self._coming.values()) + len(piece) > MAX_COMING:
-                raise TooLarge(f"more than {format_size(MAX_COMING)} are on their way")
+                raise TooLarge(f"more than {format_size(MAX_COMING)} are being uploaded")
             coming.size += len(piece)
         coming.hash.update(piece)
         try:
@@ -148,7 +148,7 @@ class Uploads:
         with self._lock:
             found = self._history.file(file)
             if found is None:
-                raise UsageError("this file is not here any more; drop it again")
+                raise UsageError("this file is gone; drop it again")
             self._busy[file] = self._busy.get(file, 0) + 1
             return found
 

@@ -1,4 +1,4 @@
-"""Many logs at once: who reads them, in which ranges, and what they have in common."""
+"""Many logs at once: executors, byte ranges, and summaries."""
 
 from qnnmem.doctor.fleet.executors import cluster_executor, jobs_executor
 from qnnmem.doctor.fleet.read import bytes_of, diagnose_with

@@ -139,7 +139,7 @@ class Processes(Executor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nobody waits for what was asked for before an error or Ctrl-C."""
+        """Cancel pending tasks after an error or Ctrl-C."""
         if kind is not None:
             self._kill()
         super().__exit__(kind, error, trace)
@@ -169,12 +169,12 @@ def _settle() -> None:
 
 
 def width(executor: Executor) -> int:
-    """How many tasks run at once: pools of the standard library know, and so does Dask."""
+    """Return how many tasks run at once."""
     if isinstance(executor, DaskWorkers):
         return max(executor.cores(), 1)
     return int(getattr(executor, "_max_workers", _WIDTH))
 
 
 def answers(executor: Executor) -> bool:
-    """Whether anybody is there to work; of a pool that can be told by its futures only."""
+    """Whether workers are alive; for a pool only its futures show it."""
     return not isinstance(executor, DaskWorkers) or executor.cores() > 0

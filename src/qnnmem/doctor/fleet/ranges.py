@@ -48,7 +48,7 @@ class RangeResult(msgspec.Struct, frozen=True):
 
 
 class PackedBase(msgspec.Struct, frozen=True):
-    """A knowledge base on its way to workers, and a name for what it holds."""
+    """A knowledge base sent to workers, and the hash of its content."""
 
     key: str
     data: bytes
@@ -97,7 +97,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
         return RangeResult(broken=printable(exc.reason))
     finally:
         opened.close()
-    found = sorted(sessions.finish(), key=lambda session: session.first)
+    found = sorted(sessions.finish(scanner.short), key=lambda session: session.first)
     own = (f"{task.name}: {note}" for note in scanner.budget.notes)
     notes = tuple(note.removeprefix(task.name) for note in (*opened.notes, *own))
     return RangeResult(

@@ -132,7 +132,7 @@ class _TaskQueue:
     def run(
         self, tasks: Iterator[tuple[int, int, RangeTask]]
     ) -> Iterator[tuple[int, int, RangeResult]]:
-        """Number of the log, number of the part and what was found, in order."""
+        """Log number, part number and findings, in order."""
         most = 2 * width(self._executor)
         for number, part, task in tasks:
             future = None if _only_here(task.name) else self._submit(task)
@@ -169,7 +169,7 @@ class _TaskQueue:
         return decode_result(read_range(task, self._base))
 
     def _awaited(self, future: Future[bytes]) -> bytes | None:
-        """Waits for a task as long as somebody seems to work; None when nobody does."""
+        """Wait for a task while workers seem alive; None if none is."""
         while True:
             now = time.monotonic()
             gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S

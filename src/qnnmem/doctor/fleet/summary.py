@@ -49,7 +49,7 @@ class _Count:
 
 
 def group(diagnosis: Diagnosis, by: str) -> FleetSummary:
-    """One row for each value of what is asked for."""
+    """One row for each value of the grouping key."""
     if by not in BY:
         raise UsageError(f"incidents are grouped by {', '.join(BY)}; not by '{by}'")
     facts = diagnosis.facts

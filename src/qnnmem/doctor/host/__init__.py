@@ -1,6 +1,6 @@
-"""A look at the machine that failed: what in it can be in the way of a DSP.
+"""Checks of the machine that failed: everything that can block a DSP.
 
-`find_machine` names it, `survey` reads it once, `examine` judges what was read.
+`find_machine` names it, `survey` reads it once, `examine` judges the readings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A command of others, bounded in time and size; what it says is a stranger's word."""
+"""Run an external command with limits on time and size; its output is untrusted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(
 ) -> CommandAnswer:
     """Run a command without input for at most `seconds`, and keep `most` bytes of its output.
 
-    One that says more is ended, what it said so far counts. Raise OSError if it cannot start.
+    A command that prints more is ended; the output so far counts. Raise OSError if it cannot start.
     """
     process = subprocess.Popen(  # noqa: S603  no shell
         list(command),

@@ -1,4 +1,4 @@
-"""Every check there is: what it is about, which causes it concerns, and who judges."""
+"""The table of checks: subject, causes, and the judging function."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
 
 
 def judge(seen: Survey) -> HostResult:
-    """Judge what was read of a machine."""
+    """Judge the readings of a machine."""
     checks = tuple(_checked(subject, check(seen)) for subject, check in CHECKS)
     return HostResult(
         place=seen.place,
@@ -193,9 +193,9 @@ def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
 
 
 def with_causes(report: HostResult, causes: Iterable[str]) -> HostResult:
-    """The result for what a log says: what concerns its first cause comes first.
+    """Sort the checks for a log: those about its first cause come first.
 
-    Among the checks of one cause a problem comes first, then what is not known.
+    Among the checks of one cause problems come first, then unknowns.
     """
     every = tuple(dict.fromkeys(causes))
     if not every:

@@ -139,7 +139,7 @@ def _skel(versions: Iterable[int]) -> re.Pattern[str]:
 
 
 def _homes(folders: Mapping[str, Names | Unseen], wanted: re.Pattern[str]) -> dict[str, Names]:
-    """Folders that hold what is wanted, each with the names."""
+    """Folders that hold the wanted files, each with the names."""
     found = {}
     for folder, names in folders.items():
         if not isinstance(names, Unseen):

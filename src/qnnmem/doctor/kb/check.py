@@ -1,4 +1,4 @@
-"""Whether entries of the knowledge base keep what they promise.
+"""Checks of knowledge base entries.
 
 form       files are read, signs exist, `over` names entries, causes and headings are known
 own words  the typical logs of an entry lead to that entry

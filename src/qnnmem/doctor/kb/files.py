@@ -1,4 +1,4 @@
-"""The files of a knowledge base, read whole and once: what is matched is what was looked at."""
+"""The files of a knowledge base, read whole and once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIXES = (".md", ".toml")
 
 
 class KbFiles(msgspec.Struct, frozen=True):
-    """Name and bytes of each file, in order of the names, and what was left out."""
+    """Name and bytes of each file by name, and the files left out."""
 
     files: tuple[tuple[str, bytes], ...]
     notes: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 13
+_FORMAT = 14
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
@@ -55,6 +55,7 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]  # without what only people read
     tested: list[str]  # signs whose numbers a condition compares
     by_sign: dict[str, list[int]]  # entries that a sign can decide
+    whys: dict[str, str]  # the root cause that each entry gives, in a sentence or two
 
 
 class Knowledge:
@@ -76,6 +77,10 @@ class Knowledge:
         # Lines that are read, with a code in them.
         self.codes = frozenset(
             number for name, number in packed.reads.items() if name.endswith("code")
+        )
+        # The code beside a known call, or below it.
+        self.call_codes = frozenset(
+            number for name, number in packed.reads.items() if name.startswith("known ")
         )
         # Errors of which the base has no line; a cause in words may stand in a line that is known.
         self.strange = frozenset(
@@ -105,6 +110,12 @@ class Knowledge:
             if entry.cause == "benign_noise"
             for sign in (*entry.explains, *(one for when in entry.whens for one in when.signs))
         }
+        return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
+
+    @cached_property
+    def own(self) -> frozenset[int]:
+        """Templates of a team's entries: what they know is about QNN, whatever it says."""
+        signs = {sign for sign, by in self.by_sign.items() if any(self.entries[n].own for n in by)}
         return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
 
     @cached_property
@@ -251,6 +262,7 @@ def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, 
 def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> PackedKnowledge:
     """Everything as plain lists; refuses conditions about signs that no line gives."""
     from qnnmem.doctor.kb import prefilter
+    from qnnmem.doctor.kb.sections import root_cause
     from qnnmem.doctor.kb.template import parse
 
     every = [*lines, *(line for entry in entries for line in entry.lines)]
@@ -292,6 +304,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
         entries=tuple(_for_judging(entry) for entry in entries),
         tested=sorted(tested),
         by_sign=by_sign,
+        whys={entry.id: why for entry in entries if (why := root_cause(entry))},
     )
 
 

@@ -1,4 +1,4 @@
-"""Matching of one template, in time that grows with the line and never with what it holds.
+"""Match one template in time that grows with the length of the line only.
 
 A template is cut at its holes for words and for any text, which are as short as can be:
 

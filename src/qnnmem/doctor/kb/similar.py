@@ -198,14 +198,14 @@ def _index(entries: Sequence[Entry], parts: Callable[[Entry], Iterable[str]]) ->
 
 
 def _texts(entry: Entry) -> Iterable[str]:
-    """What an entry is found by: its title, its log lines and what they mean."""
+    """The text an entry is found by: title, log lines and their meaning."""
     yield entry.title
     yield from (line.text for line in entry.lines)
     yield entry.body.partition("## Solutions")[0]
 
 
 def _everything(entry: Entry) -> Iterable[str]:
-    """What an entry is searched by: all that people read of it, what it is about twice."""
+    """The text an entry is searched by; its title counts twice."""
     yield from (entry.id, entry.cause, entry.title, entry.body)
     yield from (line.text for line in entry.lines)
     yield from (*entry.remedies, *_texts(entry))

@@ -20,7 +20,7 @@ class StoredLog(msgspec.Struct, frozen=True):
 
 
 class StoredFailure(StoredLog, frozen=True, kw_only=True):
-    """A real failure: what it was, and what its lines alone support."""
+    """A real failure: its cause, and the verdict that its lines alone support."""
 
     framework: str
     stage: str

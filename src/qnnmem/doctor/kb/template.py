@@ -82,7 +82,7 @@ class _Piece(NamedTuple):
 
 @functools.lru_cache(maxsize=_KEPT)
 def parse(text: str) -> Template:
-    """A template from its text; what is not a template is refused in one sentence."""
+    """Parse a template; refuse malformed text in one sentence."""
     if not text.strip() or len(text) > _MAX_LENGTH:
         raise UsageError(f"a line template has 1 to {_MAX_LENGTH} characters: {_shown(text)}")
     holes: list[tuple[str, str]] = []

@@ -9,9 +9,8 @@ from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.lpai_words import LpaiWords
-from qnnmem.doctor.logs.other_words import OPEN, UNNAMED
-from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
+from qnnmem.doctor.logs.lpai_sizes import LpaiWords
+from qnnmem.doctor.logs.reading import FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -51,20 +50,19 @@ def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found
 def read_failure(
     knowledge: Knowledge,
     text: bytes,
-    chosen: Chosen = Chosen.NOT,
+    *,
+    alone: bool = False,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
 ) -> list[Found]:
     """What a line that no template matches as it is written tells of a failure.
 
     `wrapped` gives the line together with others that it may be a piece of.
     """
-    failure = read(text, chosen)
+    failure = read(text, alone)
     if failure is None:
         return []
     holes = knowledge.holes
-    pieces: list[bytes] = []
     for whole in chain((text,), wrapped()):
-        pieces.append(whole)
         known = [
             one
             for one in knowledge.second_reading.find(_said(whole))
@@ -72,31 +70,14 @@ def read_failure(
         ]
         if known and whole is not text:  # what the other line says alone is not said of this one
             rest = whole.replace(text, b" ", 1)
-            alone = {index for index, _ in knowledge.second_reading.find(rest)}
-            known = [one for one in known if one[0] not in alone]
+            alone_known = {index for index, _ in knowledge.second_reading.find(rest)}
+            known = [one for one in known if one[0] not in alone_known]
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
             if all(index in knowledge.hints for index, _ in known):
                 about = told(knowledge, failure)  # what counts beside others only, explains nothing
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
-    return told(
-        knowledge, failure if _names(failure) else _read_on(text, pieces, chosen) or failure
-    )
-
-
-def _names(failure: FailingLine) -> bool:
-    return failure.lpai is not None or failure.cause not in UNNAMED
-
-
-def _read_on(text: bytes, pieces: Iterable[bytes], chosen: Chosen) -> FailingLine | None:
-    """What names a cause where a sentence was wrapped: its next line begins in small letters."""
-    for whole in pieces:
-        rest = whole[len(text) :].lstrip()
-        if whole.startswith(text) and rest[:1].islower():
-            failure = read(whole, chosen)
-            if failure is not None and _names(failure):
-                return failure
-    return None
+    return told(knowledge, failure)
 
 
 def _said(text: bytes) -> bytes:
@@ -112,15 +93,7 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
     found: list[Found] = [] if stage is None else [(stage, caught)]
     if failure.lpai is not None:
         found += _said_of_lpai(knowledge, failure.lpai)
-        if failure.lpai.topic != "other":
-            return found
-    return [*found, *named(knowledge, failure)]
-
-
-def named(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
-    """The cause that a line names, without the stage and the code that it may name as well."""
-    number = knowledge.reads.get(f"names {failure.cause}")
-    return [] if number is None else [(number, ())]
+    return found
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
@@ -134,9 +107,10 @@ def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
 def said_beside(
     knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
 ) -> list[Found]:
-    """The code and the cause in the line of a failed call of which templates know only the call."""
+    """The code in the line of a failed call of which templates know only the call; LPAI's words."""
     code = _code(knowledge, found, text)
-    return [*(_cause(knowledge, found, text) if failing else ()), *([code] if code else ())]
+    about = _lpai_beside(knowledge, found, text) if failing else []
+    return [*about, *([code] if code else ())]
 
 
 def _code(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> Found | None:
@@ -150,15 +124,11 @@ def _code(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> Found | 
     return None if asked is None or code is None else (asked, (code,))
 
 
-def _cause(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Found]:
+def _lpai_beside(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Found]:
     if not all(index in knowledge.bare_calls for index, _ in found):
         return []
     failure = read(text)
-    if failure is None:
-        return []
-    if failure.lpai is not None:
-        return _said_of_lpai(knowledge, failure.lpai)
-    return [] if failure.cause == OPEN else named(knowledge, failure)  # the call is known
+    return [] if failure is None or failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
 
 
 def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:

@@ -28,6 +28,7 @@ from qnnmem.doctor.logs.line_memory import (
     PlaceOfLine,
     digits_alike,
 )
+from qnnmem.doctor.logs.reading import is_calm
 
 _LONGEST = 512  # bytes of one that is
 _MOST_ANSWERS = 4096
@@ -124,7 +125,7 @@ class RepeatedLines:
         self._known.add(key)
         repeat = Repeat(
             tuple((index, self._fields(index, low, body)) for index in numbers),
-            any(knowledge.opens[index] for index in numbers),
+            any(knowledge.opens[index] for index in numbers) and not is_calm(text),
             any(index in knowledge.code_lines for index in numbers),
         )
         self._numbered.append(repeat)

@@ -15,10 +15,9 @@ anchor ends in it. So a byte is looked at for a template six times at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs import header, last_words, strangers
+from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failure_texts import is_failing
 from qnnmem.doctor.logs.header import process_of
 from qnnmem.doctor.logs.hit import Hit, Values
@@ -43,10 +42,11 @@ from qnnmem.doctor.logs.pieces import (
     line_below,
     wholes,
 )
-from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
+from qnnmem.doctor.logs.reading import failing_pieces, is_calm, names_qnn, read
 from qnnmem.doctor.logs.repeats import KeptMessage, process_in
 from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
+from qnnmem.doctor.logs.short_log import EndWord, at_the_limit, end_words, read_short
 
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
@@ -73,7 +73,8 @@ class LogScanner:
     ) -> None:
         self.lines = self.bytes = 0
         self.ours = False  # whether anything of QNN is in it
-        self.unclear = False  # whether it is a message that says neither that it failed nor not
+        self.unclear = False  # whether it is short and says neither that it failed nor not
+        self.short = b""  # the whole log, if it is short
         self._head = b""  # of the log
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
@@ -84,8 +85,6 @@ class LogScanner:
         self._view = memoryview(self._buffer)
         self._start, self._end, self._ended = start, end, False
         self.budget = ReadingBudget()
-        self._failed = False  # whether a line of a failure was found
-        self._seen: dict[int, Hit] = {}  # lines near the start that are known, by number
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
@@ -113,10 +112,9 @@ class LogScanner:
             if stop > self._at:
                 found = self._scan(stop)
                 low, named = max(self._at - _OVERLAP, 0), self._engine.has_name
-                self.ours = self.ours or bool(found) or named(self._buffer, low, stop)
-                self._failed = self._failed or any(hit.opens for hit in found)
-                if not self._base and self._at <= LOOK:
-                    self._seen.update({hit.number: hit for hit in found})
+                self.ours = (
+                    self.ours or named(self._buffer, low, stop) or any(map(self._is_ours, found))
+                )
                 yield found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
@@ -127,10 +125,7 @@ class LogScanner:
         return "" if self.ours or not self._head else header.look(self._head)
 
     def hits_of_log(self) -> Iterator[Hit]:
-        """As `hits`; in a short log in which nothing failed also what only says so.
-
-        Somebody chose these few lines for the doctor, so they are about what the doctor knows.
-        """
+        """As `hits`; of a short log what it says as a whole, of any other how it ends."""
         waiting: list[Hit] = []
         for found in self._regions():
             waiting += found
@@ -139,25 +134,26 @@ class LogScanner:
                 yield from waiting
                 waiting.clear()
         log = self._whole()
-        if log is not None:
-            if last_words.ends_well(log):
-                return
-            if last_words.is_message(log):
-                waiting = [*map(self._read_with_numbers, waiting)]
-        first = next((hit.number for hit in waiting if hit.opens), 0)
-        yield from sorted((*waiting, *self._chosen(first, log)), key=lambda hit: hit.offset)
-        yield from self._last_words()
+        if log is None:
+            yield from sorted(waiting, key=lambda hit: hit.offset)
+            yield from self._end_words(end_words)
+            return
+        self.short = log
+        read_ = read_short(self._knowledge, log, waiting, self._wrapped)
+        self.ours, self.unclear = read_.ours, read_.unclear
+        yield from read_.hits
+        yield from self._end_words(at_the_limit)
+
+    def _is_ours(self, hit: Hit) -> bool:
+        own = self._knowledge.own
+        return any(index in own for index, _ in hit.found) or names_qnn(hit.text.lower())
 
     def _whole(self) -> bytes | None:
         """A short log that is read from its start to its end."""
         cut = self._start or self._base or self._end is not None or not self._ended
         return None if cut or self._fill > SHORT_LOG else bytes(self._view[: self._fill])
 
-    def _read_with_numbers(self, hit: Hit) -> Hit:
-        pieces = partial(self._wrapped, hit.offset, hit.offset + len(hit.text), hit.text)
-        return last_words.with_numbers(self._knowledge, hit, pieces)
-
-    def _last_words(self) -> Iterator[Hit]:
+    def _end_words(self, words: Callable[[bytes], Iterator[EndWord]]) -> Iterator[Hit]:
         """What the end of a log says of a death, where no line of QNN has to."""
         size = self._base + self._fill
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
@@ -167,51 +163,15 @@ class LogScanner:
         if self._base + low:  # not in the middle of a line
             low = self._buffer.find(b"\n", low, self._fill) + 1 or self._fill
         every = range(len(self._knowledge.plain))
-        ends = last_words.last_words if size > SHORT_LOG else last_words.at_the_limit
-        for word in ends(bytes(self._view[low : self._fill])):
+        for word in words(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
             if self._opens(match(self._knowledge, text, every)):
                 continue  # found already
-            if found := read_failure(self._knowledge, bare_line(word.said), Chosen.EACH):
+            if found := read_failure(self._knowledge, bare_line(word.said), alone=True):
                 at, (pid, time) = low + word.start, process_of(text)
                 number = self.lines + 1 - self._buffer.count(b"\n", at, self._fill)
                 pid = pid if word.pid is None else word.pid
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
-
-    def _chosen(self, first: int, log: bytes | None) -> Iterator[Hit]:
-        if log is None:
-            return
-        if first:  # a line that failed
-            for low, number, text, found in last_words.named_before(
-                self._knowledge, log, first, self._seen
-            ):
-                yield Hit(low, number, *process_of(text), text, found, self._opens(found))
-            return
-        lines = log.split(b"\n")
-        chosen = last_words.chosen(lines)
-        low, failed, message = 0, False, chosen is Chosen.EACH
-        seen = last_words.known(self._knowledge, self._seen.values())
-        ours = strangers.hold_our_words(lines)
-        for number, line in enumerate(lines, 1):
-            text = bare_line(line)
-            known = number in self._seen
-            pieces = partial(self._wrapped, low, low + len(line), text)
-            asked = number not in seen and last_words.counts(text, ours)
-            if asked and (found := read_failure(self._knowledge, text, chosen, pieces)):
-                pid, time = process_of(text)
-                self.ours = True
-                yield Hit(low, number, pid, time, text, found, self._opens(found))
-                failed = True
-            low += len(line) + 1
-            message = message and not known
-        self.unclear = not failed and not last_words.tells_outcome(lines, message, self._seen)
-        if not failed:
-            named = last_words.named_anyhow(
-                self._knowledge, lines, self.unclear and message, self._seen
-            )
-            for low, number, text, found in named:
-                self.unclear, self.ours = False, True
-                yield Hit(low, number, *process_of(text), text, found, self._opens(found))
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""
@@ -369,7 +329,7 @@ class LogScanner:
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
             )
         found.sort()
-        opens, matched = self._opens(found), [*found]
+        opens, matched = self._opens(found) and not is_calm(text), [*found]
         if opens:
             found += said_beside(self._knowledge, found, text, failing)
         else:
@@ -404,7 +364,7 @@ class LogScanner:
             return None, found
         whole.sort()
         number = self._number(low) - 1
-        opens = self._opens(whole)
+        opens = self._opens(whole) and not is_calm(before)
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:

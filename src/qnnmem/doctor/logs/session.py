@@ -35,6 +35,7 @@ class Sighting(msgspec.Struct, gc=False):
     values: Values  # what the holes caught
     # Of a template whose numbers are added up: place and number of every line, up to a few.
     counted: list[tuple[int, int]] = []
+    calm: bool = False  # only in lines at info or debug level, which open no incident
 
 
 class LogSession(msgspec.Struct):
@@ -49,6 +50,7 @@ class LogSession(msgspec.Struct):
     # Of the last line, those that open incidents first: offset, part and number.
     until: tuple[bool, int, int, int] = (False, -1, 0, 0)
     crowded: bool = False  # of one without a process: several processes failed close by
+    context: bytes = b""  # the whole log, if it is short
 
     @property
     def reach(self) -> int:
@@ -66,6 +68,7 @@ class LogSession(msgspec.Struct):
                 counted = sorted(mine.counted + theirs.counted)[:_MAX_COUNTED]
                 first = mine if mine.offset <= theirs.offset else theirs
                 first.times, first.counted = times, counted
+                first.calm = mine.calm and theirs.calm
                 self.seen[template] = first
         if other.last >= self.last:
             self.last = other.last
@@ -120,8 +123,11 @@ class SessionGrouper:
             if known is None:
                 text = hit.text[:_MAX_TEXT]
                 known = seen[template] = Sighting(1, offset, number, part, text, values)
+                known.calm = not opens
             else:
                 known.times += 1
+                if opens:
+                    known.calm = False
             if template in counting and len(known.counted) < _MAX_COUNTED:
                 known.counted.append((offset, int(values[0])))
         session.last = offset
@@ -159,9 +165,11 @@ class SessionGrouper:
         self._closed = []
         return over
 
-    def finish(self) -> list[LogSession]:
-        """All that is left."""
+    def finish(self, context: bytes = b"") -> list[LogSession]:
+        """All that is left; `context` is the whole log, if it is short."""
         over = [*self._open.values(), *self._closed]
+        for session in over:
+            session.context = session.context or context
         self._open.clear()
         self._closed = []
         return over

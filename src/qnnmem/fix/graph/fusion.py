@@ -64,7 +64,7 @@ def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -
     """Return a rewritten model with every tensor typed and nodes in their former order."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
-        raise ChildFailed("operators were put in that are not of the standard")
+        raise ChildFailed("non-standard operators were inserted")
     keep_order(before, after)
     try:
         made = read_again(after)
@@ -134,7 +134,7 @@ class Reworker(ChildProcess):
         try:
             made: onnx.ModelProto = onnx.ModelProto.FromString(blob)
         except DecodeError as exc:
-            raise ChildFailed("what was written is not a model") from exc
+            raise ChildFailed("the written file is not a model") from exc
         return made
 
 
@@ -200,7 +200,7 @@ def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
         return replace(
             judged, change=replace(change, what=f"{change.what}; {ROUNDING} not allowed")
         )
-    note = f"results are rounded otherwise, by at most {proof.relative:.2g} of the largest value"
+    note = f"results are rounded differently, by at most {proof.relative:.2g} of the largest value"
     steps = tuple(
         {**step, "lossy": True} if "level" in step or "operators" in step else step
         for step in change.steps

@@ -101,5 +101,5 @@ def unplanned(change: Change) -> Change:
 def flag(value: object) -> bool:
     """Return a boolean of a recipe; raise ValueError otherwise."""
     if not isinstance(value, bool):
-        raise ValueError("inplace and reorder are true or false")
+        raise ValueError("inplace and reorder must be true or false")
     return value

@@ -387,5 +387,5 @@ def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recom
         raise UsageError(f"the recipe is for another model: nothing makes {quote(unknown)}")
     *ops, before = (place[name] for name in names)
     if not ops or len(ops) > _MOST_OPS or max(ops) >= before:
-        raise UsageError("the recipe does ops again before they are done")
+        raise UsageError("the recipe repeats ops before they run")
     return Recomputation(tuple(sorted(ops)), before)

@@ -37,7 +37,7 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
     repeated = next((one for at, one in enumerate(sets) if one in sets[:at]), None)
     if repeated is not None:
         name = next(iter(repeated))
-        raise UsageError(f"{quote(name)} has the same shape twice; two graphs would be the same")
+        raise UsageError(f"{quote(name)} has the same shape twice; two graphs would be equal")
     return tuple(sets)
 
 

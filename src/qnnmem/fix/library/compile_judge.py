@@ -244,5 +244,5 @@ def htp_bench(bench: FixBench) -> HtpBench:
     """Return the HTP bench inside any wrappers, for remedies of HTP alone."""
     inner = getattr(bench, "inner", bench)
     if not isinstance(inner, HtpBench):
-        raise TypeError("this remedy is for HTP")
+        raise TypeError("this remedy is for HTP only")
     return inner

@@ -67,7 +67,7 @@ class PlacementRemedy:
         yield own.judged(self._made(base.change, (order,), "another order of loading"))
         rounds = in_turn(own.library, known[MODEL])
         if rounds is None:
-            own.obstacles.append("the other contexts find no room even without the model")
+            own.obstacles.append("the other contexts do not fit even without the model")
             return
         away = [quote(name) for name in rounds[0] if name not in rounds[1]]
         words = f"{', '.join(away)} freed while the model is loaded"
@@ -103,9 +103,9 @@ def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
 def read_rounds(value: object) -> Rounds:
     """Return the rounds of a recipe; raise ValueError if they are malformed."""
     if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
-        raise ValueError("rounds are lists of names")
+        raise ValueError("rounds must be lists of names")
     rounds = tuple(tuple(names) for names in value)
     names = [name for one in rounds for name in one]
     if len(names) > _MOST_NAMES or not all(isinstance(name, str) for name in names):
-        raise ValueError("rounds are lists of names")
+        raise ValueError("rounds must be lists of names")
     return rounds

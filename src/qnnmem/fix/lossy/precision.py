@@ -101,7 +101,7 @@ class PrecisionRemedy:
         words = [word for word in precisions_for(bench.case) if word in self.words]
         likely = _likely(bench, base.change, words)
         skipped = words[: words.index(likely[0])] if likely else []
-        notes = tuple(f"{word} loses less and by its plan does not fit" for word in skipped)
+        notes = tuple(f"{word} loses less, but its plan does not fit" for word in skipped)
         last: tuple[int, Need] | None = None
         for word in likely:
             width = 0  # not for HTP: weights count in all of its limits
@@ -140,9 +140,9 @@ class PrecisionRemedy:
         notes = (f"inputs and outputs that were floats are {kind}", *notes)
         if not case.samples and word != "fp16":
             notes = (
-                f"WARNING: ranges of {word} were learnt from random data: sizes are right, "
-                "results are not, and the difference shown is not that on real inputs; give "
-                "samples of your own",
+                f"WARNING: ranges of {word} come from random data: sizes are right, "
+                "results are not, and real inputs differ from the difference shown; give your "
+                "own samples",
                 *notes,
             )
         return base.then(

@@ -177,11 +177,11 @@ class ResolutionRemedy:
         before = {name: case.model.scope.types[name].shape for name in outputs}
         after = {name: model.scope.types[name].shape for name in before}
         others = sum(before[name] != after[name] for name in before)
-        notes = ["pictures are smaller: what the model recognises may suffer"]
+        notes = ["pictures are smaller: recognition may suffer"]
         if others:
             notes.append(
-                f"{others} of {len(before)} outputs have another shape now, so how far their "
-                "results are off cannot be measured"
+                f"{others} of {len(before)} outputs have another shape, so their error cannot "
+                f"be measured"
             )
         shown = next(iter(sizes.values()))
         return base.then(
@@ -233,7 +233,7 @@ def run_in_batches(
     pieces = {name: _pieces(name, inputs, shape) for name, (_, shape) in wanted.items()}
     runs = max(map(len, pieces.values()), default=1)
     if any(len(found) not in (1, runs) for found in pieces.values()):
-        raise UsageError("inputs do not agree on how many runs a batch takes")
+        raise UsageError("inputs disagree on the number of runs of a batch")
     part = PartStep(model.absolute(), tuple(wanted), tuple(outputs))
     results = []
     with ChainChild(time_limit_s) as child:

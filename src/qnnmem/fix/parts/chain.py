@@ -173,14 +173,16 @@ def _check(path: Path, chain: Chain) -> None:
     for part in chain.parts:
         missing = next((name for name in part.inputs if name not in known), None)
         if missing is not None:
-            raise LoadError(path, f"part {quote(part.file)} reads {quote(missing)} too early")
+            raise LoadError(
+                path, f"part {quote(part.file)} reads {quote(missing)} before a part gives it"
+            )
         known.update(part.outputs)
     lost = next((name for name in chain.outputs if name not in known), None)
     if lost is not None:
         raise LoadError(path, f"no part gives the output {quote(lost)}")
     unknown = {*chain.inputs, *chain.outputs} - {tensor.name for tensor in chain.tensors}
     if unknown:
-        raise LoadError(path, f"says nothing about {quote(min(unknown))}")
+        raise LoadError(path, f"does not describe {quote(min(unknown))}")
     for name, sha256 in chain.files:
         _check_file(path, name, sha256)
 
@@ -190,7 +192,7 @@ def _check_file(path: Path, name: str, sha256: str) -> None:
         raise LoadError(path, f"names a part {quote(name)}, which is not a plain file name")
     blob = read_bytes(path.parent / name, _LARGEST)
     if hashlib.sha256(blob).hexdigest() != sha256:
-        raise LoadError(path.parent / name, "is not the file that the manifest was made of")
+        raise LoadError(path.parent / name, "is not the file that the manifest describes")
 
 
 TIME_LIMIT_S = 600.0

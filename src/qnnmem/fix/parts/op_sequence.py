@@ -193,7 +193,7 @@ def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
     inside = sorted(model.resolved.stated.keys() - set(built.inputs))
     if inside:
         raise UsageError(
-            f"the shape of {quote(inside[0])} depends on data, so that no part could be fixed",
+            f"the shape of {quote(inside[0])} depends on data, so no part has fixed shapes",
             where=path,
         )
     return make_sequence(path, built, write_typed(model), reorder=reorder)
@@ -204,7 +204,7 @@ def make_sequence(
 ) -> OpSequence:
     """Return the sequence of a model and its graph."""
     if not model.ops:
-        raise UsageError("the model computes nothing, so there is nothing to cut", where=path)
+        raise UsageError("the model has no ops, so there is nothing to cut", where=path)
     _refuse_random(path, proto, model)
     if reorder:
         from qnnmem.planner.order import reorder as best_order
@@ -226,8 +226,8 @@ def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
             node = proto.graph.node[at]
             if node.domain in QUANT_DOMAINS and not is_deterministic(node):
                 raise UsageError(
-                    f"{quote(op.type)} {quote(op.name)} draws random numbers, so that the results "
-                    "of parts could not be compared with those of the whole",
+                    f"{quote(op.type)} {quote(op.name)} draws random numbers, so its parts "
+                    f"cannot be compared with the whole",
                     where=path,
                 )
 

@@ -100,10 +100,10 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
             f"the recipe is for a model of {step['ops']} ops, this has {len(sequence)}"
         )
     if not 0 < len(cuts) < _MOST_PARTS or not all(type(at) is int for at in cuts):
-        raise ValueError("cuts are positions of ops")
+        raise ValueError("cuts must be positions of ops")
     places = [0, *cuts, len(sequence)]
     if sorted({*places}) != places:
-        raise ValueError("cuts are positions of ops that rise")
+        raise ValueError("cuts must be rising positions of ops")
     found = parts_at(sequence, places)
     last = [sequence.model.ops[part.last - 1].outputs[0] for part in found.parts]
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
@@ -159,7 +159,7 @@ class HtpPartsRemedy:
         """Return the parts, or why there are none."""
         start = base.change
         if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
-            return "every part takes all the VTCM that it is given, as the whole does"
+            return "every part takes all VTCM, as the whole model does"
         if start.compile_options.precision is not HtpPrecision.FP16:
             return "a model that is quantized on the way cannot be cut; quantize it first"
         try:
@@ -195,7 +195,7 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
     sizes = [one.size for one in library.others]
     placed = best_order(sizes, library.domain_bytes)
     room = max((domain.left for domain in placed.domains), default=library.domain_bytes)
-    left = Sourced(room, Origin.COMPUTED, "what other contexts leave of a process domain")
+    left = Sourced(room, Origin.COMPUTED, "the rest of a process domain beside other contexts")
     trials = replace(judge.trials, budgets={**judge.trials.budgets, "pd": left})
     return LibraryJudge(trials, judge.options)
 

@@ -27,7 +27,7 @@ def beside_htp(
     time_limit_s: float,
     say: Callable[[str], None],
 ) -> ValidateResult:
-    """Compare a model on the CPU with what the real library makes of it."""
+    """Compare a model on the CPU with the real library."""
     from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
     from qnnmem.htp.compile.compiled import TOLERANCE
     from qnnmem.htp.requests import CompareReply, CompareRequest, HtpSettings
@@ -163,7 +163,7 @@ def _compared(
     )
     measured = any(gaps[name] is not None for name in order)
     if not measured:
-        why = "the inputs gave no numbers to compare"
+        why = "the outputs hold no finite numbers to compare"
         return _answer(file, other, "unknown", tensors, tolerance=tolerance, why=why)
     same = all(one.agrees for one in tensors)
     return _answer(

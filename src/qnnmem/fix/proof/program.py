@@ -123,7 +123,7 @@ def stored(value: NDArray[Any], kind: str, scale: Scale | None) -> NDArray[Any]:
     wanted = numpy.dtype(kind)
     if wanted.kind in "iu" and value.dtype.kind == "f":
         if scale is None:
-            raise ValueError(f"nothing says what integers of {kind} stand for")
+            raise ValueError(f"the meaning of {kind} integers is unknown")
         limits = numpy.iinfo(wanted)
         steps = numpy.rint(value / numpy.float32(scale[0])) + scale[1]
         value = numpy.clip(steps, limits.min, limits.max)

@@ -204,7 +204,7 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     if any(step["remedy"] in _OTHER_BORDER for step in change.steps):
         return None, "it takes other inputs than the model as it was"
     if options.states:
-        return None, "its state would go from sample to sample"
+        return None, "its state would pass from sample to sample"
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
 

@@ -94,7 +94,7 @@ class Bander:
         node = self.graph.nodes[at]
         size = rows_of(self.graph.shape(node.output[0]) or (), axis)
         if size < 2:
-            return f"{node.op_type} has no rows to share out"
+            return f"{node.op_type} has no rows to split"
         whole = self.step(at, axis, Rows(0, size))
         return whole if isinstance(whole, str) else ""
 
@@ -148,7 +148,7 @@ class Bander:
             if isinstance(step, str):
                 return step
             if not self._sums_alike(at, region.axis, step):
-                return f"{self.graph.nodes[at].op_type} would round otherwise"
+                return f"{self.graph.nodes[at].op_type} would round differently"
             for slot, name in enumerate(self.graph.nodes[at].input):
                 if slot in step.reads:
                     need[name] = step.reads[slot].hull(need.get(name))

@@ -78,7 +78,7 @@ class BandStep:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node with what is known about its operands."""
+    """A node with the known facts about its operands."""
 
     graph: TiledGraph
     node: onnx.NodeProto
@@ -146,14 +146,14 @@ def _window(facts: NodeFacts) -> _Window | str:
     node, before, after = facts.node, facts.shape(0), facts.result
     count = len(before) - 2
     if count < 1 or len(after) != len(before) or count + facts.axis < 0:
-        return f"{node.op_type} of something that is not a picture"
+        return f"{node.op_type} of a tensor that is not a picture"
     weights = WEIGHTS.get(node.op_type)
     kernel = facts.ints("kernel_shape") or (() if weights is None else facts.shape(weights)[2:])
     strides = facts.ints("strides") or (1,) * count
     dilations = facts.ints("dilations") or (1,) * count
     given = facts.ints("pads") or (0,) * 2 * count
     if {len(kernel), len(strides), len(dilations), len(given) // 2} != {count}:
-        return f"{node.op_type} with odd attributes"
+        return f"{node.op_type} with unknown attributes"
     pads = tuple(zip(given[:count], given[count:], strict=True))
     return _Window(kernel, strides, dilations, pads)
 
@@ -339,7 +339,7 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
     block = integer(facts.node, "blocksize", 0)
     if len(facts.result) != 4 or block < 1:
-        return "DepthToSpace of something that is not a picture"
+        return "DepthToSpace of a tensor that is not a picture"
     there = Rows(need.first // block, -(-need.end // block))
     return BandStep(Rows(there.first * block, there.end * block), {0: there})
 
@@ -347,7 +347,7 @@ def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _space_to_depth(facts: NodeFacts, need: Rows) -> BandStep | str:
     block = integer(facts.node, "blocksize", 0)
     if len(facts.result) != 4 or block < 1:
-        return "SpaceToDepth of something that is not a picture"
+        return "SpaceToDepth of a tensor that is not a picture"
     return BandStep(need, {0: Rows(need.first * block, need.end * block)})
 
 
@@ -400,7 +400,7 @@ def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
         return _quantize(facts, need)
     rule = _RULES.get(node.op_type)
     if rule is None or not is_op(node, node.op_type):
-        return f"{node.op_type} is not known to work row by row"
+        return f"{node.op_type} may not work row by row"
     if len(facts.result) < -facts.axis:
         return f"{node.op_type} has a result without rows"
     return rule(facts, need)

@@ -1,4 +1,4 @@
-"""What a QNN context binary of the HTP backend says about itself.
+"""The content of a QNN context binary of the HTP backend.
 
 `describe_context` nests it as qnn-context-binary-utility does, with ours inside.
 """

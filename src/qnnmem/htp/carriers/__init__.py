@@ -1,4 +1,4 @@
-"""Files that people deploy: where the context binaries are in them, and what they say.
+"""Deployment files: the context binaries in them, and their claims.
 
 pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place

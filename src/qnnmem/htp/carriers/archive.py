@@ -116,7 +116,7 @@ def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
 
 
 class _Archive:
-    """One archive and what was found in it."""
+    """One archive and its members."""
 
     def __init__(self, tree: ArchiveTree, archive: zipfile.ZipFile, found: Gathered) -> None:
         self._tree, self._archive, self._found = tree, archive, found
@@ -135,7 +135,7 @@ class _Archive:
                 self._found.leave(name, "it is encrypted", info.file_size)
                 continue
             if info.compress_type not in (_STORED, _DEFLATED):
-                self._found.leave(name, "it is compressed in a way not read here", info.file_size)
+                self._found.leave(name, "it is compressed by an unsupported method", info.file_size)
                 continue
             kind = self._kind(info, _HEAD)
             if kind == "json":  # a config, which may say late what it is for
@@ -165,7 +165,7 @@ class _Archive:
             elif kind in ("onnx", "epcontext"):
                 add_epcontext(noted, piece, name, "", inner)
             else:
-                inner.leave("", f"it is {KINDS[kind].words}, which has no bill here", piece.size)
+                inner.leave("", f"it is {KINDS[kind].words}, which has no bill", piece.size)
         except NotCompiled:
             inner.leave("", "it is an ONNX model that is not compiled")
         except LoadError as exc:

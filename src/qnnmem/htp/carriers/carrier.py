@@ -1,4 +1,4 @@
-"""What a reader of a deployment file hands over: pieces of it, and what it says about them."""
+"""The output of a deployment file's reader: pieces of the file and its claims."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A context binary in a file, and who uses it."""
+    """A context binary in a file, and its users."""
 
     piece: Piece
     used_by: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Gathered:
         self.unread.append(UnreadPart(name, why, size))
 
     def take(self, other: Gathered, name: str, group: str = "") -> None:
-        """Add what was found in a member of this name."""
+        """Add the findings of a member of this name."""
         first = len(self.payloads)
         for one in other.payloads:
             users = tuple(f"{name}: {user}" for user in one.used_by) or (name,)
@@ -141,7 +141,7 @@ def is_binary(piece: Piece) -> bool:
 
 @contextmanager
 def faults_of(path: Path, what: str) -> Iterator[None]:
-    """Turn a fault of what is inside a file into the error about that file."""
+    """Turn a fault inside a file into an error about that file."""
     try:
         yield
     except Damaged as exc:

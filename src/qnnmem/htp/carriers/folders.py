@@ -100,14 +100,14 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], found: Gathered)
     if isinstance(extensions, str) and extensions:
         _extensions(tree, beside(config, extensions), numbers, found)
     if _table(binary.get("lora")):
-        found.leave("LoRA adapters", "they are applied at run time and have no bill here")
+        found.leave("LoRA adapters", "they are applied at run time and have no bill")
 
 
 def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
     try:
         piece = tree.piece(name)
     except LoadError as exc:
-        found.leave(name, f"the config names it, and there is {exc.reason}")
+        found.leave(name, f"the config names it, and it is missing: {exc.reason}")
         return None
     if not is_binary(piece):
         found.leave(name, "it is not a context binary of QNN", piece.size)

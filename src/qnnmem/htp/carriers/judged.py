@@ -251,9 +251,12 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     if len(sizes) < 2 or sum(sizes) <= budget:
         return
     words = f"its {len(sizes)} contexts need {sum(sizes):,} bytes of process domains"
-    look = "`qnnmem place` shows which goes where"
+    look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
-        what = f"{words}, more than one has; the bill compares the largest context, {look}"
+        what = (
+            f"{words}, more than one process domain has; the bill compares the largest "
+            f"context, {look}"
+        )
         yield Trap("several-domains", what)
         return
     count = len(placed.domains)
@@ -412,7 +415,7 @@ def _arch(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]
 def _vtcm(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     sizes = [graph.vtcm for one in contexts for graph in one.graphs if graph.vtcm is not None]
     if not sizes:
-        return "the binary does not say how much it uses", None
+        return "the binary does not state its VTCM", None
     return f"the binary asks for {counted(max(sizes), 'byte')}", max(sizes) <= value
 
 
@@ -424,7 +427,7 @@ def _spill(contexts: Sequence[HtpContext]) -> int | None:
 def _largest_spill(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     most = _spill(contexts)
     if most is None:
-        return "the binaries do not say what they spill", None
+        return "the binaries do not state their spill/fill", None
     return f"the largest spill/fill is {counted(most, 'byte')}", value >= most
 
 
@@ -437,7 +440,7 @@ def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool
 def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
     if not lengths:
-        return "no graph has an attention mask to tell by", None
+        return "no graph has an attention mask that shows it", None
     known = sorted(one for one in lengths if one is not None)
     words = ", ".join(f"{one:,}" for one in known[:_NAMED])
     return f"the attention masks are for {words} tokens", known[-1] == value

@@ -38,7 +38,7 @@ def read_litert(piece: Piece, found: Gathered) -> bool:
 
 
 class _Model:
-    """One model and what was found in it."""
+    """One model and its binaries."""
 
     def __init__(self, piece: Piece, flat: FlatBuffer, found: Gathered) -> None:
         self._piece, self._flat, self._found = piece, flat, found
@@ -47,7 +47,7 @@ class _Model:
         self._pieces: list[Piece] = []
 
     def read(self) -> bool:
-        """Every operator that runs a binary, and what is left to the CPU."""
+        """Every operator that runs a binary, and the operators left to the CPU."""
         if _DISPATCH not in self._codes:
             return False
         maker, model = self._stamp()

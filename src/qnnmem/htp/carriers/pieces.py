@@ -116,7 +116,7 @@ class PieceBytes:
         except OSError as exc:
             raise LoadError(self.piece.file, f"cannot be read ({exc.strerror or exc})") from exc
         if len(data) < wanted:
-            raise Damaged(f"{quote(self.piece.name)} became shorter while it was read")
+            raise Damaged(f"{quote(self.piece.name)} was truncated while it was read")
         self._pages[number] = data
         if len(self._pages) > _KEPT:
             self._pages.popitem(last=False)

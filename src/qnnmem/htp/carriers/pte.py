@@ -44,7 +44,7 @@ def read_pte(piece: Piece, found: Gathered) -> None:
 
 
 class _Program:
-    """One program and what was found in it."""
+    """One program and its delegates."""
 
     def __init__(self, piece: Piece, data: PieceBytes, found: Gathered) -> None:
         self._piece, self._found = piece, found
@@ -62,7 +62,7 @@ class _Program:
             raise Damaged("it does not begin as an ExecuTorch program does")
         if identifier[1] != _KNOWN:
             version = head[4:8].decode("ascii")
-            self._found.notes.append(f"format {version} is not known here; it is read as ET12")
+            self._found.notes.append(f"format {version} is unknown; it is read as ET12")
         if head[8:12] != b"eh00" or len(head) < 8 + _EXTENDED.size:
             return self._piece.size
         _, length, size, base = _EXTENDED.unpack_from(head, 8)
@@ -149,7 +149,7 @@ class _Program:
         if magic == _OLD_MAGIC:
             why = (
                 "it has the wrapper with a graph description that ExecuTorch wrote before August "
-                "2025, which is not read here; export the model again"
+                "2025, which qnnmem does not read; export the model again"
             )
             self._found.leave(name, why, blob.size)
             return
@@ -174,7 +174,7 @@ class _Program:
                 self._found.dlcs.append(one)
                 self._found.leave(name, "it is a DLC, which is compiled on the device", one.size)
                 return
-        self._found.leave(name, "what it holds is not known here", blob.size)
+        self._found.leave(name, "its content is unknown", blob.size)
 
     def _buffers(self, plan: Table, method: str) -> None:
         sizes = plan.numbers(8, "non_const_buffer_sizes", MAX_PARTS, "q")[1:]  # the first is unused

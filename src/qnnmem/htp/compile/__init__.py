@@ -105,7 +105,7 @@ def fixed_source(
 
 def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
     """The same error in terms of the limit that the user gave."""
-    what = f"its shapes were not known within {ends.limit_s:g} s"
+    what = f"its shapes were not found within {ends.limit_s:g} s"
     cure = ("give more time with ", Setting("time_limit_s"), ", or fix more shapes by hand")
     return OutOfTime(exc.path, what, cure=cure)
 
@@ -176,7 +176,7 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
 
 
 _TRY_S = 60.0  # for a cure that was not asked for
-STORED_VTCM = "the binary says 4 MiB of VTCM because none was asked for; the compiler used {used}"
+STORED_VTCM = "the binary states 4 MiB of VTCM because none was set; the compiler used {used}"
 
 
 def compile_model(
@@ -213,11 +213,11 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
     largest = soc.vtcm_mb
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
-            f"{soc.name} has {largest} MiB of VTCM, {options.vtcm_mb} are asked for; the library "
-            "would compile that, and the binary would run nowhere"
+            f"{soc.name} has {largest} MiB of VTCM, {options.vtcm_mb} were requested; the "
+            f"library would compile it, but the binary would not run on any device"
         )
     if options.calibration is not None and options.precision is HtpPrecision.FP16:
-        raise UsageError("calibration data is for precision int8 or w8a16")
+        raise UsageError("calibration data needs precision int8 or w8a16")
 
 
 @contextmanager
@@ -528,14 +528,14 @@ class _Job:
 
 
 def _untried() -> Words:
-    return "; ", Setting("partition"), " may compile the rest, which was not tried"
+    return "; ", Setting("partition"), " may compile the rest (not tried)"
 
 
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
     if options.precision is not HtpPrecision.FP16 and options.calibration is None:
-        yield "ranges were learnt from random data: sizes are right, results are not"
+        yield "ranges come from random data: sizes are right, results are not"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
     yield from log.warnings

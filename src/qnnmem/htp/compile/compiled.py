@@ -89,7 +89,7 @@ def farthest(outputs: Sequence[CpuDifference]) -> PartitionCheck:
     """The output that differs most."""
     shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
-        return not_compared("random inputs gave no numbers to compare")
+        return not_compared("the outputs for random inputs hold no finite numbers to compare")
     return compared(*max(shares))
 
 
@@ -256,7 +256,7 @@ class CompileFailure:
 def for_a_cluster(options: CompileOptions) -> CompileOptions:
     """Options that mean the same on another machine; UsageError where they name files of this."""
     if any(isinstance(value, Path) for value in options.values.values()):
-        raise UsageError("values of inputs in files do not go to a cluster; give them as numbers")
+        raise UsageError("a cluster takes no values of inputs in files; give them as numbers")
     return replace(options, log_file=None)
 
 
@@ -304,9 +304,9 @@ def say_why(
     decisive: str = "",
     quantized: bool = False,
 ) -> Words:
-    """One sentence: what happened, to what, by how much, what to try.
+    """One sentence: the failure, its subject, the number, the cure.
 
-    `decisive` is the first line that says why, where no other is known to. `quantized` says that
+    `decisive` is the first line with the reason. `quantized` says that
     the model has been quantized, so that doing so is no advice.
     """
     if unsupported:
@@ -323,7 +323,7 @@ def say_why(
     if log.cause is not None:
         return _refusal(soc, log.cause, outcome.log)
     if outcome.is_done:
-        why = f": {meaning(decisive, soc.name)}" if decisive else ", so there is no binary"
+        why = f": {meaning(decisive, soc.name)}" if decisive else ", so no binary was made"
         return f"QNN took no node of the model{why}"
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
     said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
@@ -361,7 +361,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:
-    """Name and operator; with a few nodes also what they take and give."""
+    """Name and operator; for a few nodes also their inputs and outputs."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
     return f"{quote(node.name)} ({node.operator}{types})"
@@ -387,7 +387,7 @@ def _refusal(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
     if refusal.cause is Cause.GRAPH_LIMIT and limit is not None:
         return (
             f"the graph needs {need:,} bytes, {soc.name} allows {limit:,} for one graph, "
-            f"{need - limit:,} too many; try a smaller batch or input, int8, or cut the model"
+            f"{need - limit:,} over the limit; try a smaller batch or input, int8, or cut the model"
         )
     if refusal.cause is Cause.OP_OVER_VTCM:
         return (

@@ -356,8 +356,9 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
         if steps >= _MANY_STEPS:
             which = quote(node.name or next(iter(node.output), ""))
             yield (
-                f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler unrolls: that "
-                f"may take minutes and gigabytes ({_SEEN}); fewer steps with the state as input "
+                f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler unrolls: "
+                f"this may take minutes and gigabytes ({_SEEN}); fewer steps with the state as "
+                f"input "
                 "and output compile sooner"
             )
 

@@ -151,7 +151,7 @@ _MEANINGS = (
     (_UNMAPPED, "ONNX Runtime has no data type of QNN for one of its tensors"),
     (
         re.compile(r"Unsupported input/output datatypes requested"),
-        "HTP does not have it for these data types",
+        "HTP does not support it for these data types",
     ),
     (re.compile(r"^(?:REASON : )?Cannot get shape"), "its shape is not fixed"),
     (
@@ -159,7 +159,7 @@ _MEANINGS = (
         "QNN chose nodes that cannot be fused together: a node it does not take lies between them",
     ),
 )
-VALIDATOR = "the library's validator refuses it and does not say why (code 3110)"
+VALIDATOR = "the library's validator refuses it without a reason (code 3110)"
 
 
 def is_generic(line: str) -> bool:
@@ -203,15 +203,15 @@ def meaning(line: str, soc: str) -> str:
     if has_no_builder(line):
         return "QNN has no operator of this type"
     if found := _RANK.search(line):
-        return f"a tensor of it has {found[1]} dimensions, which HTP does not take there"
+        return f"one of its tensors has {found[1]} dimensions, which HTP does not support there"
     if found := _VALUE.search(line):
         wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"takes {found[2]} only"
-        return f"a parameter of it is {found[1]}, HTP {wanted}"
+        return f"one of its parameters is {found[1]}, HTP {wanted}"
     if found := _ZERO_POINT.search(line):
         return f"QNN has no zero points of {element_name(int(found[1]))}"
     if found := _MISMATCH.search(line):
         one, other = (type_name(int(number, 16)) for number in found.groups())
-        return f"QNN sees its tensors as {one} and {other}, which have to be of one type"
+        return f"its tensors are {one} and {other} for QNN, but must have one type"
     if found := _TENSOR.search(line):
         return f"QNN has no tensors of {type_name(int(found[1]))}"
     for pattern, words in _MEANINGS:

@@ -41,7 +41,7 @@ class _Found(NamedTuple):
 
 
 def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
-    """Return each context binary of a file or folder with what is odd about it."""
+    """Return each context binary of a file or folder with its oddities."""
     found, claims = _read(case, path)
     spans = list(_spans(case.model, [one.context for one in found]))
     lonely = _lonely([one.bill for one in found])

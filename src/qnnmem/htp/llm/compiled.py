@@ -1,4 +1,4 @@
-"""What the real library makes of a few layers, beside the rule: the ratios that correct it."""
+"""Correct the rule by compiling a few layers with the real library."""
 
 from __future__ import annotations
 

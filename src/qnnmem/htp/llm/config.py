@@ -79,7 +79,7 @@ def read_model(text: str) -> LlmModel:
         meant = nearest(text, known)
         families = dict.fromkeys(name.partition("-")[0] for name in known)
         hint = f"did you mean {meant}?" if meant else f"known are models of {', '.join(families)}."
-        what = f"{quote(text)} is neither a file nor a model known here"
+        what = f"{quote(text)} is neither a file nor a known model"
         raise UsageError(what, cure=f"{hint} A config.json or a GGUF file works for any other")
     if path.is_dir():
         path = path / "config.json"
@@ -132,13 +132,13 @@ def _read_config(path: Path) -> LlmModel:
 def _refuse(path: Path, values: Mapping[str, Any]) -> None:
     for key, what in _REFUSED.items():
         if values.get(key):
-            raise LoadError(path, f"has {what}, which are not planned here ({key})")
+            raise LoadError(path, f"has {what}, which are not supported ({key})")
     layers = values.get("layer_types")
     if isinstance(layers, list):
         others = {str(one) for one in layers} - {"full_attention", "sliding_attention"}
         if others:
             odd = quote(min(others))
-            raise LoadError(path, f"has layers of the type {odd}, which are not planned here")
+            raise LoadError(path, f"has layers of the type {odd}, which are not supported")
 
 
 def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -> LlmModel:
@@ -151,7 +151,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
     more = 0
     if experts:
         sizes["inter"] = _first(path, values, ("moe_intermediate_size", *_NAMES["inter"]))
-        notes.append("experts were never compiled here: all of them are counted as resident")
+        notes.append("all experts are counted as resident; none were ever compiled here")
         shared = _first(path, values, ("shared_expert_intermediate_size",))
         count = _first(path, values, ("n_shared_experts",)) or 0
         more = count + -(-(shared or 0) // max(1, sizes["inter"] or 1))
@@ -167,7 +167,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
         sizes["head_dim"] = sizes["hidden"] // sizes["heads"]
     longest = _number(path, "max_position_embeddings", values.get("max_position_embeddings"))
     if values.get("sliding_window") and values.get("use_sliding_window", True):
-        notes.append("sliding windows are counted as full KV caches, which is the most they take")
+        notes.append("sliding windows are counted as full KV caches, their upper bound")
     if family not in FAMILIES:
         notes.append(f"the family {family} is not known: it is planned like Llama")
     # Tied is what Transformers takes a missing field for.
@@ -297,7 +297,7 @@ def _gguf_model(path: Path, found: Mapping[str, Any], names: set[str]) -> LlmMod
     family = str(found.get("general.architecture", "not stated"))[:40]
     for word in (".ssm.", "kv_lora_rank"):
         if any(word in key for key in found):
-            raise LoadError(path, f"is a {quote(family)}, whose layers are not planned here")
+            raise LoadError(path, f"is a {quote(family)}, whose layers are not supported")
     values = {_NAMES[key][0]: found.get(f"{family}.{name}") for key, name in _GGUF.items()}
     tokens = found.get("tokenizer.ggml.tokens")
     if values["vocab_size"] is None and isinstance(tokens, range):

@@ -92,7 +92,7 @@ def llm_case(
     bits: Iterable[tuple[str, int]],
     shards: tuple[int, ...],
 ) -> LlmCase:
-    """Return what is planned; UsageError where settings contradict the model or each other."""
+    """Return the planned case; UsageError if settings contradict the model or each other."""
     parts = find_recipe(recipe, model, bits)
     return _checked(
         LlmCase(model=model, recipe=parts, soc=find_soc(soc), context=context, ar=ar, shards=shards)
@@ -126,7 +126,7 @@ def _checked(case: LlmCase) -> LlmCase:
     if not 2 <= case.context <= MOST_CONTEXT:
         raise UsageError(f"a context of {case.context:,} is not from 2 to {MOST_CONTEXT:,} tokens")
     if min(ar) < 1 or len(ar) > _MOST_GRAPHS:
-        raise UsageError(f"there are 1 to {_MOST_GRAPHS} graphs, each of at least one token")
+        raise UsageError(f"give 1 to {_MOST_GRAPHS} graphs, each of at least one token")
     if max(ar) >= case.context:
         what = f"a graph of {max(ar):,} tokens leaves no room in a context of {case.context:,}"
         raise UsageError(what)
@@ -431,7 +431,10 @@ def _notes(case: LlmCase, best: _Judged) -> Iterator[str]:
         domains = len(best.placement.domains)
         yield f"{domains} process domains are needed; more than one was never seen on a device here"
     if usual_range(case.recipe):
-        yield f"the recipe {case.recipe.name} is not stated for this model: the largest uncertainty"
+        yield (
+            f"the recipe {case.recipe.name} was not published for this model, which is the "
+            f"largest uncertainty"
+        )
     if case.model.max_context and case.context > case.model.max_context:
         yield f"the model was made for {case.model.max_context:,} tokens"
     if len(case.ar) > 1:

@@ -40,7 +40,7 @@ def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = (
     if name not in _table():
         meant = nearest(name, _table())
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(_table())}"
-        raise UsageError(f"{quote(name)} is not a recipe known here", cure=hint)
+        raise UsageError(f"{quote(name)} is not a known recipe", cure=hint)
     fields = {**_table()[name]}
     models, stated = fields.pop("models", {}), fields.pop("stated", ())
     own = models.get(model.preset, {})
@@ -80,7 +80,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
 
 
 def usual_range(recipe: LlmRecipe) -> tuple[LlmRecipe, LlmRecipe] | None:
-    """Return the smallest and largest of the usual recipes around one that nobody stated."""
+    """Return the smallest and largest usual recipe around a guessed one."""
     if recipe.is_stated or recipe.bits != 4:
         return None
     small = replace(recipe, block=0, wide=(), head=min(recipe.head, 4))

@@ -1,4 +1,4 @@
-"""Graphs composed into libQnnHtp, finalized, and written as a context binary.
+"""Compose graphs into libQnnHtp, finalize them, and write a context binary.
 
 Who composes is a DLC, a list of calls or a model library. All of them are given the functions of
 the library itself; four are ours in front of its own: they add the settings of a graph, give inputs

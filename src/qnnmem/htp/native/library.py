@@ -411,7 +411,7 @@ class _Client:
         return tensors
 
     def _memory(self, what: CallTensor) -> tuple[int, int]:
-        """The union of a tensor: a handle, or an address and what is said of its size."""
+        """The union of a tensor: a handle, or an address with its stated size."""
         if what.handle is not None:
             return self._handle(what.handle), 0
         if what.file is not None:
@@ -429,7 +429,7 @@ class _Client:
         return addressof(ctypes.c_char.from_buffer(mapped)) + offset
 
     def _guarded(self, size: int) -> int:
-        """Address of bytes that end where a page begins that nobody may touch."""
+        """Address of bytes that end at a protected page."""
         page = mmap.PAGESIZE
         room = max(page, -(-size // page) * page)
         mapped = mmap.mmap(-1, room + page)

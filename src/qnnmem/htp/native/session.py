@@ -249,9 +249,9 @@ def listen(folder: Path, request: ListenRequest) -> ListenReply:
 
 
 class Listener:
-    """The library's own table with some functions of ours before its own.
+    """The library's table with wrappers around some functions.
 
-    A library is loaded once: whoever opens it after us finds the same table.
+    A library is loaded once, so later callers get the same table.
     """
 
     def __init__(self, folder: Path, *, with_data: bool) -> None:

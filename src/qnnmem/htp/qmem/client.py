@@ -186,12 +186,12 @@ class HtpClientContext:
         `soc` is needed for files that do not name theirs; `room` is what the process domain has
         left for registered memory, in bytes.
         """
-        expect(backend, HtpBackend, "a context needs the backend that HtpBackend.create made")
-        expect(binary, (str, Path), "a context binary is given by its path")
+        expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
+        expect(binary, (str, Path), "a context binary must be a path")
         backend.check_alive(_CREATE)
         path = Path(binary)
         if path.suffix.lower() == ".onnx":
-            raise UsageError(f"{path}: a context is made from the binary, not from a model of it")
+            raise UsageError(f"{path}: make a context from the binary, not from a model with it")
         found = read_context(path)
         soc_id = found.soc_model if soc is None else find_soc(soc).model_id
         return cls(backend, path, found.graphs, soc_id, room)
@@ -217,12 +217,12 @@ class HtpClientContext:
 
     def mem_register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
         """`QnnMem_register`: all or none."""
-        given = expect_items(descriptors, object, "memory descriptors are given as a list")
+        given = expect_items(descriptors, object, "memory descriptors must be a list")
         return self.registry.register(given)
 
     def mem_deregister(self, handles: Sequence[MemHandle]) -> None:
         """`QnnMem_deRegister`: deregister every valid handle, of any context of this backend."""
-        self.registry.deregister(expect_items(handles, object, "handles are given as a list"))
+        self.registry.deregister(expect_items(handles, object, "handles must be a list"))
 
     def free(self) -> None:
         """`QnnContext_free`: handles that are still registered are findings."""
@@ -254,7 +254,7 @@ class HtpClientGraph:
         names = [tensor.name for tensor in described.tensors]
         if len(set(names)) < len(names):
             what = f"graph {quote(described.name)} has two inputs or outputs of one name"
-            raise UsageError(f"{what}, which cannot be told apart here")
+            raise UsageError(f"{what}, so they are ambiguous")
         self.calls_per_load = 1  # more than one times later calls apart from the first
         self.seconds: list[float] = []  # of each QnnGraph_execute on the latest load
         self._layer = IoLayer(described, self._compute(), context.registry)
@@ -267,7 +267,7 @@ class HtpClientGraph:
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; return what was reserved and copied."""
+        """`QnnGraph_execute`; return the reserved and copied bytes."""
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
@@ -310,7 +310,7 @@ class HtpClientGraph:
 
         def run(inputs: Any, outputs: Any) -> None:
             if context.soc_id is None:
-                raise CannotTell("the binary does not say for which SoC it is", cure="name one")
+                raise CannotTell("the binary names no SoC", cure="name one")
             library = LibraryGraph(
                 context.path,
                 self.described,
@@ -348,7 +348,7 @@ class HtpClientGraph:
                 self._fail(6004, "Q7", f"the handle of tensor {name} {fate}")
             return given.mem_handle
         if given.mem_type != TensorMemType.RAW:
-            what = f"tensor {name} has memory type {quote(given.mem_type)}, which is taken as RAW"
+            what = f"tensor {name} has memory type {quote(given.mem_type)}, which counts as RAW"
             self.context.registry.note(finding("Q12", what, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
             # In C both are one union: the library would take the handle for an address.
@@ -407,8 +407,8 @@ class HtpComposedContext(HtpClientContext):
 
         `room` is what the process domain has left for registered memory, in bytes.
         """
-        expect(backend, HtpBackend, "a context needs the backend that HtpBackend.create made")
-        expect(soc, str, "a SoC is given by its name")
+        expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
+        expect(soc, str, "a SoC must be a name")
         target, options = find_soc(soc), CompileOptions(vtcm_mb=vtcm_mb, opt_level=opt_level)
         check_options(target, options)
         backend.check_alive("QnnContext_create")
@@ -485,7 +485,7 @@ class HtpComposedGraph(GraphDraft):
         return self._finalized("QnnGraph_execute").tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; gives what was reserved and copied on the way."""
+        """`QnnGraph_execute`; return the reserved and copied bytes."""
         return self._finalized("QnnGraph_execute").execute(inputs, outputs)
 
     @property
@@ -534,9 +534,7 @@ class HtpSession:
         compute: Compute | None = None,
     ) -> None:
         if io not in [mode.value for mode in IoMode]:
-            raise UsageError(
-                f"inputs and outputs are handed over raw or memhandle, not {quote(io)}"
-            )
+            raise UsageError(f"io must be raw or memhandle, not {quote(io)}")
         self.backend = HtpBackend.create(compute=compute)
         self.context = HtpClientContext.create_from_binary(self.backend, path, soc=soc)
         try:
@@ -556,7 +554,7 @@ class HtpSession:
         """Return the outputs of one inference; the arrays are copies."""
         import numpy
 
-        given = expect_mapping(feeds, "inputs are given as a mapping from their names to arrays")
+        given = expect_mapping(feeds, "inputs must be a mapping from their names to arrays")
         inputs = {tensor.name: tensor for tensor in self.graph.described.inputs}
         for name in given.keys() ^ inputs.keys():
             known = ", ".join(map(quote, list(inputs)[:_SHOWN]))
@@ -609,7 +607,7 @@ class HtpSession:
         offsets, end = packed_offsets(tensor.nbytes for tensor in tensors)
         self._buffer = rpcmem_alloc(RPCMEM_HEAP_ID_SYSTEM, RPCMEM_DEFAULT_FLAGS, end)
         if self._buffer is None:
-            raise OutputError(f"{end:,} bytes of shared memory cannot be had here")
+            raise OutputError(f"{end:,} bytes of shared memory could not be allocated")
         descriptors = [
             HtpMemDescriptor.inside(self._buffer, tensor.dimensions, tensor.data_type, offset)
             for tensor, offset in zip(tensors, offsets, strict=True)

@@ -236,7 +236,7 @@ class MemRegistry:
         return "is not registered"
 
     def free(self) -> tuple[Finding, ...]:
-        """Free the context; what is still registered is a leak."""
+        """Free the context; memory still registered is a leak."""
         for handle in self._memory.handles:
             if handle.is_freed:
                 self._report_freed(handle, _FREE)
@@ -414,7 +414,7 @@ HEAP = RpcHeap()
 def rpcmem_alloc(heap_id: int, flags: int, size: int) -> SharedBuffer | None:
     """`rpcmem_alloc`: return a buffer, or None where the real function returns NULL."""
     for number in (heap_id, flags, size):
-        expect(number, int, "heap, flags and size are whole numbers")
+        expect(number, int, "heap, flags and size must be whole numbers")
     if heap_id not in (RPCMEM_HEAP_ID_SYSTEM, RPCMEM_HEAP_ID_CONTIG) or not 0 < size < _MOST:
         return None
     try:

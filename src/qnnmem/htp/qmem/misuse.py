@@ -322,7 +322,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             lambda graph: _ask_execute(graph, _handle(0)),
         ),
         "unknown-handle": Misuse(
-            "executed with a handle that nobody gave",
+            "executed with an invented handle",
             _unknown_handle,
             lambda graph: _ask_execute(graph, _handle(_STRANGE)),
         ),

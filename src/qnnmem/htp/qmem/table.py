@@ -418,7 +418,7 @@ class _Remembered:
 # --- The table of a file: a binary as it is, a model compiled first -------------------------------
 
 
-_OF_BINARY = (Setting("run"), " is for the context binary itself, not for a model of it")
+_OF_BINARY = (Setting("run"), " takes the context binary itself, not a model with it")
 
 
 class QmemTable(NamedTuple):
@@ -460,7 +460,7 @@ def qmem_of_file(
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     model_id = load_target(path, context, soc)
     if worker is None:
-        library_or(("without ", Setting("run"), " the table comes from the file itself"))
+        library_or(("without ", Setting("run"), " the table is computed from the file"))
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
@@ -476,7 +476,7 @@ def _misuses(
     ends: Deadline,
 ) -> tuple[MisuseAnswer, ...]:
     if not is_binary_itself(path):
-        itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
+        itself = (Setting("misuse"), " takes the context binary itself, not a model with it")
         raise UsageError(chain_words(f"{path}: ", itself))
     graph = context.graphs[0]
     if why := obstacle_to_misuse(graph):

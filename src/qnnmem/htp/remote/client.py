@@ -146,7 +146,7 @@ class Connection(PipeEnd):
 
     def nonsense(self) -> WorkerLost:
         """The error for an answer that cannot be understood; the connection is of no more use."""
-        self._why = self._why or "sends what cannot be understood"
+        self._why = self._why or "sends an unreadable message"
         kill_group(self._process)
         return self.lost()
 
@@ -237,7 +237,7 @@ class Connection(PipeEnd):
                 for _ in self._queue_frames(stream, MAX_REPLY):
                     pass
         except (OSError, ValueError):
-            self._why = self._why or "sends what cannot be understood"
+            self._why = self._why or "sends an unreadable message"
         finally:
             if self._why:
                 kill_group(self._process)
@@ -256,7 +256,7 @@ class Connection(PipeEnd):
                     )
                 return not self._why
             if line.strip() == CLIENT_LINE.strip():
-                self._why = "gives back what it is sent: it is not a worker"
+                self._why = "echoes its input: it is not a worker"
                 return False
             self._noise = (self._noise + line)[-_TAIL:]
             self._heard = time.monotonic()
@@ -286,7 +286,7 @@ class Connection(PipeEnd):
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own: Ctrl-C is ours, and nobody asks for passwords."""
+    """Start a command in its own session: it gets no Ctrl-C and cannot ask for passwords."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(  # noqa: S603  the user's own command, no shell
@@ -324,7 +324,7 @@ def connect(command: Command) -> Connection:
 
 
 def park(connection: Connection) -> None:
-    """Keep a connection for the next who asks for its command, at most until this process ends."""
+    """Keep a connection for the next request, at most until this process ends."""
     if not _PARKED:
         atexit.register(close_parked)
     before = _PARKED.pop(connection.command, None)
@@ -334,7 +334,7 @@ def park(connection: Connection) -> None:
 
 
 def close_parked() -> None:
-    """End the connections that nobody asked for."""
+    """End unused connections."""
     while _PARKED:
         _PARKED.popitem()[1].close()
 
@@ -385,7 +385,9 @@ class RemoteLibrary:
     ) -> RequestOutcome:
         """Have a request served; `keep` gets the whole log where the caller wants it."""
         if not isinstance(request, RemoteRequest):
-            raise UsageError("the library is on another machine, which does not serve this")
+            raise UsageError(
+                "the library is on another machine, which does not support this request"
+            )
         parcel = pack(request, places)
         try:
             connection, missing = self._offer(parcel)

@@ -77,7 +77,7 @@ class ClusterModel:
                 return job.result(_LOOK_S)
             except NotYet:
                 if not self._answers():
-                    raise WorkerError("no worker of the cluster answers any more") from None
+                    raise WorkerError("no worker of the cluster answers") from None
             except QnnMemError:
                 raise
             except (Exception, CancelledError) as exc:  # each executor has classes of its own
@@ -86,7 +86,7 @@ class ClusterModel:
 
 def not_understood() -> WorkerError:
     """The error for an answer of another kind."""
-    return WorkerError("a worker of the cluster sends what cannot be understood")
+    return WorkerError("a worker of the cluster sends an unreadable message")
 
 
 def _renamed(value: Any, there: str, here: str) -> Any:

@@ -88,7 +88,7 @@ class FileStore:
         self.trim()
 
     def trim(self, most: int | None = None) -> None:
-        """Remove the oldest files until what is left is small enough."""
+        """Remove the oldest files until the rest is small enough."""
         left = self._most if most is None else most
         for _, size, path in sorted(self._kept(), reverse=True):
             left -= size
@@ -140,7 +140,7 @@ class IncomingFile:
         """Write some bytes; OutputError where they cannot be written, or are too many."""
         self._left -= len(part)
         if self._left < 0:
-            raise OutputError("more bytes came than were announced")
+            raise OutputError("more bytes arrived than announced")
         self._sum.update(part)
         try:
             self._stream.write(part)
@@ -148,7 +148,7 @@ class IncomingFile:
             raise full_or(exc) from exc
 
     def finish(self) -> Path:
-        """The file, once its content is what was announced."""
+        """The file, once its content matches the announced hash."""
         try:
             self._stream.close()
         except OSError as exc:
@@ -365,7 +365,7 @@ class RequestFolder:
     def place(self, digest: str, target: Path, *, writable: bool = False) -> Path:
         """Put a file that was sent where it is to be read."""
         if not is_digest(digest):
-            raise Damaged("names a file by something else than its content")
+            raise Damaged("names a file by something other than its hash")
         source = self.held / digest
         if not source.is_file():
             raise Damaged("names a file that was not sent")
@@ -380,7 +380,7 @@ class RequestFolder:
 
 
 def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
-    """A request with paths of its folder; Damaged says what is wrong with it."""
+    """A request with paths of its folder; Damaged if it is invalid."""
     changes: dict[str, Any] = {}
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.onnx")

@@ -129,7 +129,7 @@ class Stored(WireMessage, frozen=True):
 
 
 class Ask(WireMessage, frozen=True):
-    """A request, and what it may take at most; `log` asks for the whole log."""
+    """A request with its limits; `log` asks for the whole log."""
 
     request: RemoteRequest
     time_limit_s: Limit
@@ -213,7 +213,7 @@ class PipeEnd:
 
 
 def digest_of(stream: BinaryIO) -> tuple[str, int]:
-    """SHA-256 of what is left of a stream, and how many bytes that is."""
+    """SHA-256 and size of the rest of a stream."""
     total, size = hashlib.sha256(), 0
     while chunk := stream.read(PART):
         total.update(chunk)

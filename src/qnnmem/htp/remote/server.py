@@ -127,7 +127,7 @@ class Server(PipeEnd):
         self._left.set()
 
     def _greet(self) -> bool:
-        """Say who is here; False where nothing can be served."""
+        """Send the greeting; False if nothing can be served."""
         hello = WorkerHello(PROTOCOL, __version__)
         try:
             found = installed_library()
@@ -266,7 +266,7 @@ class Server(PipeEnd):
         self._send(delivered)
 
     def _tick(self, tick: Tick) -> None:
-        """Pass a sign of life on; whoever is not wanted any more stops here."""
+        """Pass a beat on; stop if the request was cancelled."""
         if self._over.is_set():
             raise _ClientGone
         if time.monotonic() - self._ticked >= TICK_S:

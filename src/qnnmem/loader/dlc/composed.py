@@ -102,7 +102,7 @@ def abort_reason(printed: str) -> str:
     found = _THROWN.findall(printed)
     if found:
         thrown = "".join(found[-1]).strip()
-        return f"the vendor's reader gave up on it: {shorten(printable(thrown), 300)}"
+        return f"the vendor's reader refused it: {shorten(printable(thrown), 300)}"
     return "the vendor's reader crashed on it, as it does on damaged files"
 
 

@@ -30,7 +30,7 @@ class QnnDraft(NodeDraft):
 
 
 class Step(NodeWriter):
-    """One operator: what it reads, and the nodes that stand for it."""
+    """One operator: its inputs, and the nodes that replace it."""
 
     def __init__(self, draft: QnnDraft, place: int, op: ComposedOp) -> None:
         super().__init__(draft, place)

@@ -1,4 +1,4 @@
-"""A QNN backend that only writes down what is composed into it, for a child process.
+"""A QNN backend that records composed graphs, for a child process.
 
 Nothing of the library's memory outlives a call, so all is copied at once: graphs as they cross the
 pipe, and the bytes of constants one after another. Who composes is the vendor's reader of DLC
@@ -141,7 +141,7 @@ class Composition:
 
 
 class FunctionTable:
-    """Functions of ours in a table that the library calls; none of their errors reaches it."""
+    """Recording functions in a table that the library calls; none of their errors reaches it."""
 
     def __init__(self, table: Any, composition: Composition) -> None:
         self._table, self._composition = table, composition
@@ -164,7 +164,7 @@ class FunctionTable:
 
 
 class Recorder:
-    """A backend that takes everything, and what was composed into it."""
+    """A backend that accepts everything, and the graphs composed into it."""
 
     def __init__(self, *, with_data: bool) -> None:
         self.seen = Composition(with_data=with_data)
@@ -237,7 +237,7 @@ def _scalar(scalar: Any) -> int | float | bool:
     if kind == DataType.FLOAT_64:
         return float(ctypes.c_double.from_buffer_copy(raw).value)
     if kind == DataType.STRING:
-        raise TooMuch("a parameter is a text")
+        raise TooMuch("a parameter must be text")
     width = int(f"{kind & 0xFF:x}") // 8
     return int.from_bytes(raw[:width], "little", signed=kind < DataType.UINT_8)
 

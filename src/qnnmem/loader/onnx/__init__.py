@@ -173,6 +173,6 @@ def other_backend_note(path: Path, backend: str) -> str:
         return ""
     own, other = _BACKENDS[found], _BACKENDS[backend]
     return (
-        f"{quote(path.name)} was changed by qnnmem fix for {own}; that is not a fix for {other} "
+        f"{quote(path.name)} was fixed by qnnmem fix for {own}; the fix does not hold for {other} "
         f"and may need more memory there: compare it with the model it was made from"
     )

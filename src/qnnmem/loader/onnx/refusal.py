@@ -100,7 +100,7 @@ class DependentShapes(LoadError):
             more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
             listed = ", ".join(map(str, self.shapes[:_LISTED]))
             what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
-        state = f"state {'its largest shape' if is_one else 'their largest shapes'} with "
+        state = f"give {'its largest shape' if is_one else 'their largest shapes'} with "
         # The branches of an If have known sizes, which the reason lists; a trial run took one.
         tried = {
             one.name: seen[one.name]

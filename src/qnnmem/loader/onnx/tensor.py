@@ -307,7 +307,7 @@ def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | No
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise LoadError(path, f"{what} has {key} {quote(text)}, not a number of bytes")
+        raise LoadError(path, f"{what} has {key} {quote(text)}, not a whole number of bytes")
     return int(text)
 
 

@@ -322,7 +322,7 @@ def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
     for item in graph.input:
         kind = type_of(item)
         if kind is None or kind.shape is None or kind.elem not in NUMPY:
-            raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
+            raise ChildFailed(f"no random data can be made for input {quote(item.name)}")
         feeds.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
     return feeds
 

@@ -29,7 +29,7 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
     for one in graphs_in(graph):
         nodes += len(one.node)
         if nodes > MAX_NODES:
-            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to be planned")
+            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to plan")
         _check_names(path, one)
     sort_nodes(path, graph)
 
@@ -61,7 +61,7 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
                 walk[called] = _calls(functions[called].node)
     if _expanded(model.graph.node, sizes) > MAX_NODES:
         what = f"has more than {MAX_NODES:,} nodes once its functions are expanded"
-        raise LoadError(path, f"{what}, too many to be planned")
+        raise LoadError(path, f"{what}, too many to plan")
 
 
 def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
@@ -200,8 +200,8 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
     who = f"{quote(node.op_type)[1:-1]} {quote(node.name or next(iter(node.output), ''))}"
     return LoadError(
         path,
-        f"{who} of domain {quote(node.domain)} is not an ONNX operator, so nothing here knows the "
-        "shapes it gives",
+        f"{who} of domain {quote(node.domain)} is not an ONNX operator, so its output shapes "
+        f"are unknown",
         cure="export it as ONNX operators, or as a function of the model",
     )
 

@@ -78,7 +78,7 @@ class _Scan:
                 continue
             self.messages += 1
             if self.messages > MAX_MESSAGES:
-                raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to be read")
+                raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to read")
             if found[0] == "Leaf":
                 continue
             if len(stack) > MAX_DEPTH:

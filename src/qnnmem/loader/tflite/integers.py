@@ -126,7 +126,7 @@ def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
 
 
 def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Replace each integer by what a function makes of all of its kind, less their zero point."""
+    """Map each integer through a table of function values, less the zero point."""
     import numpy
 
     tensor, made = step.tensor(), step.result()

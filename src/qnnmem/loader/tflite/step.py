@@ -69,7 +69,7 @@ class TfliteDraft(NodeDraft):
         self._values.update(zip(op.outputs, values, strict=True))
 
     def call(self, op: RawOp) -> Call:
-        """Return an operator with what is known of its operands."""
+        """Return an operator with the known facts about its operands."""
         operands = [
             None if index == -1 else Operand(self._known_shape(index), self.value(index))
             for index in op.inputs
@@ -115,7 +115,7 @@ def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
 
 
 class TfliteStep(NodeWriter):
-    """One operator: what it reads, and the nodes that stand for it."""
+    """One operator: its inputs, and the nodes that replace it."""
 
     def __init__(self, draft: TfliteDraft, place: int, op: RawOp) -> None:
         super().__init__(draft, place)

@@ -377,7 +377,7 @@ class _GraphReader:
             ops=kept,
             inputs=inputs,
             outputs=outputs,
-            notes=(f"{dropped} operators whose results nobody reads are left out",) * (dropped > 0),
+            notes=(f"{dropped} operators without a reader are left out",) * (dropped > 0),
         )
         return NestedGraph(
             model,

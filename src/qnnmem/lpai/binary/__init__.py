@@ -134,7 +134,7 @@ def _read_table(file: memoryview) -> list[Section]:
     if len(file) < file_size:
         raise Damaged(f"the file was cut off after {len(file):,} of {file_size:,} bytes")
     if len(file) > file_size:
-        raise Damaged(f"the file goes on to byte {len(file):,} and should end at {file_size:,}")
+        raise Damaged(f"the file continues to byte {len(file):,} and should end at {file_size:,}")
     if not 3 <= count <= MAX_GRAPHS + 2:
         raise Damaged(f"the header counts {count:,} sections, not 3 to {MAX_GRAPHS + 2:,}")
     if header_size != HEADER_SIZE + SECTION_SIZE * count or header_size > len(file):

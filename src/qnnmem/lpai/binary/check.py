@@ -27,7 +27,7 @@ def check(description: Description, constants_bytes: int) -> None:
     """Raises `Damaged` for the first thing that does not fit."""
     if not HW_VERSION.fullmatch(description.hw_version):
         shown = quote(description.hw_version)
-        raise Damaged(f"is {shown}, not a hardware version such as v6", "hw_version")
+        raise Damaged(f"is {shown}; expected a hardware version such as v6", "hw_version")
     if not 0 < len(description.graphs) <= MAX_GRAPHS:
         raise Damaged(f"has {len(description.graphs):,} entries, not 1 to {MAX_GRAPHS}", "graphs")
     _unique((graph.name for graph in description.graphs), "graphs")
@@ -141,7 +141,7 @@ def _check_places(graph: CompiledGraph) -> None:
     for number, buffer in enumerate(graph.buffers):
         for name in (buffer.name, *buffer.aliases):
             if name in sizes:
-                raise Damaged(f"gives {quote(name)} a second place", f".buffers[{number}]")
+                raise Damaged(f"places {quote(name)} a second time", f".buffers[{number}]")
             sizes[name] = buffer.size
     for name in _planned(graph.model):
         tensor = graph.model.tensors.get(name)
@@ -155,7 +155,7 @@ def _check_places(graph: CompiledGraph) -> None:
 
 
 def _planned(model: Model) -> Iterator[str]:
-    """Everything that needs a place: what is written, but for constants, and state variables."""
+    """Every tensor that needs a place: written tensors except constants, and state."""
     constants = set(model.constants)
     yield from (name for name in model.inputs if name not in constants)
     for op in model.ops:

@@ -1,1 +1,1 @@
-"""The configuration files of LPAI: what they may hold, reading, checking and writing them."""
+"""The configuration files of LPAI: schema, reading, checking, writing."""

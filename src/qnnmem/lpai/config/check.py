@@ -61,7 +61,7 @@ class ValueFault:
 
 
 def check_value(key: Key, node: JsonNode) -> ValueFault | None:
-    """Says what is wrong with a value; None when it is allowed."""
+    """Return the fault of a value; None if it is allowed."""
     fault = _type_fault(key, node) or _value_fault(key, node)
     if fault is None or key.path != MEM_TYPE:
         return fault
@@ -301,7 +301,7 @@ def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
 def _real_time(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     fps, client = f"{_EXECUTE}.fps", f"{_EXECUTE}.client_type"
     if setting(root, fps) == 0 and setting(root, client) == "real_time":
-        text = "0 frames per second asks for nothing, but a real_time client wants a guarantee"
+        text = "0 frames per second gives a real_time client nothing to guarantee"
         cure = 'set fps to the rate you need, or client_type to "non_real_time"'
         yield find.warning(_place(root, fps), fps, "real-time-without-fps", text, cure)
 
@@ -310,7 +310,7 @@ def _cores(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     path = f"{_EXECUTE}.core_selection"
     mask = setting(root, path)
     if isinstance(mask, int) and several_cores(mask):
-        text = f"{mask} selects several cores, which the LPAI header calls not yet supported"
+        text = f"{mask} selects several cores, which the LPAI header does not support yet"
         cure = "write 0 for any core, or one bit: 1 for core 0, 2 for core 1"
         yield find.warning(_place(root, path), path, "several-cores", text, cure)
 
@@ -493,7 +493,7 @@ class _Run:
             return
         if found.in_place_of:
             text = f"{quote(node.value)} is not on this machine"
-            cure = "the file of that name beside this one is checked instead"
+            cure = "the file of the same name beside this one is checked instead"
             yield find.note(node.at, _POINTER, "other-place", text, cure)
         yield from self._pointed(document, found, find)
 

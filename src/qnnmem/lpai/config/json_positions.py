@@ -241,7 +241,7 @@ class _Reader:
         """Says so when the text is over though a bracket is open."""
         if self.spot < len(self.text):
             return ""
-        return f"the file ends inside of what began on line {self.place(opened).line}"
+        return f"the file ends inside the part that began on line {self.place(opened).line}"
 
     def name(self) -> str:
         if self.peek() == '"':

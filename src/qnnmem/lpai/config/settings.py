@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """`lpai_graph.prepare`: what the offline compiler is told."""
+    """`lpai_graph.prepare`: settings of the offline compiler."""
 
     enable_batchnorm_fold: bool = True
     exclude_io: bool = False
@@ -257,7 +257,7 @@ def refuse_contradictions(config: LpaiConfig) -> None:
     if execute.client_type == "real_time" and execute.fps == 0:
         other = Setting("client_type", "non_real_time")
         raise UsageError(
-            "a real_time client with 0 frames per second asks for nothing",
+            "a real_time client needs more than 0 frames per second",
             cure=("use ", Setting("fps", "1"), " or more, or ", other),
         )
     if several_cores(execute.core_selection):

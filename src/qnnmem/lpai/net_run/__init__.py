@@ -265,7 +265,7 @@ class RunReport:
 
     @property
     def refused(self) -> bool:
-        """Whether the binary itself is why nothing ran: damaged, of another version, not ours."""
+        """Whether the binary itself failed the run: damaged, of another version, or foreign."""
         return isinstance(self.failure, QnnError) and self.failure.code in REFUSALS
 
     @property
@@ -361,7 +361,7 @@ class _Run:
             for line in inputs.lines if inputs is not None else ():
                 self._console.say(line.rstrip("\r"))
             if inputs is not None and not inputs.lines:
-                self._console.warn(f"{inputs.file} has no lines, so nothing will be executed")
+                self._console.warn(f"{inputs.file} has no lines, so nothing is executed")
 
     # Getting ready
 
@@ -401,7 +401,7 @@ class _Run:
                     device.finalize(job.compiled.name)
 
     def _make_inputs(self, graphs: Sequence[CompiledGraph]) -> None:
-        """Write the inputs that nobody brings; only now is it known what they are."""
+        """Write made-up inputs, whose names and shapes are known only now."""
         source, force = self._options.made_inputs, self._options.force
         if source is None:
             return

@@ -317,7 +317,7 @@ class Device:
         return self._context, self._extensions
 
     def _check_file(self) -> None:
-        """Refuse what is not a binary of ours before room for all of it is allocated."""
+        """Refuse a foreign binary before allocating room for it."""
         path = self._settings.binary
         head = read_head(path, _HEAD_BYTES)
         try:
@@ -354,7 +354,7 @@ def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
     if read != size:
-        raise LoadError(path, "became shorter while it was read")
+        raise LoadError(path, "was truncated while it was read")
     return view
 
 

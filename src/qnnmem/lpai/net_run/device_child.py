@@ -1,7 +1,7 @@
 """The device of a run in a child process, with limits on memory and on the time of each call.
 
-The child is told what to do and asked what came of it; files other than the binary are read and
-written on this side. Its answers are checked here: an untrusted program may have changed them.
+The parent sends calls and receives results; it reads and writes all files other than the binary.
+Its answers are checked here: an untrusted program may have changed them.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class DeviceChild(ChildProcess):
             self.cure = (Setting("time_limit_s"), " gives it more time")
         else:
             what = "the program crashed or ran out of memory"
-            self.cure = (Setting("memory_limit"), " gives it more, if memory is what it lacks")
+            self.cure = (Setting("memory_limit"), " gives it more memory")
         code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
             code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"

@@ -79,7 +79,7 @@ class InputList:
         text = os.fsdecode(read_head(file, MAX_LIST_BYTES + 1))
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > MAX_LINES:
-            raise LoadError(file, f"has {len(lines):,} lines; {MAX_LINES:,} is the most taken")
+            raise LoadError(file, f"has {len(lines):,} lines; {MAX_LINES:,} is the limit")
         for mark in "#%":
             if lines and lines[0].startswith(mark):
                 del lines[0]
@@ -510,7 +510,7 @@ def _inputs_of_graph(
     if source is None:
         return None
     if not graph.inputs:
-        raise UsageError(f"graph {quote(graph.name)} has no inputs, so none can be made for it")
+        raise UsageError(f"graph {quote(graph.name)} has no inputs")
     wanted = [_wanted(graph, name, own) for name in dict.fromkeys(graph.inputs)]
     if isinstance(source, RandomInputs):
         shapes = {name: tensor.shape for name, tensor in graph.model.tensors.items()}
@@ -528,8 +528,8 @@ def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(
-            f"input {quote(name)} is {tensor.dtype.value}, for which no files are made here; "
-            "write them and an input list of your own"
+            f"input {quote(name)} is {tensor.dtype.value}, for which qnnmem makes no files; "
+            f"write them and an input list yourself"
         )
     real = name in graph.quants and name not in native
     return Input(name, "float32" if real else tensor.dtype.value, tensor.shape, integers=not real)
@@ -571,8 +571,8 @@ def _check_size(graphs: Iterator[_GraphInputs]) -> None:
     if size > LARGEST:
         inferences = sum(graph.count for graph in chosen)
         raise UsageError(
-            f"{inferences:,} inferences need {format_size(size)} of input files, and "
-            f"{format_size(LARGEST)} is the most made; ask for fewer"
+            f"{inferences:,} inferences need {format_size(size)} of input files, over the limit "
+            f"of {format_size(LARGEST)}; ask for fewer"
         )
 
 
@@ -586,7 +586,7 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 
 
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
-    """Write all files or none; what is there already with the same bytes stays as it is."""
+    """Write all files or none; existing files with the same bytes stay."""
     with ExitStack() as stack:
         staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}

@@ -1,7 +1,7 @@
-"""What a run tells: the lines of qnn-net-run, our explanations beside them, times of API calls.
+"""The log of a run: lines of qnn-net-run, explanations, times of API calls.
 
-The transcript goes to one stream, with the words of the real tool. Warnings and diagnostics of ours
-go to another, so that a script that reads the transcript finds what it knows.
+The transcript in the words of the real tool goes to one stream, warnings and diagnostics to
+another, so that scripts can read the transcript.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class SampleInputs:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The flags of qnn-net-run that mean something without a device, and ours."""
+    """The flags of qnn-net-run that work without a device, and qnnmem's own."""
 
     retrieve_context: Path
     input_lists: tuple[str, ...] = ()  # empty where the inputs are made
@@ -89,7 +89,7 @@ def check_backend(library: str) -> None:
 
 
 def platform(options: RunOptions, config: RunConfig | None, warn: Line) -> Profile:
-    """The platform of a run: who calls QNN, on which hardware, with which alignment."""
+    """The platform of a run: caller of QNN, hardware, alignment."""
     version = options.hw_version
     if version is None and config is not None and config.lpai.file is not None:
         version = config.lpai.hw_version
@@ -117,7 +117,7 @@ def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
 
 
 def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]:
-    """What `QnnContext_createFromBinary` is told."""
+    """Configs for `QnnContext_createFromBinary`."""
     found: list[Config] = []
     if config is not None:
         settings = config.context
@@ -138,7 +138,7 @@ def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]
 
 
 def graph_configs(config: RunConfig | None, name: str) -> list[Config]:
-    """What `QnnGraph_setConfig` is told about performance, cores and priority."""
+    """Configs for `QnnGraph_setConfig`: performance, cores and priority."""
     if config is None:
         return []
     found = [

@@ -1,4 +1,4 @@
-"""What the program inside a binary may hold: what is listed here, and nothing else.
+"""The allow-list for the program inside a binary.
 
 A binary is one file, and its program reads no other. ONNX has many places that can name a file
 (tensors anywhere, sparse ones, functions, training, operators that load something), and later

@@ -99,7 +99,9 @@ class Parts:
         for window in self.graph.windows:
             reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
             if window.new not in made or (reset is not None and not reset.nbytes):
-                raise ProgramError(f"window {window.name[:80]!r} is filled or emptied by nothing")
+                raise ProgramError(
+                    f"window {window.name[:80]!r} has no op that fills or empties it"
+                )
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
         """Model of the ops from `first` to before `last`; `whole` puts all constants inside."""
@@ -311,7 +313,7 @@ def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
 
 
 def _checked(program: bytes) -> bytes:
-    """The program as it may run: nothing but what is listed, and without notes."""
+    """The program reduced to allowed fields, without notes."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

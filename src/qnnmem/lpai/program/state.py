@@ -233,7 +233,7 @@ def _check_buffers(draft: Draft) -> bool:
     inner = [node for function in draft.model.functions for node in function.node]
     inner += [node for body in _bodies(graph) for node in body.node]
     for node in filter(is_buffer, inner):
-        raise refusal(path, node, "lies in a branch, a loop or a function; move it to the top")
+        raise refusal(path, node, "is in a branch, a loop or a function; move it to the main graph")
     buffers = [node for node in graph.node if is_buffer(node)]
     for node in buffers:
         read_settings(path, node)

@@ -142,9 +142,9 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
     if total > MAX_MODEL_BYTES:
         raise LoadError(
             path,
-            f"holds {format_size(total)} with its weights, more than the "
-            f"{format_size(MAX_MODEL_BYTES)} for which state can be made explicit; "
-            "give it inputs and outputs for its state instead",
+            f"holds {format_size(total)} with its weights, above the limit of "
+            f"{format_size(MAX_MODEL_BYTES)} for state inside ops; give the model inputs and "
+            f"outputs for its state instead",
         )
     for tensor in outside:
         embed(path, tensor)

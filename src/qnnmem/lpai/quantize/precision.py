@@ -203,7 +203,7 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
     if words := _quantized_already(nodes):
-        return Obstacle(words, unquantized=", or leave it as it is if no op computes in floats")
+        return Obstacle(words, unquantized=", or do not quantize if no op computes in floats")
     found = _nothing_known(nodes) or _other_float(nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
@@ -273,13 +273,13 @@ def _left_control(
     node = next((n for n in left if any(kinds.get(o, _FLOAT) == _FLOAT for o in n.output)), None)
     if node is None:
         return ""
-    what = f"{_who(node)} is left, and nothing inside of it is quantized; "
+    what = f"{_who(node)} cannot be resolved, so its body stays floating point; "
     switches = find_open_inputs(OnnxGraph.of(model.graph)).switches
     if is_op(node, "If") and switches:
         switch = switches[0]
         value = str(switch.value(switch.worth[0])).lower()
         given = Setting("values", f"{switch.input}={value}")
-        return (f"{what}fix what decides the branch, e.g. with ", given)
+        return (f"{what}fix the input that decides the branch, e.g. with ", given)
     if is_op(node, "If"):
         return f"{what}export the model with the branch that is taken"
     return f"{what}export the model with the loop unrolled"

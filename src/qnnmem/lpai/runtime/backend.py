@@ -26,7 +26,7 @@ class Backend:
 
     def __init__(self, profile: Profile | None = None, log: Log | None = None) -> None:
         if not isinstance(profile, Profile | None):
-            raise UsageError(f"{shown(profile)} is not a profile; qnnmem.lpai.profiles makes one")
+            raise UsageError(f"{shown(profile)} is not a profile; use qnnmem.lpai.profiles.profile")
         if log is not None and not callable(log):
             raise UsageError(f"{shown(log)} cannot be called with a log level and a line")
         self.profile = profile or make_profile()
@@ -201,7 +201,7 @@ def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
         if item is None:
             return
         if not isinstance(item, kind):
-            raise UsageError(f"{shown(item)} stands where a {kind.__name__} is expected")
+            raise UsageError(f"{shown(item)} is not a {kind.__name__}")
         if isinstance(item, Config | Property):
             _check_option(item)
         yield item
@@ -215,7 +215,7 @@ def _check_option(item: Config | Property) -> None:
     inner = item.value if isinstance(item.value, Config | Property) else item
     for option in (item.option, inner.option):
         if not isinstance(option, int):
-            raise UsageError(f"{shown(option)} is not an option; QNN's are whole numbers")
+            raise UsageError(f"{shown(option)} is not an option; QNN's options are whole numbers")
 
 
 def shown(value: object) -> str:

@@ -38,8 +38,8 @@ class ComposedContext:
     """A context that begins without graphs; it is prepared, not executed."""
 
     def __init__(self, backend: Backend, options: PrepareOptions) -> None:
-        expect(backend, Backend, "a context needs the backend that Backend.create made")
-        expect(options, PrepareOptions, "options are those of prepare")
+        expect(backend, Backend, "a context needs a backend from Backend.create")
+        expect(options, PrepareOptions, "options must be those of prepare")
         self.backend, self.is_freed = backend, False
         self._options = options
         self._drafts: dict[str, ComposedLpaiGraph] = {}
@@ -49,7 +49,7 @@ class ComposedContext:
         cls, backend: Backend, options: PrepareOptions | Mapping[str, Any] | None = None
     ) -> ComposedContext:
         """`QnnContext_create`; the options are those of `prepare`."""
-        expect(backend, Backend, "a context needs the backend that Backend.create made")
+        expect(backend, Backend, "a context needs a backend from Backend.create")
         backend.check_alive("QnnContext_create")
         return cls(backend, as_prepare_options(options))
 

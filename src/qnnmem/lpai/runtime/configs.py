@@ -214,7 +214,11 @@ class _Check:
             if self._state.is_finalized:
                 self._fail(6024, "R6", f"{what} cannot be set: the graph is finalized", what)
             if option == GraphOption.SET_CFG_PREPARE:
-                self._fail(1000, "R14", "prepare options are for the compiler, not for a binary")
+                self._fail(
+                    1000,
+                    "R14",
+                    "prepare options are for the compiler and have no effect on a binary",
+                )
             return what, self._memory(value, what, self._state.persistent_bytes)
         if option == GraphOption.SET_CFG_PERF_CFG:
             return "perf", self._perf(value)
@@ -224,7 +228,7 @@ class _Check:
 
     def _memory(self, mem: object, what: str, need: int) -> ClientBuffer | None:
         if not (isinstance(mem, Mem) and _whole(mem.size) and isinstance(mem.mem_type, int)):
-            sentence = f"{what} is not given as a memory descriptor {{type, size, address}}"
+            sentence = f"{what} must be a memory descriptor {{type, size, address}}"
             self._fail(_INVALID, "R14", sentence, what)
         if need == 0 and not mem.size:
             return None  # a model without state: a NULL descriptor is what shipping clients pass
@@ -243,7 +247,7 @@ class _Check:
         try:
             buffer = ClientBuffer(memory)
         except UsageError as exc:
-            self._fail(_INVALID, "R4", f"{what} is not given as memory: {exc}", what)
+            self._fail(_INVALID, "R4", f"{what} is not usable memory: {exc}", what)
         if buffer.is_freed:
             rule = "R7" if what == "scratch" else "R8"
             sentence = f"{what} was {buffer.loss} before it was handed over"
@@ -314,7 +318,7 @@ class _Check:
 
     def _perf(self, value: object) -> PerfCfg:
         if not isinstance(value, PerfCfg) or not _whole(value.fps, value.ftrt_ratio):
-            self._fail(_INVALID, "R14", "the performance config is not {fps, ftrt_ratio, client}")
+            self._fail(_INVALID, "R14", "the performance config must be {fps, ftrt_ratio, client}")
         if not isinstance(value.client_type, int) or value.client_type not in (
             ClientPerfType.REAL_TIME,
             ClientPerfType.NON_REAL_TIME,

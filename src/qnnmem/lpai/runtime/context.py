@@ -49,9 +49,9 @@ class Context:
     shares_scratch = is_executing = False
 
     def __init__(self, backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
-        expect(backend, Backend, "a context needs the backend that Backend.create made")
-        expect(compiled, CompiledContext, "create_from_binary makes a context of a binary")
-        expect(config, ContextConfig, "create_from_binary makes a context of its configs")
+        expect(backend, Backend, "a context needs a backend from Backend.create")
+        expect(compiled, CompiledContext, "use create_from_binary to make a context from a binary")
+        expect(config, ContextConfig, "pass configs to create_from_binary")
         self.backend, self.compiled, self.config = backend, compiled, config
         self.constants = compiled.constants
         self.sanitize = True
@@ -87,7 +87,7 @@ class Context:
         that, and a process that is a `limited` child itself tries it on its own. Without persistent
         binary the bytes are copied and the buffer may go.
         """
-        expect(backend, Backend, "a context needs the backend that Backend.create made")
+        expect(backend, Backend, "a context needs a backend from Backend.create")
         backend.check_alive(CREATE)
         config = read_configs(backend, configs)
         buffer = ClientBuffer(binary)

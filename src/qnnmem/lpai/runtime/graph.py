@@ -96,7 +96,7 @@ class Graph:
 
     def __init__(self, context: GraphContext, compiled: CompiledGraph, in_order: bool) -> None:
         if not hasattr(context, "backend") or not isinstance(compiled, CompiledGraph):
-            raise UsageError("a graph is made by graph_retrieve of a Context")
+            raise UsageError("use Context.graph_retrieve to get a graph")
         self.context, self.compiled, self.name = context, compiled, compiled.name
         self._backend = context.backend
         parts = Parts(compiled, context.constants)
@@ -188,7 +188,7 @@ class Graph:
         """
         self._check_ready("QnnGraph_executeAsync")
         if notify is not None and not callable(notify):
-            raise UsageError("notify is a function that takes the code")
+            raise UsageError("notify must be a function that takes the code")
         self._take_signal(signal, "QnnGraph_executeAsync")
 
         def finish() -> None:
@@ -301,7 +301,7 @@ class Graph:
         return tuple(Holding(what, self.name, b, self) for what, b in held if b is not None)
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether these bytes are an input or output in scratch whose place was told."""
+        """Return whether these bytes are an input or output in scratch with a known place."""
         if not self.is_finalized:
             return False
         return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
@@ -517,7 +517,7 @@ class Graph:
 
     def _take_signal(self, signal: Signal | None, call: str) -> None:
         if not isinstance(signal, Signal | None):
-            raise UsageError("a signal is made by qnnmem.lpai.Signal")
+            raise UsageError("use qnnmem.lpai.Signal to make a signal")
         if signal is not None and not signal.take():
             self._fail(6030, "R18", "the signal watches another execution", call)
 

@@ -57,7 +57,7 @@ class IoCheck:
                 self._null(names[0], kind)
             return {}
         if not isinstance(tensors, list | tuple) or not all(map(_is_tensor, tensors)):
-            self._fail("R9", f"{kind}s are not given as a list of tensors", kind)
+            self._fail("R9", f"{kind}s must be a list of tensors", kind)
         by_name = {tensor.name: tensor for tensor in tensors}
         if len(tensors) != len(names) or by_name.keys() != set(names):
             missing = next((n for n in names if n not in by_name), None)
@@ -76,7 +76,7 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Fail if tensors overlap what is still needed; checked again only after a change."""
+        """Fail if tensors overlap memory still in use; checked again only after a change."""
         places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:
@@ -104,7 +104,7 @@ class IoCheck:
         """
         for (one, a), (other, b) in product(read, written):
             if a.overlap(b) and a.start != b.start:
-                sentence = f"{other} shares bytes with {one}, but does not start where that does"
+                sentence = f"{other} shares bytes with {one}, but does not start at the same byte"
                 found = finding("X8", sentence, call=_CALL, buffer=other, address=b.start)
                 self._backend.note(found)
 
@@ -154,7 +154,7 @@ class IoCheck:
             self._fail("R9", f"{what} is read-only memory", what, buffer.address, cure=cure)
         given = buffer.size if tensor.data_size is None else tensor.data_size
         if not isinstance(given, int):
-            self._fail("R4", f"{what} is given with a size that is not a number", what)
+            self._fail("R4", f"{what} has a size that is not a number", what)
         self._size(buffer, given, exact, what)
         self._alignment(buffer, what)
         self._memory_type(buffer.mem_type or MemType.DDR, what)
@@ -164,7 +164,7 @@ class IoCheck:
         try:
             return ClientBuffer(memory)
         except UsageError as exc:
-            self._fail("R9", f"{what} is not given as memory: {exc}", what)
+            self._fail("R9", f"{what} is not usable memory: {exc}", what)
 
     def _size(self, buffer: ClientBuffer, given: int, exact: int, what: str) -> None:
         if given < exact or given > buffer.size:

@@ -146,7 +146,7 @@ class TcmSpace(AddressSpace):
 
 @cache
 def process_tcm() -> TcmSpace:
-    """The documented pool; a process has one, whoever allocates from it."""
+    """The documented pool; a process has one."""
     facts = tcm_pool()
     return TcmSpace(facts.size.value, facts.max_allocations.value)
 
@@ -156,7 +156,7 @@ class HeapBuffer:
 
     def __init__(self, heap: Heap, heap_address: int, size: int, align: int, name: str) -> None:
         if not isinstance(heap, Heap) or not isinstance(heap_address, int):
-            raise UsageError("a buffer of a heap is made by its allocate")
+            raise UsageError("use Heap.allocate to get a buffer")
         _check(size, align, name)
         self.heap, self.heap_address, self.size, self.name = heap, heap_address, size, name
         self._storage = _storage(size + 2 * GUARD_BYTES + align)
@@ -227,13 +227,13 @@ class Heap:
         self, mem_type: MemType, capacity: int | None = None, *, log: Log | None = None
     ) -> None:
         if not isinstance(mem_type, int) or mem_type not in BASE:
-            raise UsageError("a heap is of type DDR, LLC, TCM or PSRAM")
+            raise UsageError("a heap must be of type DDR, LLC, TCM or PSRAM")
         if not (capacity is None or isinstance(capacity, int)):
             raise UsageError(
-                f"the capacity of a heap is a number of bytes, not a {type(capacity).__name__}"
+                f"the capacity of a heap must be a number of bytes, not a {type(capacity).__name__}"
             )
         if log is not None and not callable(log):
-            raise UsageError("the log of a heap is a function of a level and a line")
+            raise UsageError("the log of a heap must be a function of a level and a line")
         self.mem_type, self.capacity = MemType(mem_type), capacity
         self._log = _silent if log is None else log
         self._room, self._unit = AddressSpace(BASE[self.mem_type], capacity), 1
@@ -374,11 +374,11 @@ def _silent(_level: LogLevel, _text: str) -> None:
 
 def _check(size: int, align: int, name: str) -> None:
     if not (isinstance(size, int) and isinstance(align, int) and isinstance(name, str)):
-        raise UsageError("a buffer has a whole number of bytes, an alignment and a name")
+        raise UsageError("allocate takes a whole number of bytes, an alignment and a name")
     if not 0 <= size <= MAX_BYTES:
         raise UsageError(f"a buffer cannot have {size:,} bytes")
     if not 1 <= align <= _MAX_ALIGN or align & (align - 1):
-        raise UsageError(f"an alignment is a power of two up to {_MAX_ALIGN:,}, not {align:,}")
+        raise UsageError(f"an alignment must be a power of two up to {_MAX_ALIGN:,}, not {align:,}")
 
 
 def _storage(size: int) -> NDArray[numpy.uint8]:
@@ -491,7 +491,7 @@ class TcmPool:
 
     @property
     def used(self) -> int:
-        """Bytes in use, rounded as they are allocated, whoever uses them."""
+        """Bytes in use by all heaps, rounded as allocated."""
         return self._room.used
 
     @property

@@ -74,7 +74,7 @@ class SharedMemory:
         info, size = descriptor.custom_info, self._size(descriptor)
         is_place = isinstance(info, MemInfoCustom) and isinstance(info.fd, int)
         if not (is_place and _whole(info.offset)):
-            self._fail(8000, "M2", "the descriptor does not say which fd and offset")
+            self._fail(8000, "M2", "the descriptor names no fd and offset")
         try:
             file = shared_file(info.fd)
         except Fault as exc:

@@ -80,9 +80,9 @@ class ExecutionQueue:
         return current_thread() is self._worker
 
     def run(self, work: Work) -> None:
-        """Execute after everything that is queued; at once when a notification asks for it.
+        """Execute after everything that is queued.
 
-        So it is where work asks for more work: what is queued waits for the turn that it has.
+        Inside a notification it executes at once: the notification already has the turn.
         """
         if self._worker is not None and not self.is_worker and self._holder != get_ident():
             self._waiting.join()
@@ -126,7 +126,7 @@ class ExecutionQueue:
         self.is_closed = True
 
     def close(self) -> None:
-        """Finish what is queued and end the worker."""
+        """Finish the queue and end the worker."""
         self.is_closed = True
         with self._starting:
             if self._worker is not None:

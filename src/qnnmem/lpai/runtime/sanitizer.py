@@ -177,7 +177,7 @@ class Sanitizer:
                 self._owned[name] = where
 
     def after(self, step: int, op: Op) -> None:
-        """Remember what was written and poison what died."""
+        """Record written bytes and poison dead ones."""
         for name in op.outputs:
             if name in self._views:
                 self._sums[name] = _sum(self._views[name])

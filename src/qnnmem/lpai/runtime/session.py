@@ -74,7 +74,7 @@ class Session:
         native: bool = False,
     ) -> None:
         _check_words(path, graph, mem_type)
-        expect(native, bool, "native is True or False")
+        expect(native, bool, "native must be True or False")
         self._native = native
         self._closing = Lock()
         self.backend = Backend.create(profile=profile, log=log)
@@ -92,7 +92,7 @@ class Session:
     def context(self) -> Context:
         """The context of the binary."""
         if self._context is None:
-            raise AssertionError("a session has its context from the beginning")
+            raise AssertionError("a session keeps the context that it was made with")
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
@@ -117,7 +117,7 @@ class Session:
         """
         if hasattr(feeds, "__array__"):
             known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
-            raise UsageError(f"arrays are given under the names of the inputs, here {known}")
+            raise UsageError(f"give arrays by the names of the inputs, here {known}")
         found = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
         if found is not None:
             return found
@@ -144,7 +144,7 @@ class Session:
         The arrays are the caller's own: no later execution changes them.
         """
         if not isinstance(feeds, Mapping):
-            raise UsageError("inputs are given as a mapping from their names to arrays")
+            raise UsageError("inputs must be a mapping from their names to arrays")
         unknown = [name for name in feeds if name not in self.compiled.inputs]
         if unknown:
             known = ", ".join(quote(name) for name in self.compiled.inputs[:8])
@@ -325,13 +325,13 @@ def _check_words(path: object, graph: object, mem_type: object) -> None:
     if not isinstance(path, str | Path):
         raise UsageError(f"a {type(path).__name__} is not the path of a context binary")
     if not isinstance(graph, str | None) or not isinstance(mem_type, str):
-        raise UsageError("the graph and the memory type are given by name")
+        raise UsageError("the graph and the memory type must be names")
 
 
 def _frames(frames: object) -> Iterable[Mapping[str, Any]]:
     """Frames to go through one by one; an array is not a list of frames."""
     if not isinstance(frames, Iterable) or hasattr(frames, "__array__") or _is_bytes(frames):
-        raise UsageError("frames are given as a list of mappings from names of inputs to arrays")
+        raise UsageError("frames must be a list of mappings from names of inputs to arrays")
     return frames
 
 

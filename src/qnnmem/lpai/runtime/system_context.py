@@ -35,15 +35,15 @@ _ANSWERS: dict[BinaryInfoVersion, tuple[type[BinaryInfo], type[GraphInfo]]] = {
     BinaryInfoVersion.VERSION_3: (BinaryInfoV3, GraphInfoV3),
 }
 _INVALID_HANDLE = 30000
-_FREE = "call QnnSystemContext_free after the last use of what it answered"
+_FREE = "call QnnSystemContext_free after the last use of its answers"
 
 
 class SystemContext:
-    """`QnnSystemContext_Handle_t`: reads binaries; what it answers is its own memory."""
+    """`QnnSystemContext_Handle_t`: reads binaries; its answers are its own memory."""
 
     def __init__(self, version: int = BinaryInfoVersion.VERSION_1) -> None:
         if not isinstance(version, int) or version not in _ANSWERS:
-            raise UsageError("a system context answers with version 1, 2 or 3 of the binary info")
+            raise UsageError("version must be 1, 2 or 3")
         self._version = BinaryInfoVersion(version)
         self.is_freed = False
         self._made = of_process().part(

@@ -434,12 +434,12 @@ def _signals_left(t: Trial) -> None:
 CALLS = (
     keeps("R5", "finalize, then execute", lambda t: t.client("plain").ready().gives(6, 2)),
     breaks("R5", "execute before finalize, also asynchronously", 6023, _not_finalized),
-    keeps("R10", "persistent binary promised and kept in aDSP mode",
+    keeps("R10", "persistent binary declared and kept in aDSP mode",
           lambda t: t.client(profile=_ADSP).ready().gives(2).freed("context", "binary")
           .no_findings()),
-    keeps("R10", "binary freed at once where nothing was promised",
+    keeps("R10", "binary freed at once without the config",
           lambda t: t.client(configs=[None]).ready().freed("binary").gives(2)),
-    breaks("R10", "no promise in aDSP mode", 5010,
+    breaks("R10", "no persistent binary in aDSP mode", 5010,
            lambda t: t.refused(Client, profile=_ADSP, configs=[None])),
     breaks("R10", "binary freed while the context lives; a view of it was passed", 6039,
            lambda t: t.client().ready().refused(lambda c: c.freed("binary").run())),
@@ -448,7 +448,7 @@ CALLS = (
     keeps("R11", "graphs of the binary retrieved",
           lambda t: [t.client().on(name).holds(lambda c: c.graph.name in _NAMES, "another graph")
                      for name in _NAMES]),
-    breaks("R11", "a graph added, a binary taken back", 1005,
+    breaks("R11", "a graph added, a binary requested", 1005,
            lambda t: t.client().refused(lambda c: c.context.graph_create("another"))
            .refused(lambda c: c.context.get_binary())),
     keeps("R12", "names read from the binary", _names_read),
@@ -491,7 +491,7 @@ CALLS = (
           lambda t: [t.client(profile=_SLOW).set(custom(_PERF, perf)).ready().holds(*_FINALIZED)
                      for perf in (PerfCfg(fps=100),
                                   PerfCfg(1000, 10, ClientPerfType.NON_REAL_TIME))]),
-    breaks("P1", "a real-time client that asks for too much", 6022,
+    breaks("P1", "a real-time client with too high a frame rate", 6022,
            lambda t: t.client(profile=_SLOW).set(custom(_PERF, PerfCfg(fps=101)))
            .refused(Client.ready)),
     keeps("R3", "inputs and outputs on aligned addresses",

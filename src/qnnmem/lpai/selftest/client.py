@@ -116,7 +116,7 @@ class Client:
         return self
 
     def ready(self) -> Self:
-        """Hand over what is needed and finalize."""
+        """Hand over the pools and finalize."""
         return self.give_scratch().give_persistent().finalize()
 
     def on(self, graph: str) -> Self:
@@ -244,7 +244,7 @@ def address_of(view: memoryview) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ContractCase:
-    """A client that keeps a rule, or breaks it and is told so with one of `codes`."""
+    """A client that keeps a rule, or breaks it and gets one of `codes`."""
 
     rule: str
     title: str
@@ -273,13 +273,13 @@ def keeps(rule: str, title: str, steps: Steps) -> ContractCase:
 
 
 def breaks(rule: str, title: str, codes: int | tuple[int, ...], steps: Steps) -> ContractCase:
-    """A case in which the client does it wrong and is told so."""
+    """A case in which the client breaks the rule and gets the code."""
     return ContractCase(rule, title, True, (codes,) if isinstance(codes, int) else codes, steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of a case: what it expects, and what went otherwise."""
+    """One run of a case: its expectations and its failures."""
 
     rule: str
     codes: tuple[int, ...] = ()

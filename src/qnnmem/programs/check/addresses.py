@@ -104,7 +104,7 @@ def crash_report(
         sentence += f": it {_WRITES.get(is_write, 'accessed')} {said}"
         second = (label, freed)
     after = f"; the last call was {session.last}" if session.last else "; it had not called QNN yet"
-    cure = "correct the line; see also what was handed to QNN around it"
+    cure = "correct the line; check the buffers that QNN got around it"
     found = finding("C7", sentence + after, session.last, address=address, cure=cure, line="")
 
     def tell() -> None:

@@ -128,7 +128,7 @@ class ClientBuffers:
             raise Unreadable(address, size)
         self._drop_freed(_MOST_BYTES - room)
         if self._bytes + room > _MOST_BYTES:
-            raise TooMuchMemory(f"{room:,} bytes more are handed over than can be copied here")
+            raise TooMuchMemory(f"{room:,} bytes are over the limit of one call")
         try:
             array = numpy.zeros(room, numpy.uint8)
         except MemoryError as exc:

@@ -69,9 +69,9 @@ class CheckedContext:
 
 
 def create(call: ClientCall) -> int:
-    """`QnnContext_create`: LPAI executes what was prepared offline."""
+    """`QnnContext_create`: refused, since LPAI graphs are prepared offline."""
     call.handle(0, "backend", 4011)
-    sentence = "LPAI composes no graph at run time: it executes a context binary prepared offline"
+    sentence = "LPAI composes no graph at run time: prepare a context binary offline"
     cure = "run `qnnmem prepare` on the model, then call QnnContext_createFromBinary"
     call.fail(NOT_SUPPORTED, finding("R14", sentence, call=call.name, cure=cure))
 
@@ -96,7 +96,7 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
     if not address or not size:
         call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))
     if size > _MOST_BINARY:
-        sentence = f"a binary of {size:,} bytes is more than can be checked here"
+        sentence = f"a binary of {size:,} bytes is over the limit of the checker"
         call.fail(1002, finding("B1", sentence, call=call.name))
     binary = call.process.buffers.take(address, size)
     if binary.freed:
@@ -117,7 +117,9 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
     """Report C5: memory that must stay lies on the stack."""
-    sentence = f"{what} is on the stack, at {buffer.address:#x}, but must stay until the end"
+    sentence = (
+        f"{what} is on the stack, at {buffer.address:#x}, but must stay until the context is freed"
+    )
     call.note(finding("C5", sentence, call.name, buffer=what, address=buffer.address))
 
 

@@ -231,7 +231,7 @@ def _begin(
     *,
     is_async: bool = False,
 ) -> Flight | None:
-    """Note an execution in flight and what it shares with others; None if it is alone."""
+    """Note an execution in flight and its overlaps with others; None if it is alone."""
     flights = call.session.flights
     if not is_async and flights.is_alone(one, call.connection):
         return None
@@ -285,7 +285,7 @@ def _check_null(
     one.has_marks = False  # what follows from it is not said again
     for kind, name in missing:
         sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
-        end = "it is read from what scratch holds" if kind == "input" else "its result stays there"
+        end = "it is read from scratch" if kind == "input" else "its result stays there"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
 
@@ -312,13 +312,11 @@ def _check_places(call: ClientCall, one: CheckedGraph) -> None:
     name = one.graph.name[:80]
     if places and all((place == _pattern(place.size)).all() for place in places):
         sentence = f"the inputs of graph {name!r} have no buffer (NULL), and nothing was written"
-        where = "to their places in scratch: it runs on whatever is there"
+        where = "to their places in scratch: it runs on stale bytes"
         found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
         call.note(replace(found, cure="set clientBuf of every input and output"))
     else:
-        call.session.notes[f"inputs of graph {name!r} are in scratch, so NULL is right there"] = (
-            None
-        )
+        call.session.notes[f"inputs of graph {name!r} are in scratch, so NULL is right"] = None
 
 
 def _pattern(size: int) -> NDArray[Any]:
@@ -377,7 +375,7 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Hold an asynchronous execution back and report what was done to its buffers meanwhile."""
+    """Hold an asynchronous execution back and report changes of its buffers meanwhile."""
     if flight is None:
         return code
     if flight.is_held:
@@ -410,7 +408,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
     """Report memory that vanished during an execution without a free that we saw."""
     if call.process.is_there():
-        sentence = f"memory of an asynchronous execution, {address:#x}, is not there at its end"
+        sentence = f"memory of an asynchronous execution, {address:#x}, is gone at its end"
         found = finding("C4", sentence, call.name, address=address)
         one.graph.context.backend.note(replace(found, trace=call.trace))
 
@@ -493,7 +491,7 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
     for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
-            sentence = f"{what} of the tensor with id {item.id} went with its system context"
+            sentence = f"{what} of the tensor with id {item.id} was freed with its system context"
             found = finding("C4", sentence, call.name, buffer=what, address=pointer)
             call.note(found, trace, "freed at")
 
@@ -502,7 +500,7 @@ def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> An
     try:
         return call.process.buffers.take(item.data, max(item.size, 1))
     except Unreadable:
-        sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, points to no memory"
+        sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, is not mapped memory"
         call.fail(_INVALID_TENSOR, finding("C4", sentence, call.name, address=item.data))
 
 

@@ -1,4 +1,4 @@
-"""Run a program under the contract and report what it broke and what it never freed."""
+"""Run a program under the contract and report broken rules and leaks."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _crashed(session: ClientSession) -> Iterator[int]:
     """Yield processes that a signal ended; report those that a debugger ended."""
     for process in session.processes.now():
         if process.is_debugged and not process.has_ended and not process.crashed:
-            sentence = f"process {process.pid} never came to its end under its debugger"
+            sentence = f"process {process.pid} never ended under its debugger"
             after = f"; the last call was {session.last}" if session.last else ""
             found = finding("C7", sentence + after, session.last, line="")
             session.findings.add(client_finding(found, process=process.pid))

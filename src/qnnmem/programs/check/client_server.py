@@ -136,7 +136,7 @@ class ClientServer:
         hello = connection.receive()
         known = hello.kind == Kind.HELLO and len(hello.words) == _HELLO_WORDS
         if not known or hello.words[0] != _VERSION:
-            raise Hangup("the client does not say hello")
+            raise Hangup("the client does not greet")
         process = self.session.process(connection.peer(), hello)
         connection.confirm()
         if hello.words[1] == _CRASH:
@@ -181,7 +181,7 @@ class _ClientThread:
     def serve(self, message: Message) -> None:
         """Answer one message and those that its callbacks send."""
         if self._depth >= _DEEPEST:
-            raise Hangup("callbacks call too deep")
+            raise Hangup("callbacks are nested too deep")
         self._depth += 1
         try:
             call = ClientCall(self._session, self._process, self._connection, message, self.serve)
@@ -222,7 +222,7 @@ class _ClientThread:
         if message.kind == Kind.CLOSED and message.words:
             self._close_library(message)
             return 0
-        raise Hangup("the client sends what nobody asked for")
+        raise Hangup("the client sends an unexpected message")
 
     def _close_library(self, message: Message) -> None:
         kinds = ("system context",) if message.words[0] else ("backend", "context")
@@ -276,7 +276,7 @@ def _translated(handler: Handler, call: ClientCall) -> int:
     except QnnError:
         raise
     except Unreadable as exc:
-        what = "NULL" if not exc.address else f"{exc.address:#x}, which points to no memory"
+        what = "NULL" if not exc.address else f"{exc.address:#x}, which is not mapped memory"
         found = finding("C4", f"an argument is {what}", call.name, address=exc.address)
         raise qnn_error(1004, found) from exc
     except TooMuchMemory as exc:

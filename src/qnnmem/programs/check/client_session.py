@@ -294,7 +294,7 @@ class ClientSession:
         return begun == ends and not any(one.is_alive() for one in ends)
 
     def missed(self) -> Iterator[NotChecked]:
-        """Yield what was not checked or not delivered, for lack of room."""
+        """Yield the calls that were not checked or not delivered for lack of room."""
         if self.undelivered:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
@@ -387,7 +387,7 @@ class ClientCall:
         return self._trace
 
     def here(self) -> AbstractContextManager[None]:
-        """Let what is made inside count as made by this call of the program."""
+        """Attribute objects made inside to this call of the program."""
         return called_from(ProgramCaller(self.trace, self.session.symbols))
 
     def text(self, value: str) -> int:
@@ -521,7 +521,7 @@ def can_be_freed(found: Finding) -> bool:
 
 def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
     if maker.pid == user.pid:
-        return f"process {user.pid} uses a {kind} that it made before it became another program"
+        return f"process {user.pid} uses a {kind} that it made before exec"
     return f"process {user.pid} uses a {kind} that the process it was forked from has made"
 
 

@@ -1,10 +1,10 @@
-"""Executions that have begun and not ended, and what must not happen to their memory meanwhile.
+"""Executions in flight, and the rules for their memory meanwhile.
 
 An execution here takes less time than on a device, so a mistake of another thread would be seen by
-luck only. The first executions of each thread are therefore held back for a moment before they
-end: whoever does not wait for them is met every time. Nothing is concluded from a hold itself: an
-overlap is a call that came, or bytes that changed, while the execution was in flight. On a busy
-machine a moment is longer: each thread that could run has had its share of the processor.
+luck only. The first executions of each thread are therefore held back for a moment, so that a
+missing wait shows every time. Nothing is concluded from a hold itself: an overlap is a call that
+came, or bytes that changed, while the execution was in flight. On a busy machine a moment is
+longer: each thread that could run has had its share of the processor.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Flight:
             seen.add(id(buffer))
             if self.graph.process.buffers.peek(buffer) not in (before, b""):  # gone is another
                 sentence = f"{name} was written by the program while the graph executed"
-                cure = "touch inputs and outputs only when the execution is over"
+                cure = "touch inputs and outputs only after the execution"
                 place = buffer.address
                 yield finding("R9", sentence, call, buffer=name, address=place, cure=cure, line="")
 
@@ -212,7 +212,7 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
     if new.graph is old.graph:
         name = new.graph.graph.name[:80]
         sentence = f"two threads execute graph {name!r} at the same time, with one scratch"
-        cure = "let one thread execute at a time, or give each a context of its own"
+        cure = "let one thread execute at a time, or give each its own context"
         return finding("X8", sentence, call, buffer="scratch", cure=cure, line="")
     for what, pool in new.graph.pools.items():
         if any(pool.extent.overlap(other.extent) for other in old.graph.pools.values()):
@@ -239,7 +239,7 @@ def _shared_buffer(
                     sentence = (
                         f"{name} shares bytes with {other_name} that another execution still {done}"
                     )
-                    cure = "wait for the end of that execution, or give other memory"
+                    cure = "wait for that execution, or give other memory"
                     place = buffer.address
                     return finding(
                         "R9", sentence, call, buffer=name, address=place, cure=cure, line=""

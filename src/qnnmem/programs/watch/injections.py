@@ -41,7 +41,7 @@ def read_injection(text: str) -> Injection:
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            f"{quote(text)} does not say which calls are to fail",
+            f"{quote(text)} names no calls to fail",
             cure="write it like contextCreateFromBinary#2=1002 or memRegister>64M=1002",
         )
     function = number_of(found["function"])
@@ -49,7 +49,7 @@ def read_injection(text: str) -> Injection:
     if above is not None and function not in (REGISTER, *SIZES):
         with_sizes = ", ".join(in_table(NAMES[one]) for one in (REGISTER, *SIZES))
         raise UsageError(
-            f"{in_table(NAMES[function])} is about no number of bytes", cure=f"{with_sizes} are"
+            f"{in_table(NAMES[function])} has no number of bytes", cure=f"{with_sizes} are"
         )
     nth = None if found["nth"] is None else int(found["nth"])
     if nth == 0:
@@ -65,7 +65,7 @@ def read_code(text: str) -> int:
         code = code_named(text)
     if code is None or not 0 < code <= _LARGEST_CODE:
         raise UsageError(
-            f"{quote(text)} is not a code that a call of QNN fails with",
+            f"{quote(text)} is not an error code of QNN",
             cure="write a number such as 1002, or a name such as QNN_COMMON_ERROR_MEM_ALLOC",
         )
     return code

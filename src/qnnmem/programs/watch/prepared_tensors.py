@@ -1,7 +1,6 @@
 """For which memory the inputs and outputs of graphs were prepared, and what they are executed with.
 
-Graphs that are composed say it call by call, those of a context binary in the binary, which
-whoever reads such files reads. What cannot be read is not known, and nothing is said of it.
+Composed graphs state it call by call, context binaries in the file. Unreadable ones are left out.
 """
 
 from __future__ import annotations

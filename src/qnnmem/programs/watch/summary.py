@@ -167,7 +167,7 @@ def _with_turns(turns: SerialisedRun) -> str:
     before, after = turns.failure_before, turns.failure
     waited = f"{counted(turns.waited, 'call')} waited for another one"
     if turns.gave_up:
-        waited += f", {turns.gave_up:,} of them in vain for 60 s"
+        waited += f", {turns.gave_up:,} of them gave up after 60 s"
     seen = f"as it is: {before or 'none'}; one call at a time: {after or 'none'}; {waited}"
     if not before:
         came = "a failure came with one call at a time" if after else "no failure as the program is"
@@ -500,7 +500,7 @@ class _Life:
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
-    """The result with what is known about its failures, in their order."""
+    """The result with the diagnosis of its failures, in order."""
     pairs = zip(result.failed_calls, diagnoses, strict=True)
     calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
     return replace(result, failed_calls=calls)

@@ -1,4 +1,4 @@
-"""Traces: what was seen of a program, as lines of JSON.
+"""Traces: the observed calls of a program, as lines of JSON.
 
 The first line names the format, the last one says how the program ended. In between come places
 (call stacks, by number), libraries, calls and lines of QNN's log. Times are nanoseconds since the
@@ -150,7 +150,9 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
                 wrong = shorten(str(exc), 200)
                 if number == 1:
                     raise LoadError(path, f"it is not a trace of {SCHEMA}: {wrong}") from exc
-                raise LoadError(path, f"line {number:,} is none of a trace: {wrong}") from exc
+                raise LoadError(
+                    path, f"line {number:,} does not belong to a trace: {wrong}"
+                ) from exc
             parts += parts_of(found)
             if parts > MOST_PARTS:
                 raise LoadError(path, f"a trace of more than {MOST_PARTS:,} parts is not read")

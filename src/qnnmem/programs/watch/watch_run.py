@@ -158,8 +158,8 @@ def _check_loader(program: Path) -> None:
     other_group = state.st_mode & stat.S_ISGID and state.st_gid != os.getgid()
     if other_user or other_group:
         raise UsageError(
-            f"{quote(str(program))} runs with the rights of another user or group, and the loader "
-            "puts nothing into such a program",
+            f"{quote(str(program))} runs with the rights of another user or group, so the "
+            f"loader ignores LD_PRELOAD",
             cure="run a copy of it, which has your rights",
         )
 
@@ -236,7 +236,7 @@ def _check_usual(usual: WatchResult, options: WatchOptions, name: str, calls: in
     program = shorten(options.command[0], 200)
     if usual.timed_out or usual.ended_by:
         how = "does not end in time" if usual.timed_out else f"ends by {usual.ended_by}"
-        raise UsageError(f"{program} {how} even if nothing fails on purpose")
+        raise UsageError(f"{program} {how} even without a failing call")
     if not calls:
         total = counted(sum(one.count for one in usual.functions.values()), "call")
         raise UsageError(f"{program} never calls {name} ({total} of QNN in all)")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from qnnmem.report.doctor_remedies import learned
 from qnnmem.report.doctor_words import quantity
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
@@ -29,7 +30,9 @@ def doctor_section(found: DoctorResult) -> PageSection:
     title = f"Diagnosis of {files}"
     notes = [tag("p", note) for note in found.notes]
     if not found.incidents:
-        return PageSection(title, lines([tag("p", "No failure found."), *notes]))
+        return PageSection(
+            title, lines([tag("p", _capital(found.answer or "no failure found.")), *notes])
+        )
     shown = [_incident(one, found.why) for one in found.incidents[:_MOST]]
     left = len(found.incidents) - _MOST
     more = [tag("p", f"{left:,} more incidents are in the result.")] if left > 0 else []
@@ -46,7 +49,7 @@ def _read(found: DoctorResult) -> Iterator[Html]:
 
 def _incident(one: Incident, why: dict[str, str]) -> Html:
     times = f", {one.count:,} times" if one.count > 1 else ""
-    reason = why.get(one.entry or "", "")
+    reason = learned(one) if one.words else why.get(one.entry or "", "")
     kind = "memory or not is open"
     if isinstance(one.is_memory, bool):
         kind = "memory" if one.is_memory else "not memory"
@@ -157,7 +160,7 @@ def _candidates(one: Incident) -> Iterator[Html]:
     """Where the lines leave it open: causes, the likeliest first."""
     if len(one.candidates) > 1:
         rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in one.candidates]
-        yield details("Causes that it may be", table(("cause", "likely"), rows))
+        yield details("Possible causes", table(("cause", "likely"), rows))
 
 
 def _remedies(one: Incident) -> Iterator[Html]:

@@ -60,7 +60,7 @@ def _part(name: str, one: PageSection, *, is_headed: bool) -> Html:
 
 
 def page_style() -> str:
-    """The styles of all sections, for whoever shows some in a page of another kind."""
+    """The styles of all sections, for pages of another kind."""
     return _file("page.css")
 
 
@@ -84,10 +84,10 @@ def _hash(content: str) -> str:
 
 _MEANING = (
     ("measured", "a real library printed it, or a real run showed it"),
-    ("computed", "qnnmem derived it"),
+    ("computed", "qnnmem computed it"),
     ("documented", "a page of the vendor states it"),
     ("reported", "users state it, or a log does"),
-    ("given", "it was asked for"),
+    ("given", "the user gave it"),
 )
 
 

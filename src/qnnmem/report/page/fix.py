@@ -89,7 +89,7 @@ def _maps(fix: FixedModel) -> Iterator[Html]:
         return
     before, after = fix.maps.before, fix.maps.after
     if before == after:
-        yield memory_map(before, "As it is and stays", budget=fix.limit_bytes)
+        yield memory_map(before, "Unchanged", budget=fix.limit_bytes)
         return
     yield tag("h3", "Memory before and after")
     first = f"Before: scratch {before.scratch_bytes:,} bytes"

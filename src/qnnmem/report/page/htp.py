@@ -32,7 +32,7 @@ def file_name(file: str) -> str:
 
 
 def bill_section(bill: Bill) -> PageSection:
-    """A bill: what it takes, against each limit, as a waterfall, by graph and by tensor."""
+    """A bill against each limit, as a waterfall, by graph and by tensor."""
     body = [
         *_missing(bill),
         *_answer(bill),
@@ -53,7 +53,7 @@ def bill_section(bill: Bill) -> PageSection:
 
 def _answer(bill: Bill) -> Iterator[Html]:
     over = [row for row in _limits(bill) if row.share > 1]
-    target = bill.soc or "a SoC that is not named"
+    target = bill.soc or "an unnamed SoC"
     if not over:
         yield tag("p", f"Takes {_taken(bill)} on {target}.", class_="answer")
         return
@@ -172,14 +172,14 @@ def _traffic(bill: Bill) -> Iterator[Html]:
         yield tag("h3", "Traffic of one inference")
         yield bars(rows, "Bytes moved in one inference")
     if rows or (bill.spill_fill is not None and bill.spill_fill.value):
-        yield tag("p", "The library gives sums, not the op that spills.", class_="faint")
+        yield tag("p", "The library gives sums, not single ops.", class_="faint")
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
     """Outputs that are not in the context: the bill is of a part of the model."""
     if bill.missing_outputs:
         rows = [(one.name, one.reason) for one in bill.missing_outputs]
-        words = "Not the whole model: these outputs are not in the context binary."
+        words = "The context binary lacks these outputs of the model."
         yield tag("p", badge(None), Html(" "), words, class_="answer")
         yield table(("output", "reason"), rows)
 

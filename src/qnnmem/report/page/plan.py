@@ -53,7 +53,7 @@ def plan_section(plan: PlanResult) -> PageSection:
 
 
 def together_section(found: TogetherResult) -> PageSection:
-    """Models that share their pools: what was assumed, where each lies, the map."""
+    """Models that share their pools: assumptions, places, map."""
     rows = [
         (model.name, model.scratch_bytes, model.scratch_offset, model.persistent_bytes)
         for model in found.models

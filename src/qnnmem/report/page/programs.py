@@ -1,4 +1,4 @@
-"""Programs that call QNN as parts of a page: rules they break, what they keep alive, what fails."""
+"""Programs that call QNN as parts of a page: broken rules, live objects, failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ANSWER = ("no problems found", "problems found", "cannot tell")
 
 
 def client_section(found: ClientResult) -> PageSection:
-    """What check-client found, and what was alive from call to call."""
+    """Findings of check-client, and live objects from call to call."""
     where = ", ".join(filter(None, (found.mode, found.hw_version)))
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
     more = f"{counted(found.left_out, 'finding')} more, which were not kept"
@@ -56,7 +56,7 @@ def client_section(found: ClientResult) -> PageSection:
 
 
 def watch_section(found: WatchResult) -> PageSection:
-    """What a watched program kept alive, what failed, what it never released."""
+    """Live objects, failures and leaks of a watched program."""
     libraries = [
         f"{one.name} {one.version or ''}".strip() + (f" (API {one.api})" if one.api else "")
         for one in found.libraries
@@ -199,7 +199,7 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
     own = own_stack(tuple(stack))
     shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
     if len(shown) > 1:  # of one alone the place is said
-        yield details(f"Lines that led to {of}", tag("ol", *shown, class_="frames"))
+        yield details(f"Lines of {of}", tag("ol", *shown, class_="frames"))
 
 
 def _mixed(found: WatchResult) -> Iterator[Html]:
@@ -219,7 +219,7 @@ def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
             table(("what", "name", "bytes", "how many", "made at"), rows),
             *_beyond(len(things), "thing"),
         ]
-        yield details("Contexts, graphs and memory that it made", lines(shown))
+        yield details("Contexts, graphs and memory it made", lines(shown))
 
 
 def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:

@@ -78,7 +78,7 @@ def section_of(result: Any, where: str) -> PageSection:
     name = schema_in(result)
     if name is None or name not in _SECTIONS:
         known = ", ".join(SHOWN)
-        raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
+        raise UsageError(f"{where}: results of {quote(name)} have no page; supported are {known}")
     render = _SECTIONS[name]
     ours = read_result(result, where)
     found = read_document(result, where) if render in _WITH_VENDOR else ours
@@ -86,7 +86,7 @@ def section_of(result: Any, where: str) -> PageSection:
         section = render(found, where) if render in _UNNAMED else render(found)
         return _with_values(section, ours)
     except (IndexError, UnicodeError) as exc:
-        raise UsageError(f"{where}: it is no {name}: {exc}") from exc
+        raise UsageError(f"{where}: it is not a {name}: {exc}") from exc
 
 
 def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:

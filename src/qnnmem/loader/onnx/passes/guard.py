@@ -63,7 +63,7 @@ def _check_model(path: Path, proto: onnx.ModelProto) -> None:
     if not proto.graph.output:
         raise LoadError(path, "is not an ONNX model, or one without outputs")
     if len(proto.graph.output) > MAX_OUTPUTS:
-        raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to be planned")
+        raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to plan")
     _check_opset(path, proto)
     if proto.functions:
         check_expansion(path, proto)

@@ -1,1 +1,1 @@
-"""Which sizes a model runs with: what it leaves open, tried within limits."""
+"""Find sizes a model runs with, by trying its open dimensions within limits."""

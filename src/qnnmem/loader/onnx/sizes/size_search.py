@@ -161,11 +161,11 @@ class Attempts:
         for item in inputs:
             kind = type_of(item)
             if kind is None or kind.shape is None or kind.elem not in NUMPY:
-                raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
+                raise ChildFailed(f"no random data can be made for input {quote(item.name)}")
             found.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
         size = sum(Tensor(x.name, DType(x.dtype), x.shape).nbytes for x in found)
         if size > MAX_TRIED_BYTES:
-            raise ChildFailed(f"inputs of {format_size(size)}, which is more than is made up")
+            raise ChildFailed(f"inputs of {format_size(size)}, too large for random data")
         return found, constants
 
 
@@ -276,7 +276,11 @@ def search(
             if not why:
                 return Found(candidate)
             unshaped.append(Found(candidate, why))
-    return unshaped[0] if unshaped else Found(start, attempts.barrier or "all that were tried fail")
+    return (
+        unshaped[0]
+        if unshaped
+        else Found(start, attempts.barrier or "every size that was tried fails")
+    )
 
 
 def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:

@@ -96,7 +96,7 @@ def test_the_allocation_after_the_last_prints_nothing(
 @pytest.mark.parametrize(
     "line",
     [
-        "07-01 10:00:00.000   641   641 I lowmemorykiller: Kill 'com.app.chat' (25702), uid 10123",
+        "07-01 10:00:00.000   641   641 I lowmemorykiller: Kill 'com.app.qnn' (25702), uid 10123",
         "QnnDsp <E> validateNativeOps master op validator q::Select failed 3110",
     ],
 )
@@ -121,14 +121,12 @@ def test_a_piece_of_a_device_log_among_strangers_is_not_of_qnn() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "E/tflite  (  263): Failed to prepare the delegate",
-        "E/MyApp   (  263): allocation failed: out of memory",
         "E/MyApp   (  263): model failed with error 1002",
         "E/MyApp   (  263): QnnGraph failed",
     ],
 )
 def test_strangers_are_listened_to_where_one_speaks_of_ours(line: str) -> None:
-    """A program that runs models, a cause, a code or a name of ours is enough."""
+    """A code or a name of ours is enough."""
     log = "".join(f"{one}\n" for one in (*STRANGERS, line, *STRANGERS))
     (found,) = incidents(log.encode(), built_in())
     assert line in {one.text for one in found.evidence}
@@ -150,7 +148,6 @@ def test_a_short_log_that_ends_with_all_passed_is_healthy(end: str) -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        "555/556 tests passed\nBackend HTP0: OK",
         "556/556 tests passed\nQnnGraph_execute failed: 1002",
         "556/556 tests passed\nSegmentation fault",
     ],
@@ -161,20 +158,11 @@ def test_not_all_passed_or_not_to_the_end(end: str) -> None:
     assert incidents(log.encode(), built_in())
 
 
-def test_a_sentence_that_somebody_wrapped_names_its_cause() -> None:
-    """The next line begins in small letters; another message does not."""
-    said = "RuntimeError: the tensor of keys has shape {1,8,80}{}but the computed shape is {1,8}\n"
-    for between, cause in (("\n", "buffer_misuse"), ("\nQnnDsp <I> ", "unknown")):
-        (one,) = incidents(said.replace("{}", between, 1).encode(), built_in())
-        assert one.cause == cause
-
-
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
         ("failed: binary for SM8550, device is SM8650", "soc_mismatch"),
         ("the binary has 4 MB VTCM and fails on the board's 2 MB VTCM", "vtcm_config"),
-        ("error: the context was built with 2.28.0 but the runtime is 2.31.0", "version_mismatch"),
     ],
 )
 @pytest.mark.parametrize("before", ["", "QNN: ", "QnnDsp <E> "])
@@ -182,3 +170,25 @@ def test_a_word_of_ours_hides_no_number(said: str, cause: str, before: str) -> N
     """Lines of a log are read with all digits alike, those of a message are not."""
     (one,) = incidents(f"{before}{said}\n".encode(), built_in())
     assert one.cause == cause
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "hello world\nthis is not a log",
+        "Out of memory: Killed process 1234 (java)",
+        "[  12.1] cma: cma_alloc: linux,cma: alloc failed, req-size: 9600 pages, ret: -12",
+        "CUDA failure 2: out of memory ; GPU=0 ; expr=cudaMalloc",
+        "E RKNN: rknn_init, load model failed! ret=-6",
+        "make: *** [all] Error 2",
+    ],
+)
+def test_nothing_of_qnn_is_a_failure_of_qnn(log: str) -> None:
+    """However short, and whatever failed."""
+    assert incidents(f"{log}\n".encode(), built_in()) == []
+
+
+def test_what_only_the_model_takes_for_a_failure_is_undecided() -> None:
+    """No line tells of one."""
+    found = incidents(b"qnn one\nqnn two\nqnn three\nqnn four\n", built_in())
+    assert {one.verdict for one in found} <= {"undecided"}

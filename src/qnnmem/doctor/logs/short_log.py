@@ -1,0 +1,225 @@
+"""What a short log says as a whole, and how any log ends.
+
+Somebody chose the few lines of a short log for the doctor. So where something of QNN is in it, each
+line may tell of a failure without a word of QNN; and where nothing is, no line does:
+
+    nothing of QNN          no word, no tag, no library, no code: nothing is said of it
+    words shared with others    the cause model says whether it is a log of another program
+    good news at its end    what was tried before it is no failure
+    no line tells           the cause model says whether the log is that of a failure
+
+At the end of a long log a program may die, or the kernel may kill it, in lines without a word of
+QNN. They count when the lines near the end are about QNN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs import header, words
+from qnnmem.doctor.logs.header import process_of
+from qnnmem.doctor.logs.hit import Hit
+from qnnmem.doctor.logs.line import bare_line, read_failure
+from qnnmem.doctor.logs.reading import (
+    NAMES,
+    OURS,
+    is_calm,
+    names_qnn,
+    read,
+    says_well,
+    shares_words,
+)
+
+_NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
+# The TCM pool of LPAI serves 32 allocations; the next is fatal and prints nothing (LPAI memory
+# page).
+_TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
+_SERVED = 32
+_STOPPED = b"lpai: terminated"
+_FEW_WORDS = 4  # of a log in which the model finds nothing
+_FEW = 20  # lines of a log that need not tell how things went
+_LAST = 3  # lines without a head in which a program says that it gave up
+
+
+class ShortLog(msgspec.Struct, frozen=True):
+    """A short log that was read as a whole."""
+
+    hits: tuple[Hit, ...]
+    ours: bool  # whether anything of QNN is in it
+    unclear: bool = False  # whether it says neither that something failed nor that all went well
+
+
+class EndWord(msgspec.Struct, frozen=True):
+    """A line at the end of a log that says how it ended."""
+
+    start: int  # of the line, in the piece that was looked at
+    text: bytes
+    pid: int | None
+    said: bytes  # without the head, but for the name of who says it
+
+
+def read_short(
+    knowledge: Knowledge,
+    log: bytes,
+    known: Sequence[Hit],
+    wrapped: Callable[[int, int, bytes], Iterable[bytes]],
+) -> ShortLog:
+    """All that a short log says, of which some lines are known already."""
+    if not _is_ours(knowledge, log, known):
+        return ShortLog((), ours=False)
+    lines = log.split(b"\n")
+    if ends_well(log):
+        return ShortLog((), ours=True)
+    hits = [*known, *_failing_lines(knowledge, lines, known, wrapped)]
+    if not any(hit.opens for hit in hits):
+        more = _by_model(knowledge, log, lines, {hit.number for hit in hits})
+        if more is None:
+            unclear = not _tells_outcome(lines, {hit.number for hit in hits})
+            return ShortLog(tuple(hits), ours=True, unclear=unclear)
+        hits.append(more)
+    elif _went_well(log, lines, hits):
+        return ShortLog((), ours=True)
+    return ShortLog(tuple(sorted(hits, key=lambda hit: hit.offset)), ours=True)
+
+
+def _is_ours(knowledge: Knowledge, log: bytes, known: Iterable[Hit]) -> bool:
+    low = log.lower()
+    if names_qnn(low) or any(knowledge.own.intersection(n for n, _ in hit.found) for hit in known):
+        return True
+    if not shares_words(low):
+        return False
+    from qnnmem.doctor.cause_model import guess, threshold
+
+    return guess(_text(log)).outcomes["foreign"] < threshold("foreign")
+
+
+def _failing_lines(
+    knowledge: Knowledge,
+    lines: Sequence[bytes],
+    known: Sequence[Hit],
+    wrapped: Callable[[int, int, bytes], Iterable[bytes]],
+) -> Iterator[Hit]:
+    """Lines that tell of a failure without a word of QNN."""
+    hints = knowledge.hints
+    seen = {hit.number for hit in known if any(one not in hints for one, _ in hit.found)}
+    low = 0
+    for number, line in enumerate(lines, 1):
+        text = bare_line(line)
+        if number not in seen:
+            pieces = partial(wrapped, low, low + len(line), text)
+            if found := read_failure(knowledge, text, alone=True, wrapped=pieces):
+                opens = any(knowledge.opens[index] for index, _ in found)
+                yield Hit(low, number, *process_of(text), text, found, opens)
+        low += len(line) + 1
+
+
+def _by_model(
+    knowledge: Knowledge, log: bytes, lines: Sequence[bytes], known: Container[int]
+) -> Hit | None:
+    """The line that stands for a failure which no line tells in words; None where there is none."""
+    from qnnmem.doctor.cause_model import guess, threshold, words_of
+
+    number = knowledge.reads.get("other")
+    whole = _text(log)
+    if number is None or len(words_of(whole)) < _FEW_WORDS:
+        return None
+    if guess(whole).outcomes["failing"] < threshold("failing"):
+        return None
+    low = 0
+    for place, line in enumerate(lines, 1):
+        text = bare_line(line)
+        if text.strip() and place not in known and not is_calm(text) and not says_well(text):
+            return Hit(low, place, *process_of(text), text, [(number, ())])
+        low += len(line) + 1
+    return None
+
+
+def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
+    """Whether a later line says that all went well, and the model takes it for a good run, too."""
+    last = max(hit.number for hit in hits if hit.opens)
+    if not any(says_well(line) for line in lines[last:] if line.strip()):
+        return False
+    from qnnmem.doctor.cause_model import guess, threshold
+
+    return guess(_text(log)).outcomes["healthy"] >= threshold("healthy")
+
+
+def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
+    """Whether lines of which none says that something failed say that all went well."""
+    if _stops_midway(lines):
+        return False
+    said = [(place, line) for place, line in enumerate(lines, 1) if line.strip()]
+    return len(said) > _FEW or any(place in known or says_well(line) for place, line in said)
+
+
+def _stops_midway(lines: Sequence[bytes]) -> bool:
+    """Whether the last news is of work that was begun, and no line behind it says how it ended."""
+    for line in reversed(lines):
+        low = line.lower()
+        if words.rule("begun").search(low):
+            return True
+        if words.rule("over").search(low):
+            return False
+    return False
+
+
+def ends_well(log: bytes) -> bool:
+    """Whether a log ends with the news that all tests or runs passed, or with good news behind."""
+    lines = [line for _, line in _lines(log)][-2:]
+    passed = [bool(words.rule("passed").search(line.lower())) for line in lines]
+    if any(passed[-1:]):
+        return True
+    return any(passed) and says_well(lines[-1]) and read(lines[-1], alone=True) is None
+
+
+def end_words(tail: bytes) -> Iterator[EndWord]:
+    """The lines of the end of a log that tell of a death; none where nothing there is of QNN."""
+    if not any(name in tail.lower() for name in NAMES):
+        return
+    lines = _lines(tail)
+    ours: set[int] = set()
+    for place, (start, text) in enumerate(lines):
+        low = text.lower()
+        head = header.parse(text)
+        if any(word in low for word in OURS):  # such lines are read where they stand
+            ours.update(() if head.pid is None else (head.pid,))
+            continue
+        if head.style == "plain":
+            late = place >= len(lines) - _LAST and read(text, alone=True) is not None
+            if late or words.rule("died").search(low):
+                yield EndWord(start, text, None, text)
+        elif ours and words.rule("killed").search(low):
+            killed = ours.intersection(map(int, _NUMBER.findall(low[head.body :])))
+            if killed:
+                tag = (head.tag or "").encode()
+                yield EndWord(start, text, min(killed), tag + b": " + text[head.body :])
+    yield from at_the_limit(tail)
+
+
+def at_the_limit(tail: bytes) -> Iterator[EndWord]:
+    """The last line of a log, where it is the last allocation that the TCM pool serves."""
+    lines = _lines(tail)
+    if not lines or not _TAKEN.search(lines[-1][1].lower()):
+        return
+    if sum(bool(_TAKEN.search(text.lower())) for _, text in lines) == _SERVED:
+        start, text = lines[-1]
+        yield EndWord(start, text, None, _STOPPED)
+
+
+def _lines(tail: bytes) -> list[tuple[int, bytes]]:
+    """Lines that are not empty, and where each begins."""
+    found, at = [], 0
+    for line in tail.split(b"\n"):
+        if line.strip():
+            found.append((at, line.rstrip(b"\r")))
+        at += len(line) + 1
+    return found
+
+
+def _text(log: bytes) -> str:
+    return log.decode("utf-8", "replace")

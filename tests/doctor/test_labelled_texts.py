@@ -1,0 +1,83 @@
+"""Labelled logs and messages, asked of the doctor as it is.
+
+It has seen them, so this notices what is lost, not how well it does on new logs: that is
+`tools/train_doctor.py --evaluate`, of which CI runs a part.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from labelled_texts import Answer, Text, counted, of_doctor, read_texts
+
+from qnnmem.doctor.kb.knowledge import built_in
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+THIRD = 3  # of the logs, those of other programs and the messages are asked
+
+
+@cache
+def texts() -> list[Text]:
+    """Every third, in a fixed order."""
+    return read_texts()[::THIRD]
+
+
+@cache
+def answers() -> dict[int, Answer]:
+    """Each asked once."""
+    return {at: of_doctor(one, built_in()) for at, one in enumerate(texts())}
+
+
+@pytest.mark.parametrize(
+    ("row", "least"),
+    [
+        ("cause", 0.9),
+        ("among the first three", 0.96),
+        ("side", 0.9),
+        ("high confidence right", 0.98),
+        ("healthy quiet", 0.95),
+        ("foreign quiet", 0.98),
+    ],
+)
+def test_known_logs_stay_right(row: str, least: float) -> None:
+    """By question."""
+    right, asked = counted(texts(), answers())[row]
+    assert right >= least * asked
+
+
+def test_few_known_failures_are_passed_over() -> None:
+    """Of those that have a word of QNN."""
+    row = "failures with a word of QNN called healthy or foreign"
+    lost, asked = counted(texts(), answers())[row]
+    assert lost <= 0.02 * asked
+
+
+def test_few_sides_of_messages_are_wrong() -> None:
+    """A message is a line or two; open is allowed, the wrong side is not."""
+    told = [
+        answers()[at].memory is (one.side == "memory")
+        for at, one in enumerate(texts())
+        if one.origin == "message" and one.side and answers()[at].memory is not None
+    ]
+    assert told.count(False) <= 0.04 * len(told)
+    assert len(told) >= 200
+
+
+def test_good_messages_alarm_hardly_anybody() -> None:
+    """Sizes, counts of no errors and things that are loaded."""
+    healthy = [
+        answers()[at].alarmed
+        for at, one in enumerate(texts())
+        if one.origin == "message" and one.outcome == "healthy"
+    ]
+    assert sum(healthy) <= 0.05 * len(healthy)
+
+
+def test_each_text_stands_there_once() -> None:
+    """A text that is learned from would not be left out."""
+    every = [one.text for one in read_texts() if one.origin != "log"]
+    assert len(set(every)) == len(every)

@@ -1,0 +1,179 @@
+"""Every labelled text of the tree, and how answers about them are counted."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from doctor_cases import LOGS, ROOT, diagnosed, origin
+
+from qnnmem.doctor import cause_model as model
+from qnnmem.doctor.kb.entry import is_memory
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.reading import names_qnn, shares_words
+
+DATA = ROOT / "tests" / "doctor"
+LEAST_KEY = 24  # letters of a line by which a copy is known
+NOTES = "public repo notes"
+OPEN = ("unknown", "mem_unknown", "benign_noise")  # causes that are none
+
+
+class Text(NamedTuple):
+    """A labelled text; what is not known of it is empty."""
+
+    group: str  # repository, or the text itself where it comes from nowhere
+    text: str
+    outcome: str  # failing, healthy or foreign
+    side: str  # memory or other
+    causes: tuple[str, ...]  # any of them is right, the first is the label
+    stage: str
+    names_cause: bool  # whether its lines decide the cause
+    origin: str  # log, message or foreign
+    source: str = ""  # as templates name it
+
+
+def read_texts() -> list[Text]:
+    """Every labelled text of the tree, in a fixed order."""
+    found = [*_logs(rows_of(DATA / "fresh_logs.jsonl")), *_logs(rows_of(LOGS / "cases.jsonl"))]
+    # A message that repeats a line of a log is left out with that log.
+    groups = {key: one.group for one in found for key in _line_keys(one.text)}
+    for row in rows_of(LOGS / "healthy.jsonl"):
+        where = origin(row["source"])
+        found.append(_text(where, "\n".join(row["lines"]), "healthy")._replace(source=where))
+    for path in sorted((DATA / "healthy_runs").glob("*.log")):
+        found.append(_text("our runs", path.read_text("utf-8", "replace"), "healthy"))
+    for row in rows_of(DATA / "messages.jsonl"):
+        outcome = "healthy" if row["side"] == "healthy" else "failing"
+        side = row["side"] if row["side"] in ("memory", "other") else ""
+        causes = tuple(one for one in row["causes"] if one not in OPEN)
+        known = bool(causes) and outcome == "failing"
+        group = next(filter(None, map(groups.get, _line_keys(row["text"]))), row["text"])
+        found.append(Text(group, row["text"], outcome, side, causes, "", known, "message"))
+    for name in ("foreign_logs.jsonl", "made_foreign_logs.jsonl"):
+        for row in rows_of(DATA / name):
+            found.append(_text(row.get("program", row["text"]), row["text"], "foreign", "foreign"))
+    return found
+
+
+def _text(group: str, text: str, outcome: str, where: str = "log") -> Text:
+    return Text(group, text, outcome, "", (), "", False, where)
+
+
+def _line_keys(text: str) -> Iterator[str]:
+    """Lines as the model sees them, without numbers; short ones are no sign of a copy."""
+    for line in text.splitlines():
+        key = " ".join(word for word in model.words_of(model.normal(line)) if word.isalpha())
+        if len(key) >= LEAST_KEY:
+            yield key
+
+
+def _logs(rows: Iterable[dict[str, Any]]) -> Iterator[Text]:
+    for row in rows:
+        text = "\n".join(row["lines"])
+        where = source = origin(row["source"])
+        if where == NOTES:  # gathered from many repositories, of which the file is known
+            where = row["source"].split(" (")[0]
+        if row["decidable"] == "healthy":
+            yield _text(where, text, "healthy")._replace(source=source)
+            continue
+        causes = tuple(dict.fromkeys((row["cause"], *row.get("accept", ()))))
+        sides = {is_memory(cause) for cause in causes if cause != "unknown"}
+        told = row["decidable"] in ("cause", "memory_only") and len(sides) < 2
+        side = ("memory" if row["is_memory"] else "other") if told else ""
+        named = row["decidable"] == "cause" and row["cause"] not in OPEN
+        yield Text(where, text, "failing", side, causes, row["stage"], named, "log", source)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file with one in each line."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def fold_of(text: Text, folds: int) -> int:
+    """The fold of a text: all texts of a repository are in one."""
+    return zlib.crc32(text.group.encode()) % folds
+
+
+class Answer(NamedTuple):
+    """What was made of one text, whoever answered."""
+
+    alarmed: bool  # a failure is told
+    causes: tuple[str, ...]  # that are named
+    ranked: tuple[str, ...]  # the first three that come into question
+    memory: bool | None
+    high: bool  # with high confidence
+
+
+def of_doctor(text: Text, knowledge: Knowledge) -> Answer:
+    """The answer of the doctor."""
+    found, unclear = diagnosed(f"{text.text}\n".encode("utf-8", "replace"), knowledge)
+    told = [one for one in found if one.verdict != "undecided"]
+    named = tuple(dict.fromkeys(one.cause for one in told if one.verdict == "cause"))
+    ranked = [one.cause for one in found[0].candidates[:3]] if found else []
+    sides = {one.is_memory for one in told}
+    memory = sides.pop() is True if len(sides) == 1 else None
+    alarmed = bool(found) or unclear if text.outcome == "failing" else bool(told)
+    high = any(one.confidence == "high" for one in told)
+    return Answer(alarmed, named, (*named, *ranked), memory, high)
+
+
+Row = tuple[int, int]
+
+
+def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
+    """How many answers are right, by question."""
+    logs = [at for at in found if texts[at].origin == "log"]
+    named = [at for at in logs if texts[at].names_cause]
+    sided = [at for at in logs if texts[at].side]
+    failing = [at for at in logs if texts[at].outcome == "failing"]
+    sure = [at for at in failing if found[at].high]
+
+    def right(at: int) -> bool:
+        return bool(found[at].causes) and {*found[at].causes} <= {*texts[at].causes}
+
+    def among(at: int) -> bool:
+        return bool({*found[at].ranked} & {*texts[at].causes})
+
+    def same_side(at: int) -> bool:
+        return found[at].memory is (texts[at].side == "memory")
+
+    wrong = sum(bool({*found[at].causes} - {*texts[at].causes}) for at in named)
+    opened = [at for at in failing if not texts[at].names_cause]
+    claimed = [at for at in opened if found[at].causes]
+    rows = {
+        "cause": (sum(map(right, named)), len(named)),
+        "another cause": (wrong, len(named)),
+        "among the first three": (sum(map(among, named)), len(named)),
+        "side": (sum(map(same_side, sided)), len(sided)),
+        "high confidence right": (sum(map(right, sure)), len(sure)),
+        "no cause named where the lines decide none": (
+            len(opened) - sum(not right(at) for at in claimed),
+            len(opened),
+        ),
+    }
+    for name in ("healthy", "foreign"):
+        mine = [at for at in found if texts[at].outcome == name and texts[at].origin != "message"]
+        rows[f"{name} quiet"] = (sum(not found[at].alarmed for at in mine), len(mine))
+    named = [at for at in failing if has_word_of_qnn(texts[at].text)]
+    lost = sum(not found[at].alarmed for at in named)
+    rows["failures with a word of QNN called healthy or foreign"] = (lost, len(named))
+    lost = sum(not found[at].alarmed for at in failing)
+    rows["all failures called healthy or foreign"] = (lost, len(failing))
+    return rows
+
+
+def only_shares_words(text: str) -> bool:
+    """Whether a text has no word of QNN, but some that QNN shares with others."""
+    return shares_words(_low(text)) and not has_word_of_qnn(text)
+
+
+def has_word_of_qnn(text: str) -> bool:
+    """Whether a text has a word, a tag, a library or a code of QNN."""
+    return names_qnn(_low(text))
+
+
+def _low(text: str) -> bytes:
+    return text.lower().encode("utf-8", "replace")
