@@ -230,7 +230,8 @@ def test_the_real_library_is_asked_and_stopped_on_the_page(
     page.wait_for_function("() => document.querySelector('#doing').innerText.includes('compiling')")
     page.wait_for_selector("#shown .bars", timeout=120_000)
     assert "HTP bill of billed.onnx" in page.inner_text("#shown h2")
-    assert "8.00 MiB measured" in page.inner_text("#shown .bars >> nth=0")
+    assert "all together\n28.25 KiB computed" in page.inner_text("#shown .bars >> nth=0")
+    assert "8.00 MiB measured" in page.inner_text("#shown .bars >> nth=1")  # VTCM is no DDR
     assert page.inner_text("#command") == "qnnmem footprint --dim N=1 --soc SM8650 billed.onnx"
     page.get_by_role("button", name="Sweep").click()
     page.fill("#set-vary", "N=1..64")
