@@ -54,7 +54,7 @@ NEW = {
 # What the doctor makes of a log with what it has learned since, and how much that is.
 LEARNED = frozenset(
     ("evidence", "similar", "candidates", "remedies", "is_memory", "verdict", "notes", "entries")
-) | {"templates", "documented", "lines", "groups", "cases"}
+) | {"templates", "documented", "lines", "groups", "cases", "collect_next", "last_line"}
 UNDECIDED, DECIDED = 3, 1  # exit codes of the doctor: what it could not tell then, it may tell now
 # Numbers of cases, of which there are more.
 GROWN = {"keeping", "breaking"}

@@ -117,10 +117,30 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
     if not lines:
         yield EntryFinding(entry.id, "its Typical Logs show no line")
         return
+    if _is_named_by_model(entry):
+        named = _cause_by_model(lines, entry)
+        if named != entry.cause:
+            yield EntryFinding(entry.id, f"the model names {named} for its own Typical Logs")
+        return
     found = judged(knowledge, own_lines(entry) or lines)
     if not _speaks(entry.id, found):
         other = found.entry.id if found is not None and found.entry is not None else "nothing"
         yield EntryFinding(entry.id, f"its own Typical Logs lead to {other}")
+
+
+def _is_named_by_model(entry: Entry) -> bool:
+    """Whether the entry explains a cause that the cause model names, and has no template."""
+    return bool(entry.lines) and all(line.reads.startswith("names ") for line in entry.lines)
+
+
+def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
+    """Return the likeliest cause of the lines; for an entry without a cause, its side."""
+    from qnnmem.doctor.cause_model import guess
+
+    made = guess("\n".join(lines))
+    if entry.cause in ("unknown", "mem_unknown"):
+        return "mem_unknown" if made.memory > 1 / 2 else "unknown"
+    return made.cause
 
 
 def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[EntryFinding]:
@@ -131,7 +151,8 @@ def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[Entr
     for entry in asked:
         lines = (*typical_lines(entry), *own_lines(entry))
         shown = {knowledge.signs[one.template] for one in see(knowledge, lines)}
-        for sign in dict.fromkeys(line.sign for line in entry.lines):
+        templates = [line for line in entry.lines if not line.reads.startswith("names ")]
+        for sign in dict.fromkeys(line.sign for line in templates):
             if sign not in shown | known:
                 yield EntryFinding(entry.id, f"no typical or stored line gives the sign '{sign}'")
 
