@@ -108,7 +108,7 @@ class PlannedFile:
             op_types=shown.op_types,
             buffers=shown.buffers,
             holds_for=plan.model.holds_for,
-            # What makes every number a guess comes first.
+            # Notes that turn every number into an estimate come first.
             notes=(*with_flags(plan.model.assumed).splitlines(), *self.notes),
             origins=self._origins(),
         )
@@ -116,7 +116,7 @@ class PlannedFile:
     def _fits(self) -> bool | None:
         """Return whether every budget holds and TCM serves every allocation.
 
-        None: the search had no time to tell, or a size in the file only stands in for the true one.
+        None: the search ran out of time, or a size in the file is only a placeholder.
         """
         answers = {budget.fits for budget in self.plan.budgets}
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}

@@ -1,7 +1,8 @@
 """The ledger of a run: how many calls a program made, counted in the program itself.
 
-Our object in the program counts each message before it is sent; the server counts each that it has
-answered. A difference is what was never checked, whatever the reason. The layout is in ledger.h.
+Our object in the program counts each message before it is sent; the server counts each message it
+has answered. The difference is the number of unchecked messages, whatever the reason. The layout is
+in ledger.h.
 """
 
 from __future__ import annotations

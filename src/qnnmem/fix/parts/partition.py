@@ -92,7 +92,7 @@ def least_cuts(
 
     `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
     for the ends of the sequence. `places` are those where a cut is allowed, by default all. `rows`
-    tells without asking what cannot fit: `rows(first)[last]`. No more is asked when it `is_over`.
+    excludes parts without a trial: `rows(first)[last]`. The search ends when `is_over` is true.
     """
     last = len(crossing) - 1
     allowed = sorted({0, last, *(range(last) if places is None else places)})

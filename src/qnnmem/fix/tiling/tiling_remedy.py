@@ -1,6 +1,6 @@
 """Remedy that computes regions in bands: search, rewrite, plan, compare.
 
-Covers of a model by regions are kept, so that a search that was killed goes on.
+Covers of a model by regions are cached, so that a killed search resumes.
 """
 
 from __future__ import annotations

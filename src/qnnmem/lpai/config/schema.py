@@ -129,12 +129,12 @@ MEM_TYPE = "lpai_graph.execute.mem_type"
 
 
 def keys_of(section: str, kind: FileKind) -> dict[str, Key]:
-    """The keys that a section of a file may hold, by name."""
+    """Return the keys that a section of a file may hold, by name."""
     return {key.name: key for key in KEYS.get(kind, ()) if key.section == section}
 
 
 def file_of(key: Key) -> FileKind:
-    """The file that a key belongs to."""
+    """Return the kind of file that a key belongs to."""
     return FileKind.LPAI if key in LPAI_KEYS else FileKind.TOOL
 
 

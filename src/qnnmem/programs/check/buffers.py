@@ -1,7 +1,7 @@
 """Buffers that the client handed to QNN: a copy of each, and whether it was freed.
 
-The client is asked to say when it frees one that is needed. Where its heap notes blocks, a buffer
-ends where its block does, whatever the descriptor says.
+The client is asked to say when it frees one that is needed. If its heap records blocks, a
+buffer ends where its block ends, whatever the descriptor says.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Freeing:
 class Answers:
     """Memory of a client that held our answers and was freed with its system context.
 
-    It is given back late, so that nothing else lies there soon and a pointer into it tells.
+    It is given back late, so that the address is not reused soon and stale pointers are noticed.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class ClientBuffers:
         return any(one.overlap(wanted) for one in self._traced)
 
     def guarded(self, end: int) -> ForeignMemory | None:
-        """Return the buffer in the block that ends there; write the pattern behind it anew."""
+        """Return the buffer whose guarded block ends at `end`; write the guard pattern again."""
         with self._lock:
             found = self._guarded.get(end)
         if found is not None:

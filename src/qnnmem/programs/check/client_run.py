@@ -41,7 +41,7 @@ _OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folde
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """What is run, and how."""
+    """The program to run, and the options of the run."""
 
     command: tuple[str, ...]
     profile: Profile
@@ -117,7 +117,7 @@ def check_client(
 
 
 def _verdict(result: ClientResult) -> str:
-    """One line: clean, or which rules are broken."""
+    """Return one line: clean, or the broken rules."""
     program = shorten(result.command[0], 200)
     missed, end = in_words(result.not_checked), launch.end_words(result)
     if not result.called and not missed:
@@ -155,7 +155,7 @@ class _Over(Enum):
 def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
 ) -> tuple[int, int, _Over | None]:
-    """Return pid and exit code, negative for a signal, and whose time was over."""
+    """Return pid, exit code (negative for a signal), and the time limit that ended the program."""
     over = _Over.PROGRAM
 
     def execution_time_left() -> float:

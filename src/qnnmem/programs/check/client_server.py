@@ -1,4 +1,4 @@
-"""Answers the calls of a client: one thread here for each thread there, a handler per function."""
+"""Answers the calls of a client: one thread per client thread, one handler per function."""
 
 from __future__ import annotations
 

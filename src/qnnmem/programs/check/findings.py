@@ -50,7 +50,7 @@ def client_finding(
     process: int = 0,
     label: str = CALLED,
 ) -> ClientFinding:
-    """A broken rule with the places in the program."""
+    """Return a broken rule with its places in the program."""
     return ClientFinding(
         rule=found.rule,
         title=every_rule()[found.rule].title,
@@ -71,7 +71,7 @@ def client_finding(
 
 
 def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None:
-    """A second place, e.g. "freed at"; None where it is not known."""
+    """Return a second place, e.g. "freed at"; None if unknown."""
     return OtherPlace(what, _place(stack, program), stack) if what else None
 
 
@@ -81,7 +81,7 @@ def _place(stack: Stack, program: str) -> str:
 
 
 def _key(one: ClientFinding) -> FindingKey:
-    """Equal for findings of the same cause."""
+    """Return a key that is equal for findings with the same cause."""
     if one.rule == "R1":  # one question that was never asked, or too late
         return one.rule, "", "", "", ""
     if one.rule == "R3":  # one way to allocate

@@ -63,7 +63,7 @@ _COMMAND = 64_000  # and of all of them
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What is run, and how."""
+    """The program to run, and the options of the run."""
 
     command: tuple[str, ...]
     injections: tuple[Injection, ...] = ()
@@ -225,7 +225,7 @@ def fail_each(
 
 
 def _verdict(program: str, function: str, runs: Sequence[FailedRun]) -> str:
-    """One line: how many runs ended in which way."""
+    """Return one line that counts how the runs ended."""
     ends = Counter(run.outcome for run in runs)
     words = ", ".join(f"{number:,} {outcome}" for outcome, number in ends.most_common())
     what = f"{shorten(program, 200)}, {function} failing in turn"
@@ -281,12 +281,12 @@ def _judged(nth: int, result: WatchResult, before: Counter[str], printed: str) -
 
 
 def _outcome(result: WatchResult, leaked: Sequence[LeakedHandle], *, is_reached: bool) -> str:
-    """How a run ended, the worst word that holds."""
+    """Return the worst word that describes how a run ended."""
     if result.timed_out:
         return "hung"
     if result.ended_by:
         return "crashed"
-    if result.not_checked:  # what looks left may have been freed
+    if result.not_checked:  # handles that look leaked may have been freed
         return NOT_WATCHED
     if leaked:
         return "leaked"
