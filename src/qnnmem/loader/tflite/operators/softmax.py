@@ -1,7 +1,7 @@
 """SOFTMAX of quantized integers, bit for bit as TFLite's reference kernel computes it.
 
-Exponentials of 256 possible differences are a table. The reciprocal of their sum is found by
-Newton's method in fixed point, for each row.
+Exponentials of the 256 possible differences are a table. For each row, Newton's method in fixed
+point finds the reciprocal of their sum.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _exponentials(scale: float, beta: float) -> NDArray[Any]:
 
 
 def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
-    """Return e to a power below 0, which has 26 bits behind the point."""
+    """Return e to a negative power, given with 26 fractional bits."""
     rest = (value & (_QUARTER - 1)) - _QUARTER
     x = rest * (1 << _INTEGER_BITS) + (1 << 28)
     square = _multiplied(x, x)
@@ -101,7 +101,7 @@ def _bit_length(step: TfliteStep, value: str) -> str:
 
 
 def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
-    """Return 1 / x with 31 bits, for x between 1 and 2 after its bits are moved up."""
+    """Return 1 / x with 31 bits, for x normalized to between 1 and 2."""
     powers = step.constant([1 << (32 - at) for at in range(33)], "i8")
     moved = step.one("Mul", value, step.one("Gather", powers, bits))
     half = step.one("Div", moved, step.constant(2, "i8"))
