@@ -218,7 +218,7 @@ def measure(
 
     The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
     which the model is read once more. `deadline` is for callers that do more within their limit,
-    `try_cures` for those that show why a model was refused.
+    `try_cures` for callers that report why a model was refused.
     """
     options = options or CompileOptions()
     ends = deadline or Deadline.after(options.time_limit_s)

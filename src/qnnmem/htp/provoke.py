@@ -66,7 +66,7 @@ def record_of(
     seconds: float = 0.0,
     peak_rss: int | None = None,
 ) -> ProvokedResult:
-    """The record of what the library did; the last attempt is the one recorded."""
+    """Return the record of the library's behaviour; the last attempt is recorded."""
     log = log or CompileLog()
     cause, option = log.cause, flag(Setting("soc", soc.name))
     stem = f"{kind.value}-{soc.name}"

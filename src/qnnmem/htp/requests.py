@@ -343,7 +343,7 @@ class RequestOutcome:
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:
-        """The reply of a request that was carried out."""
+        """Return the reply of a successful request."""
         if not isinstance(self.reply, kind):
             raise ValueError(f"the request has no {kind.__name__}: {self.sentence}")
         return self.reply

@@ -108,7 +108,7 @@ class LayerRatios(Struct, frozen=True):
 
 
 def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
-    """Inputs, outputs and count of each kind of matrix in a layer."""
+    """Return inputs, outputs and count of each kind of matrix in a layer."""
     hidden, inter, count = model.hidden, model.inter, max(1, model.experts)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     return {

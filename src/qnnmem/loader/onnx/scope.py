@@ -160,7 +160,7 @@ class Scope:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def with_bodies(self) -> Iterator[Scope]:
-        """Yield the scope and those of all bodies in it."""
+        """Yield this scope and the scopes of all bodies in it."""
         yield self
         for inner in self.bodies.values():
             for body in inner:
