@@ -174,7 +174,7 @@ def wait(
 ) -> tuple[int, bool]:
     """Return the exit code, negative for a signal, and whether the program was killed for time.
 
-    `time_left` gives another limit, which is asked for every `look_s` seconds.
+    `time_left` gives another limit, which is checked every `look_s` seconds.
     """
     end = math.inf if limit_s is None else time.monotonic() + limit_s
     while True:
@@ -193,7 +193,7 @@ def wait(
 def kill_tree(child: subprocess.Popen[bytes]) -> int:
     """Kill a program and all it has started; return its exit code.
 
-    The program that was meant may run behind a script or a debugger.
+    The program itself may run under a script or a debugger.
     """
     _kill(child.pid)
     return child.wait()

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 Files = Mapping[str, Path]
 Clock = Callable[[], float]
-Inputs = TypeVar("Inputs")  # what one inference gets
+Inputs = TypeVar("Inputs")  # the input files of one inference
 
 Progress = Callable[[str], None]
 LARGEST_BINARY = 16 << 30
