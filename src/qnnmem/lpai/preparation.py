@@ -102,7 +102,7 @@ class ConstantBlock:
         return offset
 
     def view(self) -> memoryview:
-        """Return a read-only view of all constants."""
+        """Return a read-only copy of all constants."""
         return memoryview(bytes(self._block))
 
 

@@ -148,7 +148,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def power_of_two(name: str, value: Any) -> int:
-    """Return an alignment that LPAI may ask for; an error calls it `name`."""
+    """Return a valid alignment; raise UsageError, which calls it `name`, for any other value."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
         raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")

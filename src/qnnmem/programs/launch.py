@@ -141,7 +141,7 @@ def started(
     """Start a program with an object preloaded; nothing of it runs afterwards.
 
     `to_stderr` keeps standard output free for our own result; `output` receives everything that the
-    program prints, and its standard input is then empty.
+    program prints; standard input is then empty.
     """
     objects = (sanitizer_of(Path(program)), str(preload), os.environ.get("LD_PRELOAD", ""))
     own = {"LD_PRELOAD": ":".join(filter(None, objects))}
