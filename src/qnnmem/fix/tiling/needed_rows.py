@@ -390,7 +390,7 @@ def _piece(length: int, pixels: int) -> int:
 
 # Work on each element, or on all elements of one row, whatever the other rows hold.
 _ALIKE = frozenset({*ELEMENTWISE, "Cast", "CastLike", "Identity", "Dropout", "LRN"})
-_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all axes behind were one
+_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all later axes were flattened
 
 
 def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:

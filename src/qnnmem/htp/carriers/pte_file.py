@@ -1,7 +1,7 @@
 """Writes an ExecuTorch program (.pte) that runs a finished context binary.
 
-Each graph of the binary is a method of the graph's name, with one call to the QNN delegate. The
-binary lies in a segment, behind the wrapper of ExecuTorch 1.2 and later, once for all methods.
+Each graph of the binary becomes a method of the same name, with one call to the QNN delegate. The
+binary is stored once for all methods, in a segment after the wrapper of ExecuTorch 1.2 and later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAGIC, _PADDING = 0x5678ABCD, 256
 _ALIGN, _SEGMENT_ALIGN = 16, 4096
 _MIB = 1 << 20
 
-Part = Callable[[Any], int]  # writes itself into a builder; returns where
+Part = Callable[[Any], int]  # writes itself into a builder; returns its offset
 
 
 def write_pte(binary: Path, context: HtpContext, target: Path) -> None:

@@ -52,8 +52,8 @@ class FixedSizes(TypedDict, total=False):
     """Sizes and values that fix a model.
 
     `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
-    inside whose shape depends on data. `values` makes inputs constants: a number, several, an
-    array, or the path of a .npy or .raw file.
+    inside whose shape depends on data. `values` makes inputs constants: a number, several numbers,
+    an array, or the path of a .npy or .raw file.
     """
 
     dims: Mapping[str, int]
@@ -75,10 +75,10 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 
 
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
-    """Return the graph whose nodes `Op.sources` of `read` with the same options index.
+    """Return the ONNX graph whose nodes are indexed by `Op.sources` of `read`, same options.
 
-    Its value infos carry the types of all tensors. External data stays where it is: locations
-    were checked and are relative to the model's folder.
+    Its value infos carry the types of all tensors. External data is not moved: locations were
+    checked and are relative to the model's folder.
     """
     from qnnmem.loader.onnx.passes.shape import write_typed
 
@@ -105,8 +105,8 @@ def read_shaped(
     from qnnmem.loader.onnx.trial import TrialChild
 
     path = Path(path)
-    content = read(path)  # most damaged files end here, before a process is started
-    with TrialChild(path, time_limit_s) as child:  # it imports its libraries while we decode
+    content = read(path)  # most damaged files fail here, before a process is started
+    with TrialChild(path, time_limit_s) as child:  # the child imports its libraries while we decode
         guarded = guard(content)
         del content  # up to 2 GiB that no later pass needs
         opened = open_model(guarded, child)
@@ -114,7 +114,7 @@ def read_shaped(
 
 
 def read_guarded(path: Path) -> GuardedModel:
-    """Return the checked model without shapes, for questions that need none."""
+    """Return the checked model without shapes, for callers that need none."""
     from qnnmem.loader.onnx.passes.guard import guard
     from qnnmem.loader.onnx.passes.read import read
 
