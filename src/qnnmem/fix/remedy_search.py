@@ -143,7 +143,7 @@ def try_remedies(
     except KeyboardInterrupt:
         notes.append(_INTERRUPTED)
     except NotInTime:
-        pass  # said below
+        pass  # reported below
     if not case.seconds_left and not any(one.is_enough for one in tried):
         notes.append(_LATE)
     notes += (note for note in best_of(tried).change.notes if note not in notes)

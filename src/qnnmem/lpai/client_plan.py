@@ -202,7 +202,7 @@ def _planned(plan: PlanResult) -> ClientGraph:
     )
 
 
-# --- What C cannot say ---------------------------------------------------------------------------
+# --- Limits of C ---------------------------------------------------------------------------------
 
 
 def _check(path: Path, plan: ClientPlan) -> None:
@@ -226,7 +226,7 @@ def _check(path: Path, plan: ClientPlan) -> None:
 
 
 def _check_places(path: Path, graph: ClientGraph) -> None:
-    """Refuse what the client would write past scratch, or where LPAI cannot read it."""
+    """Refuse places outside scratch, where the client would write, and places LPAI cannot read."""
     try:
         power_of_two(f"the alignment of graph {quote(graph.name)}", graph.align)
     except UsageError as exc:

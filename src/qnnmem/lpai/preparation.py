@@ -102,13 +102,13 @@ class ConstantBlock:
         return offset
 
     def view(self) -> memoryview:
-        """Return a read-only view of all constants."""
+        """Return a read-only copy of all constants."""
         return memoryview(bytes(self._block))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Prepared:
-    """A compiled context and the plans behind its graphs."""
+    """A compiled context and the plans of its graphs."""
 
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
@@ -529,7 +529,7 @@ def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
     if not opens:
         return model
     level_of: dict[str, int] = {}  # of tensors: how many windows one after the other they wait for
-    held: dict[str, int] = {}  # state that must wait although no tensor says so
+    held: dict[str, int] = {}  # state that must wait although no tensor dependency shows it
     levels = []
     for op in model.ops:
         level = max((level_of.get(name, 0) for name in op.inputs), default=0)

@@ -53,11 +53,11 @@ class Profile:
     mem_types: tuple[MemType, ...]  # for scratch, persistent and the model buffer
     register_types: tuple[MemRegisterType, ...]  # what QnnMem_register takes
     require_persistent_binary: bool
-    client_brings_pools: bool  # False: what is not handed over the runtime allocates itself
+    client_brings_pools: bool  # False: the runtime allocates memory that is not handed over
     island_allowed: bool
     device_create: bool = False
     core_count: int = 2
-    inference_us: int | None = None  # what one inference takes; None: finalize does not ask
+    inference_us: int | None = None  # time of one inference; None: finalize does not check it
     async_blocks: bool = True  # a full queue makes execute_async wait
     shared_scratch: bool = True  # graphs may share it if they execute one after the other
 
@@ -148,7 +148,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def power_of_two(name: str, value: Any) -> int:
-    """Return an alignment that LPAI may ask for; an error calls it `name`."""
+    """Return a valid alignment; raise UsageError, which calls it `name`, for any other value."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
         raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")

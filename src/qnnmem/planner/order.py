@@ -427,7 +427,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the nodes to branch over; record what the cheapest other would need."""
+        """Return the nodes to branch over; record the need of the cheapest other node."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]
@@ -483,7 +483,7 @@ class Search:
         return found
 
     def _assess(self, state: _State, node: int) -> None:
-        """Note what a ready node would cost now."""
+        """Record the cost of running a ready node now."""
         after = state.done | 1 << node
         rise = ending = 0
         for mask, size in self.groups[node]:

@@ -58,7 +58,7 @@ class PlannedFile:
     input: str
     seconds: float = 0.0
     given: tuple[str, ...] = ()  # options the user gave, for commands to paste
-    tcm_budget: TcmVerdict | None = None  # against what the user can spare
+    tcm_budget: TcmVerdict | None = None  # against the user's budgets
     remedies: Remedies | None = None  # None where nothing is too large, or none were looked for
     time_limit: float = DEFAULT_TIME_LIMIT_S
     graph: str = ""  # of a file with several

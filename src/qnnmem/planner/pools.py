@@ -40,7 +40,7 @@ def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, .
             raise UsageError((Setting("states", f"{old}={new}"), f": {wrong}"))
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
-        raise UsageError((Setting("states"), " the same tensor is named twice"))
+        raise UsageError((Setting("states"), " names the same tensor twice"))
     return pairs
 
 

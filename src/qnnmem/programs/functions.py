@@ -65,7 +65,7 @@ class WatchMode(IntFlag):
     WAITS = 8
     TURN = 16  # lets no other call run meanwhile
     FIRST = 32  # asks at the first call on each handle only
-    IO = 64  # tells only of tensors that are inputs or outputs
+    IO = 64  # reports only tensors that are inputs or outputs
 
 
 # Kinds of handles: the functions that make one, and the index of the output argument.

@@ -141,7 +141,7 @@ def started(
     """Start a program with an object preloaded; nothing of it runs afterwards.
 
     `to_stderr` keeps standard output free for our own result; `output` receives everything that the
-    program prints, and its standard input is then empty.
+    program prints; standard input is then empty.
     """
     objects = (sanitizer_of(Path(program)), str(preload), os.environ.get("LD_PRELOAD", ""))
     own = {"LD_PRELOAD": ":".join(filter(None, objects))}
@@ -174,7 +174,7 @@ def wait(
 ) -> tuple[int, bool]:
     """Return the exit code, negative for a signal, and whether the program was killed for time.
 
-    `time_left` gives another limit, which is asked for every `look_s` seconds.
+    `time_left` gives another limit, which is checked every `look_s` seconds.
     """
     end = math.inf if limit_s is None else time.monotonic() + limit_s
     while True:
@@ -193,7 +193,7 @@ def wait(
 def kill_tree(child: subprocess.Popen[bytes]) -> int:
     """Kill a program and all it has started; return its exit code.
 
-    The program that was meant may run behind a script or a debugger.
+    The program itself may run under a script or a debugger.
     """
     _kill(child.pid)
     return child.wait()

@@ -134,7 +134,7 @@ class Ledger:
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
         """Return every missed call; wait a little for processes that outlive the program.
 
-        `foreign_calls` says what it means that the program took QNN from elsewhere.
+        `foreign_calls` explains the effect of a program that loads QNN from elsewhere.
         """
         running = self._running()
         data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")

@@ -59,7 +59,7 @@ def own_frames(stack: Stack) -> Stack:
 
 
 def _name(text: str, longest: int) -> str:
-    """Return a name with what the interpreter escapes of it."""
+    """Return a name with the interpreter's escapes decoded."""
 
     def character(found: re.Match[str]) -> str:
         return chr(int(found[1] or found[2] or found[3], 16))

@@ -181,7 +181,7 @@ def _bare(module: str, offset: int) -> Frame:
 
 def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     found = _FILE_LINE.match(where)
-    # Where a module exports nothing else, every address is said to be in this.
+    # PyInit_ may be a module's only export: then every address seems to be in it.
     is_known = function != "??" and not function.startswith("PyInit_")
     name = function[:200] if is_known else ""
     module = module[:_LONGEST_NAME]

@@ -214,7 +214,7 @@ def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
 
 
 _OF_SIZE = ("compile", "pd", "ram", "weights")  # pools that weights and IO fill
-_MARGIN = 1.25  # of what is guessed from the whole
+_MARGIN = 1.25  # of the estimate from the whole model
 PLACES = 48  # for cuts, where the compiler is the judge
 MOST_TRIALS = 60
 

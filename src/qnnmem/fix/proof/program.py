@@ -158,7 +158,7 @@ class OutputGap:
     name: str
     largest: float
     relative: float  # the same as part of the largest value
-    decibels: float | None = None  # signal to noise; None where it cannot be said
+    decibels: float | None = None  # signal to noise; None if undefined
 
 
 @dataclass(frozen=True, slots=True)

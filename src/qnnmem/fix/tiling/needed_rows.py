@@ -400,7 +400,7 @@ def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
         return _quantize(facts, need)
     rule = _RULES.get(node.op_type)
     if rule is None or not is_op(node, node.op_type):
-        return f"{node.op_type} may not work row by row"
+        return f"{node.op_type} is not known to work row by row"
     if len(facts.result) < -facts.axis:
         return f"{node.op_type} has a result without rows"
     return rule(facts, need)

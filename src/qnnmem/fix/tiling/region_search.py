@@ -32,7 +32,7 @@ _RECORDS, _VALLEYS = 12, 8
 _FARTHEST = 160  # nodes from the step that is too large
 _CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
 _MOST_REGIONS = 200
-_LOWER, _LOWER_LIMITS = 0.9, 3  # limits below the one that is asked for
+_LOWER, _LOWER_LIMITS = 0.9, 3  # limits below the requested one
 _PATIENCE = 2  # band counts in a row without a gain
 
 

@@ -165,7 +165,7 @@ def rewrite(graph: TiledGraph, regions: Sequence[BandedRegion]) -> ShapedModel:
 
 
 _ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps
-_TIGHTER = 0.98  # of the limit, where a plan cannot be as small as what is alive
+_TIGHTER = 0.98  # of the limit, if a plan cannot be as small as the live bytes
 _AXES = {"rows": -2, "columns": -1}
 
 

@@ -40,7 +40,7 @@ MAX_ELEMENTS = 1 << 40  # of a tensor
 MAX_POOL = 1 << 40  # bytes
 MAX_COUNT = (1 << 31) - 1  # frames, nodes, float ops
 _MAX_BODIES_DEEP = 16
-# Fields that are stored elsewhere, or said before there is a plan.
+# Fields that are stored elsewhere, or are reported before planning.
 _NOT_STORED = frozenset(("program", "assumed", "encodings", "holds_for"))
 
 
@@ -153,7 +153,7 @@ def _shown(value: Any) -> str:
 
 
 class Description(NamedTuple):
-    """What the description says, before programs and constants are joined to it."""
+    """The parsed description, before programs and constants are added to it."""
 
     producer: str
     hw_version: str

@@ -196,7 +196,7 @@ class Finder:
         return ConfigFinding(self.file, line, column, severity, key, check, text, cure)
 
     error = partialmethod(_make, Severity.ERROR)  # makes a run fail, or a setting have no effect
-    warning = partialmethod(_make, Severity.WARNING)  # is probably not what was meant
+    warning = partialmethod(_make, Severity.WARNING)  # is probably a mistake
     note = partialmethod(_make, Severity.NOTE)  # cannot be checked here
 
 

@@ -43,7 +43,7 @@ class Key:
     default: str | int | bool | None = None
     values: tuple[str, ...] = ()  # the only texts allowed; empty for any
     high: int = UINT32  # of a whole number; the lowest is always 0
-    item: JsonKind | None = None  # what the entries of a list must be
+    item: JsonKind | None = None  # type of the entries of a list
     open: bool = False  # an object whose keys are not public
 
     @property

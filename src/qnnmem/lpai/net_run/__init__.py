@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 Files = Mapping[str, Path]
 Clock = Callable[[], float]
-Inputs = TypeVar("Inputs")  # what one inference gets
+Inputs = TypeVar("Inputs")  # the input files of one inference
 
 Progress = Callable[[str], None]
 LARGEST_BINARY = 16 << 30
@@ -128,7 +128,7 @@ def native_inputs(
 def chosen_graphs(
     graphs: Sequence[CompiledGraph], lists: Sequence[InputList | None]
 ) -> list[CompiledGraph]:
-    """Return the enabled graphs that run; all of them if the lists do not select any."""
+    """Return the graphs that have an input list; all graphs if the number of lists is wrong."""
     if len(graphs) != len(lists):
         return list(graphs)
     return [graph for graph, inputs in zip(graphs, lists, strict=True) if inputs is not None]

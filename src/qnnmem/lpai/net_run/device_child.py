@@ -170,7 +170,7 @@ class DeviceChild(ChildProcess):
             self.deadline = whole
 
     def _note(self, method: str, answer: DeviceAnswer) -> None:
-        """Take over findings and times, and raise what the device raised."""
+        """Store findings and times, and raise the error of the device again, if any."""
         self.findings += answer.findings
         for name, duration in answer.times:
             self._times.add(name, duration)

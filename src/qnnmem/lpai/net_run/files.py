@@ -9,7 +9,7 @@ An input list has one line for each inference:
 
 Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written
 beside the results: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
-where there are several. They are those that qnn-net-run would read, and appear all or none.
+where there are several. qnn-net-run reads the same files. Either all of them are written or none.
 """
 
 from __future__ import annotations

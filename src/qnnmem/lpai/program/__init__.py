@@ -2,13 +2,13 @@
 
     for each op in planned order
         its nodes follow; a node that an earlier op took as well is repeated under other names,
-        so that each op reads just what the plan says it reads
+        so that each op reads exactly the tensors in its plan
     constants leave the graph; small ones come back when a session is opened, large ones are lent
     constants computed from constants are computed now, by onnxruntime in a child process: a few
     nodes can ask for any amount of time and memory
 
 onnxruntime may treat stored constants specially (pre-packing), and bits must not change by that:
-what was computed by nodes in the model is handed to the program as an input, not as a constant.
+values that nodes of the model computed are passed to the program as inputs, not as constants.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     the nodes after it then have known shapes, so this repeats until no Buffer is left
     the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if requested
 
-The pairs are what a planner puts into persistent memory; their first content is zero.
+A planner puts these pairs into persistent memory; their first content is zero.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def rewrite_states(
 ) -> Rewritten:
     """Write a model with explicit state to `folder` if the file has state to rewrite.
 
-    `shapes`, `dims` and `values` fix what the model leaves open, as for `qnnmem.load`. They are not
+    `shapes`, `dims` and `values` fix open dimensions and inputs, as for `qnnmem.load`. They are not
     written into the new file: it is loaded with the same ones.
     """
     path = Path(path)

@@ -3,7 +3,7 @@
 kept     = the old window without its oldest frames; zeros where reset is true
 window   = kept, then the new frames
 present  = how many frames have come so far                     (only if filled from the left)
-result   = the frames present, moved to the start, zeros behind (only if filled from the left)
+result   = the frames present, moved to the start, zeros after (only if filled from the left)
 
 `Draft` is the model under rewriting: fresh names, new inputs and outputs, and the file it becomes.
 """
@@ -167,7 +167,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 class Declared:
-    """What a file says about types; set aside while shapes are fixed, put back for writing."""
+    """Type declarations of a file; removed while shapes are fixed, restored for writing."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         stored = {item.name for item in graph.initializer}
@@ -203,8 +203,8 @@ def write_model(model: onnx.ModelProto, target: Path) -> None:
 class BufferWindow:
     """A Buffer op while it becomes standard ops around its window of frames."""
 
-    kept: FrameWindow  # what the binary says of it
-    result: str  # what the consumers read; the new window where possible
+    kept: FrameWindow  # its entry in the binary
+    result: str  # the tensor that consumers read; the new window where possible
     mode: int  # BLOCKING, LEFT or RIGHT
     axis: int  # of the frames
     counter: tuple[str, str] | None = None  # pair that counts frames, only for LEFT

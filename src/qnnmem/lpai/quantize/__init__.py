@@ -120,7 +120,7 @@ def quantize_model(
         seed=seed,
         states=list(states),
         integer_io=integer_io,
-        advice_s=min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
+        advice_s=min(_ADVICE_S, time_limit_s / 4),  # the later steps need time as well
         most=most,
     )
     done, blob, tried = _ask_child(path, time_limit_s, request, model.SerializeToString(), progress)

@@ -53,7 +53,7 @@ from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame
 if TYPE_CHECKING:
     import onnx
 
-# A float32 mask of -1e9 leaves 8 bits nothing to tell other values apart with.
+# With a float32 mask of -1e9, 8 bits cannot tell any other values apart.
 _WIDE_RANGE = 1e6
 
 Say = Callable[[str], None]
@@ -126,7 +126,7 @@ def quantize(
     if request.integer_io:
         found, left = integer_io(result)
         notes += left
-    open_session(result)  # onnxruntime must take what is handed out
+    open_session(result)  # onnxruntime must accept the finished model
     poor = worst is not None and worst > LARGE_ERROR
     if result.ByteSize() > request.most:
         raise ValueError(f"constants that it computes make it more than {request.most:,} bytes")

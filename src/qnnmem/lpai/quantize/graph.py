@@ -188,7 +188,7 @@ def _dtype(name: str) -> Any:
 
 
 def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
-    """Replace infinite constants, widen the ranges they lead to, and say how many there were."""
+    """Replace infinite constants and widen the ranges they lead to; return notes."""
     from onnx import numpy_helper
 
     replaced = 0
@@ -316,7 +316,7 @@ def _domains(graph: onnx.GraphProto) -> Iterable[str]:
 
 
 def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> list[str]:
-    """Requantize each state output whose scale is not that of its input; say which."""
+    """Requantize each state output whose scale differs from that of its input; return notes."""
     notes = []
     for old, new in states:
         entry, leave = _entry(model.graph, old), _exit(model.graph, new)

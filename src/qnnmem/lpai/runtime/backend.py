@@ -61,7 +61,7 @@ class Backend:
                 self.alignment_queried_at = next_serial()
 
     def device_create(self) -> None:
-        """`QnnDevice_create`: LPAI has none unless the profile says so."""
+        """`QnnDevice_create`: LPAI has no devices unless the profile adds them."""
         if not self.profile.device_create:
             sentence = "LPAI does not support QnnDevice_create"
             cure = "pass NULL as the device"

@@ -108,6 +108,6 @@ class ComposedLpaiGraph(GraphDraft):
         self.check_complete()
         try:
             self.prepared = self.context.prepare((self,))
-        except QnnMemError as exc:  # what it says of files is about this graph
+        except QnnMemError as exc:  # errors about files are about this graph
             self.context.refuse(_FAILED, f"graph {quote(self.name)}: {exc}", _FINALIZE)
         self.is_finalized = True

@@ -1,6 +1,6 @@
 """Inputs and outputs of one execution: the application's bytes for each tensor.
 
-`to_native` and `to_float` go between real numbers and what a tensor stores.
+`to_native` and `to_float` convert between real numbers and stored values.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class IoCheck:
                 if not extent.overlap(held.buffer.extent):
                     continue
                 if held.what == "scratch" and held.holder.lends(extent.start, extent.end):
-                    continue  # the place of an input or output there, as the runtime told it
+                    continue  # the place of an input or output there, as the runtime reported it
                 own = held.holder is self._graph
                 label = held.what if own else held.label
                 cure = "give it memory of its own, or no buffer to use the place in scratch"
@@ -197,7 +197,7 @@ class IoCheck:
         if handle.size < exact:
             sentence = f"{what} has {exact:,} bytes, its shared buffer {handle.size:,}"
             self._fail("R4", sentence, what, need=exact, given=handle.size, cure=_SIZE)
-        self._memory_type(MemType.DDR, what)  # what the CPU can share is no TCM
+        self._memory_type(MemType.DDR, what)  # memory that the CPU can share is never TCM
         return UserBuffer(handle.array[:exact], shared=True)
 
     def _null(self, name: str, kind: str) -> NoReturn:

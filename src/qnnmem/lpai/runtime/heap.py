@@ -59,7 +59,7 @@ POISON = 0xFF
 _QUARANTINE_BYTES = 16 << 20
 _MAX_ALIGN = 1 << 20
 _MEM_ALLOC = 1002
-_TCM_UNIT = 64  # what a request for TCM is rounded up to
+_TCM_UNIT = 64  # requests for TCM are rounded up to a multiple of it
 
 _WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
 

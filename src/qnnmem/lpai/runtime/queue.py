@@ -136,7 +136,7 @@ class ExecutionQueue:
 
     def _serve(self) -> None:
         ending = False
-        # A notification may have put work behind the end.
+        # A notification may have queued work after the end marker.
         while not (ending and self._waiting.empty()):
             work = self._waiting.get()
             try:

@@ -10,7 +10,7 @@ The plan, before anything runs:
 One execution:
 
     scratch is filled with poison, except for the inputs
-    before an op: what it reads must be what was written, bit for bit
+    before an op: its inputs must hold the written bytes, bit for bit
                   where it writes, poison must be untouched and nothing needed may lie
     after an op:  what no later op needs is poisoned again
     at the end:   all poison must be untouched
@@ -79,7 +79,7 @@ class _ByteOwners:
         self.old_states = {old for old, _ in graph.states}
         self.read_until = {n: s for s, op in enumerate(graph.model.ops) for n in op.inputs}
         self.buffer = {name: buffer.name for name, buffer in graph.buffer_of.items()}
-        self.origin: dict[str, str] = {}  # what a view shows
+        self.origin: dict[str, str] = {}  # the tensor that a view shows
         self.live: dict[str, tuple[int, int]] = {}
 
     def walk(self) -> Iterator[Collision]:

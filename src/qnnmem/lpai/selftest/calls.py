@@ -72,7 +72,7 @@ _ADSP, _ARM, _V7, _SLOW = (
 )
 _ISLAND, _PERF = ContextCustomOption.ENABLE_ISLAND, GraphOption.SET_CFG_PERF_CFG
 _STRICT = Config(ContextOption.BINARY_COMPATIBILITY, BinaryCompatibility.STRICT)
-_VERSION_AT = 8  # of the container's format, behind the magic
+_VERSION_AT = 8  # of the container's format, after the magic
 _FINALIZED = (lambda c: c.graph.is_finalized, "the graph is not finalized")
 
 _ROOM = 4096

@@ -256,7 +256,7 @@ class ContractCase:
         """Run the case; return how it broke the contract, or ""."""
         trial = Trial(self.rule, self.codes)
         try:
-            with separate():  # findings at the end count as part of the case
+            with separate():  # leaks of a case are not reported for the process
                 self.steps(trial)
         except QnnMemError as exc:
             trial.problems.append(str(exc))

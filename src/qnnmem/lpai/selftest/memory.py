@@ -100,7 +100,7 @@ def _last_wins(t: Trial) -> None:
 def _replaced_during_execution(t: Trial) -> None:
     client = t.client().ready()
     with client.held():
-        client.graph.execute_async()  # waits behind the notification, so it is surely not over
+        client.graph.execute_async()  # queued after the notification, so it cannot be over yet
         client.refused(Client.give_scratch)
     client.give_scratch()
 

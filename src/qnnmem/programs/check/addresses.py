@@ -16,7 +16,7 @@ from qnnmem.programs.functions import name_of as function_name
 from qnnmem.programs.stacks import Trace
 
 _NULL = 4096  # below it lie members of NULL
-_NEAR = 4096  # bytes behind a buffer that still name it
+_NEAR = 4096  # bytes after a buffer that still count as its own
 _BELOW = 1 << 16  # bytes below a stack that a frame may reach
 _WRITES = {0: "read", 1: "wrote to"}
 
@@ -145,7 +145,7 @@ def note_overrun(
     previous: int = 0,
     call: str = "",
 ) -> None:
-    """Report X2: bytes behind a block were overwritten since the previous call."""
+    """Report X2: bytes after a block were overwritten since the previous call."""
     name = name_of(session, process, buffer)
     whole = name if end == buffer.end else f"the block that {name} is in"
     sentence = f"bytes behind {whole} were overwritten, from {end:#x} on"

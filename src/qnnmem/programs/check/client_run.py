@@ -48,8 +48,8 @@ class ClientOptions:
     lenient: bool = False  # a call that a device would not refuse reports success
     suppressions: tuple[Suppression, ...] = ()
     time_limit_s: float | None = None
-    limits: ExecutionLimits = DEFAULT_LIMITS  # of what the program executes
-    to_stderr: bool = False  # what the program prints: standard output is for the result
+    limits: ExecutionLimits = DEFAULT_LIMITS  # of the program's executions
+    to_stderr: bool = False  # the program's output: standard output is for the result
     binary_info: int = 0  # version of the answer of the system library; 0: by function
     trace_state: bool = False  # find the lines that write to persistent memory
 
@@ -190,7 +190,7 @@ def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
 
 
 def _has_crashed(session: ClientSession, pid: int) -> bool:
-    """Return whether the crash was reported: of the program, or of what a wrapper has started."""
+    """Return whether the crash of the program, or of a wrapper's child, was reported."""
     known = session.processes.now()
     is_wrapper = all(one.pid != pid for one in known)
     return any(one.crashed and (is_wrapper or one.pid == pid) for one in known)
@@ -240,7 +240,7 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
     """Forget the handles of processes that gave up after a failed call: they need not clean up.
 
     Only the exit code of the program itself is known, not that of processes it starts (a worker, or
-    the program behind a script or a debugger). Those are taken to have given up.
+    the program behind a script or a debugger). They are assumed to have given up.
     """
     for number, handle in session.handles:
         if handle.process.pid in processes:

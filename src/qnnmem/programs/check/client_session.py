@@ -112,7 +112,7 @@ def limited_memory(limit: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a handle stands for, and which process made it."""
+    """The object of a handle, and the process that made it."""
 
     kind: str
     value: Any
@@ -255,7 +255,7 @@ class ClientSession:
             return self._next
 
     def note_moment(self, number: int, what: str) -> None:
-        """Add to the timeline what the program holds, if that has changed."""
+        """Add the program's live handles and memory to the timeline, if they changed."""
         with self.lock:
             handles = self.handles.values()
             contexts = sum(1 for one in handles if one.kind == "context")
@@ -404,7 +404,7 @@ class ClientCall:
     # Handles
 
     def handle(self, at: int, kind: str, code: int) -> Any:
-        """Return the object behind a handle, or fail the call."""
+        """Return the object of a handle, or fail the call."""
         number = self.word(at)
         with self.session.lock:
             found = self.session.handles.get(number)

@@ -30,12 +30,12 @@ MOST = 1000  # of different ones
 _ALSO = 16  # further places of one cause
 _MISSED = frozenset({"R7", "R8", "R9", "R10", "C4"})
 _GONE = frozenset({"freed at", "reallocated at", "unmapped at"})
-CALLED, MADE = "called at", "made at"  # what a stack is of
+CALLED, MADE = "called at", "made at"  # the event that a stack belongs to
 _MOST_BYTES = 1 << 20  # of a file of known findings
 _WORDS = 3
 _LONGEST = 500  # characters of a pattern
 _MOST_STARS = 20  # of a pattern: each may stand for every part of a name
-_MOST_LINES = 10_000  # that say something
+_MOST_LINES = 10_000  # lines other than blank lines and comments
 
 FindingKey = tuple[str, str, str, str, str]
 
@@ -82,7 +82,7 @@ def _place(stack: Stack, program: str) -> str:
 
 def _key(one: ClientFinding) -> FindingKey:
     """Return a key that is equal for findings with the same cause."""
-    if one.rule == "R1":  # one question that was never asked, or too late
+    if one.rule == "R1":  # one missing or late query
         return one.rule, "", "", "", ""
     if one.rule == "R3":  # one way to allocate
         return one.rule, one.call, one.place, "", ""

@@ -81,7 +81,7 @@ class Sessions:
             return
         session.has_graph = True
         if session.failed is not None and MAKES.get(session.failed.function) == "graph":
-            session.failed = None  # it was asked for before it was made
+            session.failed = None  # the graph was retrieved in vain before it was made
         for one in call.handles:
             self._graphs[call.process, call.slot, one] = session
 
@@ -95,7 +95,7 @@ class Sessions:
     def lost(self, end: ProgramEnd, stacks: dict[int, Stack]) -> Iterator[LostSession]:
         """Yield the lost sessions in the order they were made."""
         if not end.timed_out and (end.exit_code or end.ended_by):
-            return  # it said so
+            return  # the program reported the failure
         again = {
             _identity(one): one.made.begin  # of the last one
             for one in sorted(self._all, key=lambda one: one.made.begin)

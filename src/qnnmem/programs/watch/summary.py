@@ -49,7 +49,7 @@ from qnnmem.units import format_size
 
 _MOST_FAILURES = 200  # of different ones
 _RULES = 3  # that no call matched, in the verdict
-_MOST_MADE = 1000  # different things in the list of what was made
+_MOST_MADE = 1000  # different entries in the list of made handles
 _MOST_NAMES = 4  # of graphs that a context is called by
 _LONGEST_NAME = 200
 _LOG_LINES = 200  # that are kept for one call
@@ -265,7 +265,7 @@ def _settled(call: CallSeen) -> int:
 
 
 class _Reading:
-    """Collects what the summary needs from the lines of a trace."""
+    """Collects the data for the summary from the lines of a trace."""
 
     def __init__(self) -> None:
         self.stacks: dict[int, Stack] = {}
@@ -395,7 +395,7 @@ class _Life:
         )
         key = kind, call.process, call.slot, handle
         owner = (_OWNERS[kind], call.process, call.slot, call.on) if kind in _OWNERS else None
-        self._free(key)  # a graph may be asked for again and again
+        self._free(key)  # a graph may be retrieved many times
         self._tried.discard(key)
         self._handles.add(key, made, owner)
         if kind in _SHOWN:

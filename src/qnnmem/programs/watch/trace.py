@@ -162,14 +162,14 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """Return what a line counts against `MOST_PARTS`."""
+    """Return how many parts a line counts for in `MOST_PARTS`."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles) + len(line.uses)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
 def _check(found: TraceHead | Event) -> None:
-    """Check what the types cannot express."""
+    """Check the limits that types cannot express."""
     if isinstance(found, TraceHead) and found.schema != SCHEMA:
         raise msgspec.ValidationError(f"the format is {found.schema}")
     if isinstance(found, CallSeen):

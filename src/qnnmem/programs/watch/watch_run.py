@@ -54,7 +54,7 @@ from qnnmem.version import __version__
 
 _MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
 NOT_WATCHED = "not watched"  # the outcome of a run of which calls were missed
-_TAIL = 4096  # bytes of what a run printed last
+_TAIL = 4096  # bytes kept from the end of a run's output
 _AT_LEAST_S = 10.0  # that a run is given, however fast the first one was
 _TIMES = 5.0  # as long as the first one
 _WORD = 4000  # characters of a word of the command in the trace
@@ -68,7 +68,7 @@ class WatchOptions:
     command: tuple[str, ...]
     injections: tuple[Injection, ...] = ()
     time_limit_s: float | None = None
-    to_stderr: bool = False  # what the program prints: standard output is for the result
+    to_stderr: bool = False  # the program's output: standard output is for the result
     output: IO[bytes] | None = None  # all that it prints goes here
     one_at_a_time: bool = False  # calls of QNN, after a run as the program is
     read_binary: BinaryReader | None = None  # of contexts that are made from one
