@@ -64,7 +64,7 @@ class Loaded:
 
     outcome: RequestOutcome
     log: CompileLog
-    codes: tuple[int, ...]  # of QNN, for each binary; fewer where the library died
+    codes: tuple[int, ...]  # QNN code of each binary; fewer if the library died
 
     @property
     def no_estimate(self) -> str:
@@ -124,7 +124,7 @@ def _kept_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
 
 class _KeptLoad(Struct, frozen=True):
     content: str  # digest of the binary
-    version: str | None  # of the library
+    version: str | None  # version of the library
     estimate: PdEstimate
 
 

@@ -321,7 +321,7 @@ class PointCompiler(Protocol):
 class Identity:
     """Model, SoC, library and fixed settings; together with a point, the key of a result."""
 
-    digest: str  # of the model
+    digest: str  # digest of the model
     soc: int
     library: str
     fixed: SweepPoint  # settings that are not varied

@@ -500,7 +500,7 @@ def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
         yield keep
 
 
-# --- Several workers that take turns: a lost worker loses no result ----------------------------
+# --- Several workers that take turns: a lost worker loses no result -------------------------------
 
 
 _MOST_UNMADE = 2  # start failures in a row after which a worker is dropped

@@ -256,7 +256,7 @@ class HtpClientGraph:
             what = f"graph {quote(described.name)} has two inputs or outputs of one name"
             raise UsageError(f"{what}, so they are ambiguous")
         self.calls_per_load = 1  # above 1, later calls are timed separately from the first
-        self.seconds: list[float] = []  # of each QnnGraph_execute on the latest load
+        self.seconds: list[float] = []  # duration of each QnnGraph_execute on the latest load
         self._layer = IoLayer(described, self._compute(), context.registry)
         self._mixed: dict[IoMode, str] = {}
 
@@ -351,7 +351,7 @@ class HtpClientGraph:
             what = f"tensor {name} has memory type {quote(given.mem_type)}, which counts as RAW"
             self.context.registry.note(finding("Q12", what, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
-            # In C both are one union: the library would use the handle as an address.
+            # In C both share a union: the library would use the handle as an address.
             self._fail(
                 6004, "Q7", f"tensor {name} has a handle, but its memory type is not MEMHANDLE"
             )

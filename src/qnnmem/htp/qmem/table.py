@@ -177,7 +177,7 @@ def measure_copy(size: int) -> CopyTime:
     return CopyTime(scaled, Origin.MEASURED, how)
 
 
-# --- Advice: how to make each tool use memhandle -----------------------------------------------
+# --- Advice: how to make each tool use memhandle --------------------------------------------------
 
 
 _FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (

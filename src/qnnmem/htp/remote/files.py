@@ -244,7 +244,7 @@ class Parcel:
     request: RemoteRequest
     files: dict[str, PackedFile] = field(default_factory=dict)
     shared: list[MappedBytes] = field(default_factory=list)
-    output: Path | None = None  # where results go
+    output: Path | None = None  # destination of results
 
     def add(self, path: Path) -> Path:
         """Add a file; return its name in the request."""
@@ -454,7 +454,7 @@ def with_paths(
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)
-        # Without a binary there need be no model of it; a composed graph never has one.
+        # Without a binary no EPContext model is needed; a composed graph never has one.
         if (epcontext is None) is not isinstance(request, ComposeRequest) and binaries and request:
             raise ValueError("a binary without its model")
         return msgspec.structs.replace(reply, binaries=binaries, epcontext=epcontext)

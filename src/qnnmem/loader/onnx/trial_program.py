@@ -27,7 +27,7 @@ RUNS = ("random", "other", "zeros")
 
 _KEPT: dict[str, Any] = {}  # the session between requests
 _LONGEST_FAILURE = 4000  # characters
-_THREADS = 2  # where only shapes matter, and the last bits of results may differ
+_THREADS = 2  # used if only shapes matter, as the last bits of results may differ
 
 TYPE_NAMES = {
     "tensor(float)": "float32",

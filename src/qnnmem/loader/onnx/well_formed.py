@@ -126,7 +126,7 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
     """Sort nodes into execution order, stably and in place; refuse cycles."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
-    # Sequences and maps get an error of their own, not one about a missing producer.
+    # Sequences and maps get their own error, not an error about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
     maker: dict[str, int] = {}
     for index, node in enumerate(graph.node):

@@ -34,7 +34,7 @@ class RawTensor:
     name: str
     type: int
     shape: tuple[int, ...]
-    signature: tuple[int, ...]  # as `shape` with -1 where the size is open; often absent
+    signature: tuple[int, ...]  # like `shape` with -1 for open sizes; often absent
     stored: int  # bytes of its buffer in the file; 0 for none
     buffer: int  # index of that buffer: tensors of equal content share it
     data: bytes | memoryview  # stored bytes: all, or only those that may be sizes of other tensors
@@ -85,7 +85,7 @@ def decode(path: Path, content: Any, *, whole: bool = False) -> tuple[RawGraph, 
         raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
 
 
-_Buffer = tuple[int, bytes | memoryview]  # how much it stores, and what if that is short
+_Buffer = tuple[int, bytes | memoryview]  # stored size, and the bytes themselves if they are few
 
 
 class _Decoder:

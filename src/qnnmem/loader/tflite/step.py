@@ -22,10 +22,10 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NONE, RELU, RELU_N1, RELU6 = 0, 1, 2, 3  # of ActivationFunctionType in the schema
+NONE, RELU, RELU_N1, RELU6 = 0, 1, 2, 3  # values of ActivationFunctionType in the schema
 _REAL_LIMITS = {NONE: (None, None), RELU: (0.0, None), RELU_N1: (-1.0, 1.0), RELU6: (0.0, 6.0)}
 _MOST_COMPUTED = 1 << 26  # elements of constants that are computed from constants
-INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # that may be quantized
+INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # types that may be quantized
 
 
 @dataclass
@@ -33,7 +33,7 @@ class TfliteDraft(NodeDraft):
     """The main graph of a file under translation."""
 
     graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
-    names: tuple[str, ...] = ()  # of its tensors
+    names: tuple[str, ...] = ()  # names of its tensors
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # tensors that the model has
     made: set[int] = field(default_factory=set)  # tensors that depend on inputs or variables
     reals: bool = False  # compute with real numbers between DequantizeLinear and QuantizeLinear

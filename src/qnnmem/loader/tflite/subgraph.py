@@ -258,7 +258,7 @@ class _GraphReader:
 
     def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
         """Return the positions of carried values that a loop changes; the others pass through."""
-        # A handle carried through the loop stands for the same variable afterwards.
+        # A handle carried through the loop still refers to the same variable afterwards.
         self.handles.update(
             (output, self.handles[source])
             for output, source in zip(op.outputs, passed, strict=False)

@@ -197,7 +197,7 @@ def _missing(scope: Scope) -> list[str]:
     for index in live(scope.graph):
         node = scope.graph.node[index]
         if scope.are_const(node.output):
-            # The stored integers of dequantized weights are what a consumer really reads.
+            # Consumers of dequantized weights really read the stored integers.
             names = list(node.input) if is_quant(node, "DequantizeLinear") else []
         else:
             # The mask of a Dropout that does nothing needs no type, unless a node reads it.

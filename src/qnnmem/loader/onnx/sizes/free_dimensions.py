@@ -23,7 +23,7 @@ _SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
 _SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
-# Windows of sound where an input tells the sample rate: 32 ms first. All at _RATE.
+# Windows of sound if an input states the sample rate: 32 ms first. All at _RATE.
 _WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
 _RATE = 16000
 _RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})

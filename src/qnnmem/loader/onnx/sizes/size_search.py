@@ -141,7 +141,7 @@ class Attempts:
             return RunFailure(str(exc), is_steady=True)
         except ChildFailed as exc:
             return RunFailure(str(exc), is_steady=False)
-        except LoadError as exc:  # the child is gone
+        except LoadError as exc:  # the child died
             self.barrier = exc.reason
             return None
         failures = tried.failures

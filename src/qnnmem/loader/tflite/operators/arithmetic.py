@@ -27,7 +27,7 @@ _BOOLEAN = {
     "LOGICAL_OR": ("Or",),
     "NOT_EQUAL": ("Equal", "Not"),
 }
-# Nodes one after another, the first of which reads all inputs.
+# A chain of nodes; the first node reads all inputs.
 _SAME = {
     "ABS": ("Abs",),
     "CEIL": ("Ceil",),

@@ -15,13 +15,13 @@ from qnnmem.loader.tflite.step import TfliteStep
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_INTEGER_BITS = 5  # of a scaled difference: e ** -32 is 0
-_SUM_BITS = 12  # of a sum of exponentials
+_INTEGER_BITS = 5  # integer bits of a scaled difference: e ** -32 is 0
+_SUM_BITS = 12  # integer bits of a sum of exponentials
 _ONE = (1 << 31) - 1
 # exp(-1/8), and exp(-2 ** k) for k from -2 on; gemmlowp's constants of 31 bits.
 _EIGHTH, _THIRD = 1895147668, 715827883
 _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
-_48_17, _32_17 = 1515870810, -1010580540  # of Newton's first guess, with 29 bits
+_48_17, _32_17 = 1515870810, -1010580540  # constants of Newton's first guess, with 29 bits
 _NEWTON_STEPS = 3
 _QUARTER = 1 << (31 - _INTEGER_BITS - 2)
 
