@@ -1,13 +1,13 @@
 """Deployment files: the context binaries in them, and the numbers they state about them.
 
-    pte_file   writes ExecuTorch programs
-    pieces     ranges of files, read in place
-    carrier    the common output of all readers
-    pte        ExecuTorch programs
-    litert     LiteRT models for an NPU, and .litertlm
-    folders    Genie bundles and folders of ONNX Runtime GenAI
-    archive    apps and bundles that hold any of them
-    judged     bills and claims: each distinct binary once
+pte_file   writes ExecuTorch programs
+pieces     ranges of files, read in place
+carrier    the common output of all readers
+pte        ExecuTorch programs
+litert     LiteRT models for an NPU, and .litertlm
+folders    Genie bundles and folders of ONNX Runtime GenAI
+archive    apps and bundles that hold any of them
+judged     bills and claims: each distinct binary once
 
 `opened` chooses the reader by the kind of the file.
 """
