@@ -118,7 +118,7 @@ def lint_text(report: LintResult) -> str:
 
 
 def verdict(report: LintResult) -> str:
-    """One line: fine, or how much is wrong."""
+    """Return one line: no findings, or the number of findings."""
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.errors, report.warnings
     if not errors and not warnings:

@@ -50,7 +50,7 @@ def render_text(
 
 
 def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> str:
-    """One line; with a search, one line for each thing searched."""
+    """Return one line; with a search, one line for each searched setting."""
     if largest:
         return "\n".join(_largest(one, soc) for one in largest)
     count = sum(row.result.state == "fits" for row in rows)

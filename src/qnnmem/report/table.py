@@ -63,7 +63,7 @@ def text_table(
 
 
 def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The same as Markdown; cells are Markdown already."""
+    """Return the same table as Markdown; cells are Markdown already."""
     marks = ("--:" if column.align == ">" else "---" for column in columns)
     yield markdown_row([column.title for column in columns])
     yield f"|{'|'.join(marks)}|"

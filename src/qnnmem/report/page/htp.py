@@ -150,7 +150,7 @@ def _graphs(bill: Bill) -> Iterator[Html]:
 
 
 def shade_keys(*kinds: tuple[str, str]) -> Html:
-    """What the colours of bars mean."""
+    """Return a legend for the colours of bars."""
     keys = (tag("span", tag("i", "", class_=kind), name, class_="key") for kind, name in kinds)
     return tag("div", *keys, class_="tools")
 
