@@ -37,7 +37,7 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
 
 def with_options(choice: Choice) -> Choice:
-    """The choice with settings of `prepare` in the words of the command line."""
+    """Return the choice with settings of `prepare` written as command line options."""
 
     def option(found: re.Match[str]) -> str:
         return f"prepare {flag(Setting(found[1]))}"
