@@ -12,7 +12,7 @@ To debug a wrong input size, look at resolve; a missing or wrong branch, fold; a
 shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the
 name of its pass as `stage`.
 
-Modules that each pass calls, in order; none of them calls a pass:
+Each pass calls these modules, in order:
 
     read      bounded_file, wire
     guard     tensor, well_formed
