@@ -133,7 +133,7 @@ class Diagnosis:
         return self._spool.rows()
 
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
-        """How much was read of these logs, how long that took, what else is to be said."""
+        """Return how much was read, how long that took, and the notes."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
         more = self._foreign - _NAMED
         unnamed = (f"nothing of QNN in {more:,} more files",) if more > 0 else ()

@@ -86,7 +86,7 @@ class Fit(FitFacts, frozen=True):
     fits: bool | None
     why: Words = ""  # empty if it fits
     nearby: tuple[Suggestion, ...] = ()
-    seconds: float | None = None  # of compiling
+    seconds: float | None = None  # duration of the compile
     evidence: tuple[str, ...] = ()  # the decisive line and the lines after it
 
     @property
@@ -371,7 +371,7 @@ def _composed_io(path: Path) -> tuple[BillItem, ...]:
 
 
 def _value(item: Any, kind: str, options: CompileOptions) -> BillItem | None:
-    tensor = item.type.tensor_type  # of a ValueInfoProto
+    tensor = item.type.tensor_type  # field of a ValueInfoProto
     free = options.dims
     sizes = [size.dim_value or free.get(size.dim_param, 0) for size in tensor.shape.dim]
     shape = options.shapes.get(item.name, tuple(sizes))
@@ -447,7 +447,7 @@ def _limit(soc: Soc) -> int | None:
     return None if soc.compile_limit is None else soc.compile_limit.value
 
 
-# --- Settings near one that does not fit; the likeliest are compiled ---------------------
+# --- Settings near one that does not fit; the likeliest are compiled ------------------------------
 
 
 TRIED = 3  # nearby settings that are compiled
@@ -503,7 +503,7 @@ def with_suggestions(
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
         if answer.fits:
             done.append(Suggestion(near.setting, _spare(answer), "fits"))
-        elif answer.timed_out:  # a failed compile says nothing about the setting
+        elif answer.timed_out:  # a timeout says nothing about the setting
             late = f"not finished within {limit:.0f} s"
             done.append(Suggestion(near.setting, late, "unfinished"))
         else:
@@ -529,7 +529,7 @@ def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
         yield from _less_vtcm(fit, options)
     if pool is not None:
         yield from _smaller_dims(fit, options)
-    if pool in ("compile", "vtcm") and not _is_budget(worst):  # which no SoC changes
+    if pool in ("compile", "vtcm") and not _is_budget(worst):  # another SoC keeps the budget
         yield from _other_soc(fit, options, pool)
     if options.precision is HtpPrecision.FP16:
         reason = "halves weights and activations"

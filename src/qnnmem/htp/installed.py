@@ -17,7 +17,7 @@ from qnnmem.text import printable, sentence
 
 VARIABLE = "QNNMEM_HTP_WORKER"
 KEY = "htp_worker"
-LOCAL = ("local",)  # stands for the library of this machine
+LOCAL = ("local",)  # means the library of this machine
 SEPARATOR = ";"
 _MAX_FILE = 1 << 20
 _MAX_COMMANDS = 256

@@ -20,7 +20,7 @@ from qnnmem.struct_types import ready
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__
 
-FORMAT = 2  # of the files; other formats are not read
+FORMAT = 2  # version of the files; other versions are not read
 _CHUNK = 1 << 20
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Finds the QNN library to use: the one of this machine, or of a worker started by a command."""
+"""Finds the QNN library to use: on this machine, or on a worker started by a command."""
 
 from __future__ import annotations
 

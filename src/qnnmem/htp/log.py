@@ -1,7 +1,7 @@
 """The log of the HTP library during a compile or a load, as typed values.
 
-A verbose log is up to a hundred megabytes of which some dozen lines matter. `KEYWORDS` picks those
-out of raw bytes; `parse_log` reads them.
+A verbose log has up to a hundred megabytes, but only a few dozen lines matter. `KEYWORDS` selects
+those lines in the raw bytes; `parse_log` reads them.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _total(values: Iterable[int]) -> int | None:
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
-    """Return whether the log says that the host's memory, or its limit, ran out."""
+    """Return whether the log reports that the host's memory, or its limit, ran out."""
     return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
 
 

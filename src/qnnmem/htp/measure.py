@@ -64,7 +64,7 @@ class Loaded:
 
     outcome: RequestOutcome
     log: CompileLog
-    codes: tuple[int, ...]  # of QNN, for each binary; fewer where the library died
+    codes: tuple[int, ...]  # QNN code of each binary; fewer if the library died
 
     @property
     def no_estimate(self) -> str:
@@ -124,7 +124,7 @@ def _kept_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
 
 class _KeptLoad(Struct, frozen=True):
     content: str  # digest of the binary
-    version: str | None  # of the library
+    version: str | None  # version of the library
     estimate: PdEstimate
 
 
@@ -218,7 +218,7 @@ def measure(
 
     The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
     which the model is read once more. `deadline` is for callers that do more within their limit,
-    `try_cures` for those that show why a model was refused.
+    `try_cures` for callers that report why a model was refused.
     """
     options = options or CompileOptions()
     ends = deadline or Deadline.after(options.time_limit_s)

@@ -66,7 +66,7 @@ def record_of(
     seconds: float = 0.0,
     peak_rss: int | None = None,
 ) -> ProvokedResult:
-    """The record of what the library did; the last attempt is the one recorded."""
+    """Return the record of the library's behaviour; the last attempt is recorded."""
     log = log or CompileLog()
     cause, option = log.cause, flag(Setting("soc", soc.name))
     stem = f"{kind.value}-{soc.name}"
@@ -200,10 +200,10 @@ def _model(
     return blob
 
 
-# --- The library, with its whole log ----------------------------------------------------------
+# --- The library, with its whole log --------------------------------------------------------------
 
 
-_LINES = 60  # of a record
+_LINES = 60  # lines in a record
 _WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
 
 
@@ -286,7 +286,7 @@ def _matters(line: LogLine) -> bool:
     return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)
 
 
-# --- Recipes: what to compile or load until the library fails ----------------------------------
+# --- Recipes: what to compile or load until the library fails -------------------------------------
 
 
 _GIB = 1 << 30

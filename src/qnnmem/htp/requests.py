@@ -272,7 +272,7 @@ class CallTensor(Struct, frozen=True):
     """The memory of a tensor: a handle, shared memory, or private bytes."""
 
     mem_type: int
-    says: int = 0  # the size that the library is told
+    says: int = 0  # the size stated to the library
     size: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None  # private bytes; None: none
     handle: str | int | None = None
     shared: Annotated[int, Meta(ge=0, lt=20_000)] | None = None  # index into client memory
@@ -326,7 +326,7 @@ class RequestOutcome:
     kind: OutcomeKind
     reply: Reply | None = None
     sentence: str = ""  # why it failed
-    code: Code | None = None  # of QNN, where one was given
+    code: Code | None = None  # error code of QNN, if any
     stage: str = ""
     log: tuple[LogLine, ...] = ()  # the lines that matter
     tail: tuple[str, ...] = ()  # the last lines, unfiltered
@@ -334,7 +334,7 @@ class RequestOutcome:
     signal: Code | None = None
     peak_rss: ByteCount | None = None  # bytes of the process that served the request
     seconds: Seconds = 0.0
-    cpu_seconds: Seconds | None = None  # of that process
+    cpu_seconds: Seconds | None = None  # CPU time of that process
     log_bytes: ByteCount = 0
 
     @property
@@ -343,7 +343,7 @@ class RequestOutcome:
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:
-        """The reply of a request that was carried out."""
+        """Return the reply of a successful request."""
         if not isinstance(self.reply, kind):
             raise ValueError(f"the request has no {kind.__name__}: {self.sentence}")
         return self.reply
@@ -365,7 +365,7 @@ class Watch:
     deadline: Deadline
     progress: Callable[[Tick], None] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
-    pid: int | None = None  # of the process that serves the request
+    pid: int | None = None  # process that serves the request
     peak_rss: int | None = None
     expired: bool = False
 

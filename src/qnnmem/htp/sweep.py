@@ -321,7 +321,7 @@ class PointCompiler(Protocol):
 class Identity:
     """Model, SoC, library and fixed settings; together with a point, the key of a result."""
 
-    digest: str  # of the model
+    digest: str  # digest of the model
     soc: int
     library: str
     fixed: SweepPoint  # settings that are not varied
@@ -332,9 +332,9 @@ class Identity:
 
 
 class Sweep:
-    """Compiles points; finished results are on disk before the next one starts.
+    """Compiles points; each finished result is saved before the next one starts.
 
-    Of one compiler there are as many as `jobs` says; several compilers, each of another worker, are
+    `jobs` is the number of compilers if only one is given. Several compilers, one per worker, are
     given as a list.
     """
 

@@ -1,6 +1,6 @@
 """The HTP library in a child process: requests and their outcomes.
 
-The process is one of this machine, or a worker that a command starts wherever the library is.
+The process runs on this machine, or is a worker started by a command on the library's machine.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class LogTap:
         return self._now.size
 
     def close(self) -> None:
-        """Wait until the pipe is at its end; its writers must be gone."""
+        """Wait for the end of the pipe; its writers must have exited."""
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
@@ -473,11 +473,11 @@ def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest
 
 
 def default_memory_limit() -> int:
-    """Address space of a request: three quarters of the machine, however large that is.
+    """Return the address space of a request: three quarters of the machine, with no upper bound.
 
-    Other children end at the bound of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
-    compiler takes models with weights in files of their own: a graph at the limit of 3.5 GiB has
-    twice that in 32-bit floats, and each of ONNX Runtime, the compiler and the binary has a copy.
+    Other children use the limit of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
+    compiler takes models with external weights: a graph at the limit of 3.5 GiB has twice that in
+    32-bit floats, and each of ONNX Runtime, the compiler and the binary has a copy.
     """
     return child_memory_limit(most=None)
 
@@ -500,7 +500,7 @@ def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
         yield keep
 
 
-# --- Several workers that take turns: a lost worker loses no result ----------------------------
+# --- Several workers that take turns: a lost worker loses no result -------------------------------
 
 
 _MOST_UNMADE = 2  # start failures in a row after which a worker is dropped

@@ -180,7 +180,7 @@ def _call_stack(text: str, stack: Stack) -> CallStack:
 
 
 def render_junit(report: ClientResult) -> str:
-    """One suite: a failure for each finding, an error for unchecked calls, or one pass."""
+    """Return one suite: a failure for each finding, an error for unchecked calls, or one pass."""
     cases = [
         JunitCase(
             headline(one),

@@ -119,5 +119,5 @@ class Entry(EntryFacts, frozen=True, omit_defaults=True):
 
     @property
     def is_memory(self) -> bool | None:
-        """Whether memory is short; None when the entry does not decide that."""
+        """Whether memory is short; None if the entry does not decide that."""
         return None if self.verdict == "undecided" else is_memory(self.cause)

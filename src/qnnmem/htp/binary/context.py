@@ -30,7 +30,7 @@ from qnnmem.results.context import (
 
 Version = tuple[int, int, int]
 HTP_BACKEND: Final = 6  # readers refuse other versions
-LPAI_BACKEND: Final = 12  # of which only the description is public
+LPAI_BACKEND: Final = 12  # only its description is public
 _MIB = 1 << 20
 
 
@@ -50,7 +50,7 @@ class GraphRam:
     op_data: int | None = None
     const: int | None = None
     ddr_tensors: int | None = None
-    shared_weights: int | None = None  # of the whole context, the same in each of its graphs
+    shared_weights: int | None = None  # of the whole context, equal in all its graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ContainerFacts:
 class HtpContext(ContainerFacts):
     """A whole context binary except the compiled code and the weights."""
 
-    info_version: int  # of the metadata
+    info_version: int  # version of the metadata
     build_id: str
     core_api: Version
     backend_api: Version

@@ -45,7 +45,7 @@ class FlatBuffer:
             self._left = min(self._left, most)
 
     def root(self, where: str) -> Table:
-        """The outermost table."""
+        """Return the root table."""
         return self.table(self._target(0, where), where)
 
     def table(self, position: int, where: str) -> Table:

@@ -25,7 +25,7 @@ class Claim:
 
     what: ClaimKind
     value: int
-    words: str  # as the file says it
+    words: str  # in the notation of the file
     binaries: tuple[int, ...] | None = None  # indexes of the binaries it is about; None: all
 
 
@@ -64,7 +64,7 @@ class Gathered:
     unread: list[UnreadPart] = field(default_factory=list)
     host: list[HostPart] = field(default_factory=list)
     cpu_operators: list[str] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)  # which count payloads as found
+    claims: list[Claim] = field(default_factory=list)  # they number payloads in the order found
     notes: list[str] = field(default_factory=list)
     shares_spill_fill: bool = False
 

@@ -33,7 +33,7 @@ _PADDINGS = (256, _WRAPPER.size)  # of ExecuTorch 1.2 and later, and before
 _DLC = b"PK\x03\x04"
 _BACKENDS = {1: "GPU", 3: "DSP", 4: "LPAI"}
 _HTP = 2
-_INT = 2  # of the union of values
+_INT = 2  # tag in the union of values
 _MIB = 1 << 20
 
 
@@ -203,7 +203,7 @@ class _Program:
         """Add constants and other data, stored in segments or inline."""
         used: set[int] = set()
         constants = self._root.table(5, "constant_segment")
-        # The first offset stands for "no constant", whatever segment is named beside it.
+        # The first offset means "no constant", whatever segment the table names.
         if constants is not None and (constants.extent(1, "offsets") or (0, 0))[1] > 1:
             index = constants.u32(0, "segment_index")
             used.add(index)

@@ -30,7 +30,7 @@ _TYPES = {
     **{DataType.UINT_16: 27, DataType.UFIXED_POINT_16: 27, DataType.UINT_32: 28},
     **{DataType.UFIXED_POINT_32: 28, DataType.UINT_64: 29},
 }
-_TENSOR, _DELEGATE_CALL = 5, 2  # of the unions of values and instructions
+_TENSOR, _DELEGATE_CALL = 5, 2  # tags in the unions of values and instructions
 _HTP = 2
 _IN_SEGMENT = 1
 _HEADER = struct.Struct("<4sIQQQ")
@@ -46,7 +46,7 @@ def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
     """Write a program around a binary; UsageError if ExecuTorch has no element type for its IO."""
     size = binary.stat().st_size
     program = _program(context, _PADDING + size)
-    # The header lies between the identifier and the first table, which moves all offsets alike.
+    # The header is between the identifier and the first table and shifts all offsets equally.
     at = round_up(len(program) + _HEADER.size, _SEGMENT_ALIGN)
     header = _HEADER.pack(b"eh00", _HEADER.size, len(program) + _HEADER.size, at, _PADDING + size)
     root = struct.unpack_from("<I", program)[0] + _HEADER.size
@@ -67,7 +67,7 @@ def _program(context: HtpContext, size: int) -> bytes:
     spec = _spec(context)
     plans = _tables([_plan(graph, spec) for graph in context.graphs])
     segment = _table(2, {0: ("Uint64", 0), 1: ("Uint64", size)})
-    # One offset stands for "no constant"; without it the runtime looks for constants elsewhere.
+    # One offset means "no constant"; without it the runtime looks for constants elsewhere.
     constants = _table(2, {0: ("Uint32", 0), 1: _numbers("Uint64", 8, [0])})
     fields = {0: ("Uint32", 0), 1: plans, 2: _tables([]), 3: _tables([]), 4: _tables([segment])}
     builder.Finish(_table(8, {**fields, 5: constants})(builder), b"ET12")

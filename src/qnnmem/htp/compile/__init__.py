@@ -263,8 +263,8 @@ class _Done:
     """A successful compile."""
 
     outcome: RequestOutcome
-    model: Path  # what was compiled
-    run: PartitionCheck | None = None  # of a model of which nodes stay on the CPU
+    model: Path  # the model that was compiled
+    run: PartitionCheck | None = None  # trial run, if nodes stay on the CPU
 
     @property
     def reply(self) -> CompileReply:

@@ -35,7 +35,7 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     import onnx
 
-# --- A model that HTP runs in part: its EPContext model, which loads the binary ---
+# --- A model that HTP runs in part: its EPContext model, which loads the binary -------------------
 
 
 TOLERANCE = 0.02  # share of the largest value of an output that FP16 can explain
@@ -206,12 +206,12 @@ class Compiled:
     binary_name: str
     on_htp: int  # nodes: of a DLC QNN's, else as ONNX Runtime counts after its optimisations
     on_cpu: tuple[OnnxNode, ...] = ()
-    path: Path | None = None  # of the binary
+    path: Path | None = None  # path of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
-    missing_outputs: tuple[MissingOutput, ...] = ()  # of the model, not in the binary
+    missing_outputs: tuple[MissingOutput, ...] = ()  # outputs of the model that the binary lacks
     model_outputs: int = 0  # how many the model has, where some are missing
-    run: PartitionCheck | None = None  # where nodes stay on the CPU
+    run: PartitionCheck | None = None  # trial run, if nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +226,10 @@ class CompileFailure:
     why: Words  # one sentence with a suggestion
     outcome: RequestOutcome
     log: CompileLog
-    code: int | None = None  # of QNN
+    code: int | None = None  # error code of QNN
     refusal: Refusal | None = None  # the decisive line of the log
     unsupported: tuple[RefusedNode, ...] = ()
-    line: str = ""  # of the log: the first that decides
+    line: str = ""  # first decisive line of the log
     all_refused: bool = True  # no node is left that could be compiled
 
     @property
@@ -273,13 +273,13 @@ def compile_options(options: CompilerOptions) -> CompileOptions:
     )
 
 
-# --- Why a compile failed, in one sentence with a suggestion ----------------------------------
+# --- Why a compile failed, in one sentence with a suggestion --------------------------------------
 
 
 _TENSOR = re.compile(r"tensor_name: (\S{1,200})")
 _PREFIX = re.compile(
     r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : (?:Exception during loading: )?"
-    # where in its source it says so
+    # source position of the message
     r"(?:/\S{1,300}\.(?:h|cc):\d{1,6} [^(]{1,500}\(.{0,2000}?\) (?=[A-Z]))?"
 )
 _SHOWN = 5

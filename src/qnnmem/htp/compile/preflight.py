@@ -143,7 +143,7 @@ def _length(tensor: onnx.TensorProto) -> int | None:
 
 
 LARGEST_FP16 = 65504.0
-_MOST_BYTES = 256 << 20  # of constants that are folded and looked at
+_MOST_BYTES = 256 << 20  # limit of constants that are folded and examined
 _FOLDING_S = 30.0  # a warning is not worth more time
 _NAMED = 3
 _FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE

@@ -113,7 +113,7 @@ def decisive_line(log: Sequence[LogLine]) -> str:
     return ""
 
 
-# Lines of the validator that follow from an earlier one, or belong to it.
+# Lines of the validator that follow from an earlier line, or belong to it.
 _GENERIC = re.compile(
     r"^(?:REASON : )?(?:validateNativeOps|QnnBackend_validateOpConfig failed|Failed to validate op"
     r"|Requested I/O|Supported I/O|Please refer|unexpected GraphHtpSettings"

@@ -30,7 +30,7 @@ from qnnmem.results.place import DOMAINS
 from qnnmem.targets.socs import pd_budget
 
 _CACHE = re.compile(r"past|cache|(?:^|[_.])[kv]_in|key|value", re.IGNORECASE)
-_RANK = 3  # of a KV cache, at least: heads, tokens, and the head dimension
+_RANK = 3  # minimum rank of a KV cache: heads, tokens, and the head dimension
 _NEAR = 0.1  # share of a size by which recipes of one exporter differ
 
 

@@ -32,7 +32,7 @@ class CompiledLayers(Struct, frozen=True):
 
 
 def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
-    """On any worker, of a cluster or not: compile a model of layers."""
+    """Compile a model of a few layers on any worker, of a cluster or not."""
     made = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
     if isinstance(made, CompileFailure):
         return CompiledLayers(why=made.why)

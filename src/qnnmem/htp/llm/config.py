@@ -170,7 +170,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
         notes.append("sliding windows are counted as full KV caches, their upper bound")
     if family not in FAMILIES:
         notes.append(f"the family {family} is not known: it is planned like Llama")
-    # Tied is what Transformers takes a missing field for.
+    # Transformers treats a missing field as tied.
     tied = values.get("tie_word_embeddings", True) is not False
     return checked(
         path,

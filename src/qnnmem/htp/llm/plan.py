@@ -102,7 +102,7 @@ def llm_case(
 def changed(case: LlmCase, setting: Mapping[str, str | int]) -> LlmCase:
     """Return the case with another SoC, context, largest graph, number of shards or bits.
 
-    Compiled layers say nothing about another SoC or other bits: those are planned by rule.
+    Compiled layers do not apply to another SoC or other bits, which are planned by rule.
     """
     for name, value in setting.items():
         if name == "soc":

@@ -24,11 +24,11 @@ _OPS_ONCE = 16 * 1024
 _TABLE = 40_960  # bytes of an embedding in addition to its values
 _LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in sizes of its output
 # The maximum over 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
-_SCORES_IN_DDR = 3  # copies of the scores of all heads, where those are larger than VTCM
-_SCORE_COPIES = 4  # of the attention scores that may spill: with the mask, and after softmax
-_KEY_COPIES = 4  # of the keys of a layer that may spill, with its values
-_MLP_COPIES = 3  # of the gated activations that may spill
-_KEYS_IN_DDR = 3  # copies of the keys of one layer, and one of every layer, if larger than VTCM
+_SCORES_IN_DDR = 3  # copies of the scores of all heads, if larger than VTCM
+_SCORE_COPIES = 4  # copies of attention scores that may spill: with mask, after softmax
+_KEY_COPIES = 4  # copies of a layer's keys that may spill, values included
+_MLP_COPIES = 3  # copies of the gated activations that may spill
+_KEYS_IN_DDR = 3  # copies of the keys of one layer, plus one per layer, if larger than VTCM
 _DDR_ROUNDING = 64 * 1024
 _OP_TILES = 2.6  # times the op data by rule that graphs with other widths took
 _OP_OF_WEIGHTS = 0.012  # op data of the tiles of matrices, in proportion to their bytes
@@ -108,7 +108,7 @@ class LayerRatios(Struct, frozen=True):
 
 
 def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
-    """Inputs, outputs and count of each kind of matrix in a layer."""
+    """Return inputs, outputs and count of each kind of matrix in a layer."""
     hidden, inter, count = model.hidden, model.inter, max(1, model.experts)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     return {

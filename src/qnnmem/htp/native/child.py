@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _warm() -> None:
-    """Import what every compile needs; the libraries themselves are only loaded after forking."""
+    """Import the modules of every compile; the libraries themselves are loaded after forking."""
     import contextlib
 
     with contextlib.suppress(ImportError):  # the request will report it
@@ -127,7 +127,7 @@ def _stage(served: Served) -> str:
 
 
 def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
-    """Import what a request needs and return the call that carries it out."""
+    """Import the modules of a request and return the function that performs it."""
     from qnnmem.htp.native import library, session
 
     match request:

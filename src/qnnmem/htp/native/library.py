@@ -160,7 +160,7 @@ def file_view(path: Path) -> Iterator[tuple[int, int]]:
         mapped.close()
 
 
-# --- libQnnSystem: the vendor's own reader of context binaries -----------------------
+# --- libQnnSystem: the vendor's own reader of context binaries ------------------------------------
 
 
 _DEFINED = 1

@@ -10,7 +10,7 @@
     backend.free()
 
 Graphs can also be composed call by call. The calls are made in the real library when a graph is
-finalized; what the library refuses then is said with its code and the name of the call.
+finalized; a refusal is reported with the code of the library and the name of the call.
 
     context = HtpComposedContext.create(backend, soc="SM8650")
     graph = context.create_graph("graph")
@@ -20,8 +20,8 @@ finalized; what the library refuses then is said with its code and the name of t
     graph.finalize()
     graph.execute(inputs, outputs)
 
-Results are the real library's. Its build for x86 registers no memory and checks little of what an
-execution gets, so registration and the checks are ours; the codes are QNN's.
+The real library computes the results. Its build for x86 registers no memory and hardly checks an
+execution, so qnnmem emulates registration and checks, with QNN's codes.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ class HtpClientContext:
     ) -> HtpClientContext:
         """`QnnContext_createFromBinary` of a file.
 
-        `soc` is needed for files that do not name theirs; `room` is what the process domain has
-        left for registered memory, in bytes.
+        `soc` is needed for files that do not name theirs; `room` is the free space of the process
+        domain for registered memory, in bytes.
         """
         expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
         expect(binary, (str, Path), "a context binary must be a path")
@@ -216,7 +216,7 @@ class HtpClientContext:
         return self._graphs[name]
 
     def mem_register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
-        """`QnnMem_register`: all or none."""
+        """`QnnMem_register`: register all descriptors or none."""
         given = expect_items(descriptors, object, "memory descriptors must be a list")
         return self.registry.register(given)
 
@@ -256,7 +256,7 @@ class HtpClientGraph:
             what = f"graph {quote(described.name)} has two inputs or outputs of one name"
             raise UsageError(f"{what}, so they are ambiguous")
         self.calls_per_load = 1  # above 1, later calls are timed separately from the first
-        self.seconds: list[float] = []  # of each QnnGraph_execute on the latest load
+        self.seconds: list[float] = []  # duration of each QnnGraph_execute on the latest load
         self._layer = IoLayer(described, self._compute(), context.registry)
         self._mixed: dict[IoMode, str] = {}
 
@@ -351,7 +351,7 @@ class HtpClientGraph:
             what = f"tensor {name} has memory type {quote(given.mem_type)}, which counts as RAW"
             self.context.registry.note(finding("Q12", what, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
-            # In C both are one union: the library would use the handle as an address.
+            # In C both share a union: the library would use the handle as an address.
             self._fail(
                 6004, "Q7", f"tensor {name} has a handle, but its memory type is not MEMHANDLE"
             )
@@ -403,9 +403,9 @@ class HtpComposedContext(HtpClientContext):
         opt_level: int | None = None,
         room: int | None = None,
     ) -> HtpComposedContext:
-        """`QnnContext_create` for a SoC; the settings are those of all its graphs.
+        """`QnnContext_create` for a SoC; its settings apply to all graphs of the context.
 
-        `room` is what the process domain has left for registered memory, in bytes.
+        `room` is the free space of the process domain for registered memory, in bytes.
         """
         expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
         expect(soc, str, "a SoC must be a name")

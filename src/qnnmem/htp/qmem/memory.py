@@ -171,7 +171,7 @@ class MemRegistry:
         return self._memory.mapped_bytes
 
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
-        """Register all or none."""
+        """Register all descriptors or none."""
         if not self._alive:
             self.fail(8001, finding("Q5", "the context is freed", _REGISTER))
         if not descriptors:

@@ -1,14 +1,14 @@
-"""Files of remote requests: kept by content, named in a request that has no paths.
+"""Files of remote requests: stored by content, named by hash in requests without paths.
 
-The client names every file by its content and sends those that the worker does not have. The worker
-trusts none of it: each file gets a place in a folder that was made for the request, and what has no
-place there is refused.
+The client names every file by its hash and sends the files that the worker lacks. The worker does
+not trust the client: each file gets a place in a folder made for the request, and files without
+a place there are refused.
 
-    FOLDER/SHA256            a file that was sent, read-only
-    FOLDER/.qnnmem-XXXX/     what one connection works with; gone with it, or with the next one
+    FOLDER/SHA256            a received file, read-only
+    FOLDER/.qnnmem-XXXX/     the working folder of one connection; deleted with it, or by the next
 
-A file in use is a second link to it in the connection's folder, so whoever makes room takes
-nothing away from anybody.
+A file in use has a second link in the connection's folder, so deleting old files never affects a
+running request.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Parcel:
     request: RemoteRequest
     files: dict[str, PackedFile] = field(default_factory=dict)
     shared: list[MappedBytes] = field(default_factory=list)
-    output: Path | None = None  # where results go
+    output: Path | None = None  # destination of results
 
     def add(self, path: Path) -> Path:
         """Add a file; return its name in the request."""
@@ -454,7 +454,7 @@ def with_paths(
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)
-        # Without a binary there need be no model of it; a composed graph never has one.
+        # Without a binary no EPContext model is needed; a composed graph never has one.
         if (epcontext is None) is not isinstance(request, ComposeRequest) and binaries and request:
             raise ValueError("a binary without its model")
         return msgspec.structs.replace(reply, binaries=binaries, epcontext=epcontext)

@@ -42,11 +42,11 @@ from qnnmem.wire import (
 PROTOCOL = 2
 CLIENT_LINE = b"\nqnnmem-htp-client\n"
 WORKER_LINE = b"\nqnnmem-htp-worker\n"
-MAX_NOISE = 64 << 10  # bytes before the greeting: what a login prints
+MAX_NOISE = 64 << 10  # bytes before the greeting: output of a login
 PART = 1 << 20  # bytes of a file in one frame
 MAX_REQUEST = 16 << 20  # bytes of a frame to the worker
 MAX_REPLY = 64 << 20  # bytes of a frame from the worker: a log has at most 16 MiB
-MAX_FILES = 20_000  # of one request
+MAX_FILES = 20_000  # files of one request
 MAX_RESULT = 1 << 36  # bytes of a result
 BEAT_S = 5.0
 SILENCE_S = 60.0
@@ -156,8 +156,8 @@ class RemoteOutcome(WireMessage, frozen=True):
     """The outcome of a request; texts in it name the worker's folders `out` and `root`."""
 
     outcome: RequestOutcome
-    out: Annotated[str, Meta(min_length=1)]  # of results
-    root: Annotated[str, Meta(min_length=1)]  # of the request
+    out: Annotated[str, Meta(min_length=1)]  # folder of results
+    root: Annotated[str, Meta(min_length=1)]  # folder of the request
 
 
 class WorkerRefusal(WireMessage, frozen=True):

@@ -203,7 +203,7 @@ class Server(PipeEnd):
             self._fail(str(exc))
         except Damaged as exc:
             self._fail(f"the request {exc}")
-        except ValueError as exc:  # of another form
+        except ValueError as exc:  # an invalid message
             self._fail(f"the request is not valid: {sentence(exc)}")
         except (QnnMemError, OSError, MemoryError) as exc:
             self._fail(sentence(full_or(exc) if isinstance(exc, OSError) else exc))
@@ -234,7 +234,7 @@ class Server(PipeEnd):
 
     def _take(self, part: bytes) -> None:
         if self._incoming is None:
-            return  # of a file that was refused
+            return  # a part of a refused file
         self._incoming.take(part)
         if self._incoming.is_whole:
             made = self._incoming.finish()
@@ -244,7 +244,7 @@ class Server(PipeEnd):
             self._send(Stored())
 
     def _ask(self, ask: Ask, folder: RequestFolder, worker: Worker) -> None:
-        """Serve one request; its folder is gone before its outcome is sent."""
+        """Serve one request; its folder is removed before its outcome is sent."""
         self._drop()
         self._busy = True
         most = self._limits.memory_limit
@@ -266,7 +266,7 @@ class Server(PipeEnd):
         self._send(delivered)
 
     def _tick(self, tick: Tick) -> None:
-        """Pass a beat on; stop if the request was cancelled."""
+        """Report progress to the client; stop if the request was cancelled."""
         if self._over.is_set():
             raise _ClientGone
         if time.monotonic() - self._ticked >= TICK_S:
@@ -276,7 +276,7 @@ class Server(PipeEnd):
     def _deliver(
         self, outcome: RequestOutcome, folder: RequestFolder, log: Path | None
     ) -> RemoteOutcome:
-        """Send the files of an outcome; gives the outcome with their names."""
+        """Send the files of an outcome; return the outcome with their names."""
         made: list[Path] = []
 
         def named(path: Path) -> Path:
@@ -299,6 +299,6 @@ class Server(PipeEnd):
 
 
 def server_limits(time_limit_s: float, memory_limit: int | None) -> ServerLimits:
-    """Limits of a server: those given, never more than the machine has."""
+    """Return the limits of a server: the given limits, capped by the machine's memory."""
     most = default_memory_limit()
     return ServerLimits(time_limit_s, most if memory_limit is None else min(memory_limit, most))

@@ -1,4 +1,4 @@
-"""A graph of QNN as a model: its tensors, what each operator does to memory, its IO."""
+"""A graph of QNN as a model: its tensors, the memory effect of each operator, its IO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX files into the IR, by passes in a line; each takes the result of the one before.
+"""Load ONNX files into the IR by a chain of passes; each takes the result of the previous pass.
 
     read      path            ->  ReadModel       bytes that unpack into bounded memory
     guard     ReadModel       ->  GuardedModel    a ModelProto, checked
@@ -8,11 +8,11 @@
     shape     FoldedModel     ->  ShapedModel     a type for every tensor
     build     ShapedModel     ->  ir.Model
 
-A wrong size of an input comes from resolve, a missing or wrong branch from fold, any other wrong
-shape from shape, a wrong view, constant or quantized tensor from build. A LoadError carries the
+To debug a wrong input size, look at resolve; a missing or wrong branch, fold; any other wrong
+shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the
 name of its pass as `stage`.
 
-What each pass calls, in order, all of it below the passes:
+Each pass calls these modules, in order:
 
     read      bounded_file, wire
     guard     tensor, well_formed
@@ -22,10 +22,10 @@ What each pass calls, in order, all of it below the passes:
     shape     trial, refusal; fold for each body, and again when new types are known
     build     scope
 
-`sizes` stands above the passes: it tries the sizes of a caller and suggests sizes that fit.
+`sizes` calls the passes: it tries the sizes of a caller and suggests sizes that fit.
 
 No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
-messages of protobuf are shared, and replaced instead of changed.
+protobuf messages are shared, and replaced instead of changed.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_guarded(path: Path) -> GuardedModel:
 def weight_files(path: Path, folder: Path) -> dict[str, Path]:
     """Return the external data files that a model names, by the names it uses.
 
-    Each must lie below `folder`, links followed; it need not exist.
+    Each must be below `folder` after following links; it need not exist.
     """
     from qnnmem.bounded_file import file_below
     from qnnmem.errors import Damaged, LoadError

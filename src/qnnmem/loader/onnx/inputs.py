@@ -419,7 +419,7 @@ def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes in order, those of bodies before the node that has them."""
+    """Yield all nodes in order; nodes of bodies come before the node that owns them."""
     for node in graph.node:
         for item in node.attribute:
             if item.type == _GRAPH:

@@ -396,8 +396,8 @@ def _may_overwrite(scope: Scope, found: Group) -> bool:
     """True if an input of the output's size is read element by element.
 
     A small input that is broadcast can have as many bytes as a wide result of narrow elements
-    (four floats compared into sixteen bools): overwriting that one would be wrong. So would be
-    overwriting what a body captures.
+    (four floats compared into sixteen bools). Overwriting it would be wrong, and so would
+    overwriting a tensor that a body captures.
     """
     result = _tensor(scope, found.outputs[0])
     rivals = [
